@@ -1,0 +1,47 @@
+"""Where things live on disk, from environment variables, read at call time so that tests can redirect them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cabs_core.errors import PoolError
+
+_PROJECT_ROOT = Path(__file__).resolve().parent.parent
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+
+
+def project_root() -> Path:
+    """The checkout when the package runs from one, else the current directory."""
+    return _PROJECT_ROOT if (_PROJECT_ROOT / "pyproject.toml").is_file() else Path.cwd()
+
+
+def cabs_home() -> Path:
+    """`CABS_HOME`: artifacts and caches. Default `.cabs` in the project."""
+    return Path(os.environ.get("CABS_HOME") or project_root() / ".cabs").expanduser().absolute()
+
+
+def data_dir() -> Path | None:
+    """`CABS_DATA_DIR`: where relative paths of file pools are looked for first. None when not set."""
+    value = os.environ.get("CABS_DATA_DIR")
+    return Path(value).expanduser().absolute() if value else None
+
+
+def pools_dir() -> Path:
+    """Folder of the user's own pool files: `CABS_POOLS_DIR`, default `$CABS_HOME/pools`."""
+    return Path(os.environ.get("CABS_POOLS_DIR") or cabs_home() / "pools").expanduser().absolute()
+
+
+def safe_name(name: str, what: str = "name") -> str:
+    """Return `name` if it can be a file name and a partition key, else raise PoolError.
+
+    Letters, digits, `_`, `-` and `.`, starting with a letter or digit, 80 characters at most: no path
+    separators, no `..`, no `|` (which breaks Dagster's multi-partition keys).
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
+        raise PoolError(
+            f"{what} {name!r} cannot be used: expected letters, digits, '_', '-' or single '.', starting with a "
+            "letter or digit, at most 80 characters. Rename it."
+        )
+    return name

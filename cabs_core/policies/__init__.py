@@ -1,0 +1,1 @@
+"""Policies: one module a family, one registry."""
