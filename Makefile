@@ -1,0 +1,54 @@
+# Every target sets up what it needs. PYTHON picks the interpreter, EXTRAS adds optional parts (peers,ray,postgres).
+PYTHON ?= python3
+EXTRAS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+comma := ,
+ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
+
+export DAGSTER_DISABLE_TELEMETRY := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help venv demo test ui bench lint clean
+
+help:
+	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
+	@echo "make test   set up, run the tests"
+	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000"
+	@echo "make bench  set up with the peers, run the benchmarks"
+	@echo "make lint   set up, run ruff and dg check defs"
+
+venv: $(STAMP)
+
+# The stamp remembers the extras too: asking for others installs again.
+$(STAMP): pyproject.toml constraints.txt $(if $(filter $(ALL_EXTRAS),$(shell cat $(STAMP) 2>/dev/null)),,force)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing cabs-routing[$(ALL_EXTRAS)] into $(VENV) (about two minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(ALL_EXTRAS)]"
+	@echo "$(ALL_EXTRAS)" > $(STAMP)
+
+.PHONY: force
+force:
+
+demo: venv
+	@$(BIN)/cabs run --pool demo
+
+test: venv
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+ui: venv
+	@$(BIN)/cabs ui
+
+bench: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))peers
+bench:
+	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS)
+	@$(BIN)/cabs bench all
+
+lint: venv
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/dg check defs
+
+clean:
+	rm -rf $(VENV) .cabs build *.egg-info
