@@ -1,0 +1,96 @@
+"""What a caller may pass to the solver, and the errors that say what is wrong with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.errors import CabsError
+
+
+class SolverError(CabsError, ValueError):
+    """The losses, graph, gamma or tolerance of an exploration program are not what they must be."""
+
+
+def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
+    try:
+        array = np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SolverError(
+            f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"
+        ) from None
+    if np.ndim(value) != dimensions:
+        raise SolverError(
+            f"{name} must have {dimensions} dimension(s) ({meaning}); got shape {np.shape(value)}"
+        )
+    return array
+
+
+def _place(index, batch: bool) -> str:
+    """`[3]` for an entry of one instance, `[2, 3] (instance 2)` in a batch."""
+    text = "[" + ", ".join(str(int(i)) for i in index) + "]"
+    return f"{text} (instance {int(index[0])})" if batch else text
+
+
+def _first(mask: np.ndarray):
+    return tuple(np.argwhere(mask)[0])
+
+
+def check_tol(tol) -> float:
+    """tol as a float: positive and finite, in the units of the losses."""
+    try:
+        value = float(tol)
+    except (TypeError, ValueError):
+        raise SolverError(f"tol must be a positive number; got {tol!r}") from None
+    if not (np.isfinite(value) and value > 0):
+        raise SolverError(
+            f"tol must be positive and finite, in the units of the losses (default 1e-8); got {value}"
+        )
+    return value
+
+
+def check_arms(arms) -> int:
+    """The number of arms as an int of at least 1."""
+    if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
+        raise SolverError(f"the number of arms must be an integer of at least 1; got {arms!r}")
+    return int(arms)
+
+
+def check_instances(losses, graphs, gammas, *, batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Contiguous float64 losses, graphs and gammas (with a leading axis B when `batch`), or a SolverError.
+
+    Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
+    outside [0, 1] (0 means no edge) and gamma that is not positive and finite.
+    """
+    extra = 1 if batch else 0
+    f = _array(losses, "losses", 1 + extra, "B x K" if batch else "one per arm")
+    G = _array(graphs, "graph", 2 + extra, "B x K x K" if batch else "K x K")
+    gamma = _array(gammas, "gamma", extra, "one per instance" if batch else "a single number")
+    K = f.shape[-1]
+    if K == 0:
+        raise SolverError("losses are empty: the program needs at least one arm")
+    if G.shape != (*f.shape, K):
+        raise SolverError(f"graph has shape {G.shape} but losses {f.shape} need {(*f.shape, K)}")
+    if batch and gamma.shape != f.shape[:1]:
+        raise SolverError(f"gammas has shape {gamma.shape} but there are {f.shape[0]} instances")
+    if not np.isfinite(f).all():
+        at = _first(~np.isfinite(f))
+        raise SolverError(f"losses{_place(at, batch)} is {f[at]}: every loss must be finite")
+    bad = ~((G >= 0) & (G <= 1))
+    if bad.any():
+        at = _first(bad)
+        raise SolverError(
+            f"graph{_place(at, batch)} is {G[at]}: weights lie in (0, 1] for an edge (the probability that "
+            "playing the row's arm reveals the column's) and are 0 where there is none"
+        )
+    loops = np.diagonal(G, axis1=-2, axis2=-1)
+    if not (loops > 0).all():
+        at = _first(~(loops > 0))
+        raise SolverError(
+            f"graph{_place((*at, at[-1]), batch)} is 0: arm {int(at[-1])} has no self loop, but playing an arm "
+            "always reveals it; set the diagonal to 1"
+        )
+    if not (np.isfinite(gamma) & (gamma > 0)).all():
+        at = _first(np.atleast_1d(~(np.isfinite(gamma) & (gamma > 0))))
+        where = _place(at, batch) if batch else ""
+        raise SolverError(f"gamma{where} is {np.atleast_1d(gamma)[at]}: it must be positive and finite")
+    return f, G, gamma

@@ -1,0 +1,41 @@
+"""`njit` and `cfunc` with the options that every compiled kernel here shares.
+
+Belongs here: how we call numba. Kernels live beside the code that owns them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+log = logging.getLogger(__name__)
+
+
+def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
+    try:
+        return decorate(*args, cache=True, **options)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        log.info("numba cannot write a cache folder, so kernels compile anew in every process: %s", error)
+        return decorate(*args, cache=False, **options)
+
+
+def kernel(function: Callable | None = None, **options: Any) -> Any:
+    """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, not an exception), cached where possible."""
+    options = {"nogil": True, "error_model": "numpy", **options}
+    if function is None:
+        return lambda f: kernel(f, **options)
+    return _cached(lambda cache, **o: numba.njit(cache=cache, **o)(function), **options)
+
+
+def c_kernel(signature: Any, **options: Any) -> Callable:
+    """`numba.cfunc` for kernels: a C function whose address can be called from any compiled code."""
+    options = {"error_model": "numpy", **options}
+    return lambda function: _cached(
+        lambda cache, **o: numba.cfunc(signature, cache=cache, **o)(function), **options
+    )
