@@ -168,6 +168,11 @@ class ModelPool(_Strict):
     rescale_mean_cost: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="Multiply each model's costs so that their mean is this (USD)"
     )
+    rescale_grand_mean_cost: float | None = Field(
+        None,
+        gt=0,
+        description="Multiply all costs by one factor so that the mean over queries and models is this",
+    )
     missing: Literal["drop_queries", "error"] = "drop_queries"
     split: Split = Split()
     encoder: Encoder = Encoder()
@@ -197,6 +202,8 @@ class ModelPool(_Strict):
             raise ValueError(f"policies names {twice} more than once")
         if self.source.kind == "file" and self.source.columns.cost is None and not self.prices:
             raise ValueError("source.columns.cost is null, so prices must name a price for every model")
+        if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
+            raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
         names = self.arm_names()
         if names is not None:
             if len(names) < 2:

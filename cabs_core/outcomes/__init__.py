@@ -1,0 +1,21 @@
+"""Outcomes: what every model scored and cost on every query; loading, checking of input, splits.
+
+`Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
+pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
+`published_means(benchmark, arms)` gives the paper's averages.
+"""
+
+from cabs_core.outcomes.load import load_outcomes
+from cabs_core.outcomes.published import PUBLISHED, PublishedModel, published_means
+from cabs_core.outcomes.splits import SPLITS, make_splits
+from cabs_core.outcomes.table import Outcomes
+
+__all__ = [
+    "PUBLISHED",
+    "SPLITS",
+    "Outcomes",
+    "PublishedModel",
+    "load_outcomes",
+    "make_splits",
+    "published_means",
+]

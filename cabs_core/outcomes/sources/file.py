@@ -1,0 +1,266 @@
+"""A user's own outcome table: parquet, CSV or JSON lines; tidy or wide; columns mapped in the pool."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.errors import DataError
+from cabs_core.outcomes.raw import RawOutcomes, number_column, text_column
+from cabs_core.outcomes.table import text_array
+from cabs_core.pools import PoolFile
+from cabs_core.pools.config import Columns
+
+READERS = (".parquet", ".csv", ".jsonl", ".ndjson")
+_CANONICAL = {
+    "query_id": "query_id",
+    "prompt": "prompt",
+    "task": "task",
+    "model": "model",
+    "score": "score",
+    "cost": "cost",
+    "input_tokens": "n_input_tokens",
+    "output_tokens": "n_output_tokens",
+    "latency": "latency",
+    "split": "split",
+}
+_REQUIRED = ("prompt", "model", "score", "cost")
+_MODEL = "{model}"
+
+
+def read_file(pool_file: PoolFile) -> RawOutcomes:
+    """Read the table of a `file` pool.
+
+    Raises:
+        PoolError: the file is not there.
+        DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
+    """
+    path = pool_file.table_path()
+    source = pool_file.pool.source
+    if source.layout == "tidy":
+        return _tidy(path, source.columns)
+    return _wide(path, source.columns, pool_file.pool.source_names())
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of the table's columns, without reading the rows (JSON lines: of the first line)."""
+    try:
+        if path.suffix == ".parquet":
+            return list(pq.read_schema(path).names)
+        with open(path, encoding="utf-8-sig", newline="") as handle:
+            if path.suffix == ".csv":
+                return next(csv.reader(handle), [])
+            first = json.loads(handle.readline() or "{}")
+            return list(first) if isinstance(first, dict) else []
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as {path.suffix or 'a table'}: {error}") from None
+
+
+def read_columns(path: Path, columns: list[str]) -> tuple[pd.DataFrame, int]:
+    """The named columns and the number that the first row has in the file. Nothing is guessed: text stays text."""
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_table(path, columns=columns).to_pandas(), 1
+        if path.suffix == ".csv":
+            frame = pd.read_csv(
+                path, usecols=columns, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+            )
+            return frame[columns], 2
+        return _json_lines(path, columns), 1
+    except (OSError, ValueError, pa.ArrowException, pd.errors.ParserError) as error:
+        raise DataError(f"{path} cannot be read as {path.suffix}: {error}") from None
+
+
+def _json_lines(path: Path, columns: list[str]) -> pd.DataFrame:
+    data: dict[str, list] = {column: [] for column in columns}
+    with open(path, encoding="utf-8-sig") as handle:
+        for number, line in enumerate(handle, 1):
+            if not line.strip():
+                raise DataError(f"{path}, row {number}: an empty line; expected one JSON object per line")
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}, row {number}: not JSON ({error})") from None
+            if not isinstance(record, dict):
+                raise DataError(
+                    f"{path}, row {number}: expected a JSON object, found {type(record).__name__}"
+                )
+            for column in columns:
+                value = record.get(column)
+                if isinstance(value, dict | list):
+                    raise DataError(
+                        f"{path}, row {number}: {column} holds a {type(value).__name__}; expected a text or number"
+                    )
+                data[column].append(value)
+    return pd.DataFrame({column: pd.Series(values, dtype=object) for column, values in data.items()})
+
+
+def _known_columns(path: Path) -> list[str]:
+    if path.suffix not in READERS:
+        raise DataError(
+            f"{path}: cannot read {path.suffix or 'a file without suffix'}; expected one of {READERS}"
+        )
+    names = column_names(path)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: two columns are called {twice[0]!r}; rename one")
+    return names
+
+
+def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
+    shown = ", ".join(names[:40]) + (", ..." if len(names) > 40 else "")
+    return DataError(
+        f"{path}: no column {wanted!r}, which source.columns.{field} names; columns are: {shown}. Map "
+        f"source.columns.{field} to the right column"
+    )
+
+
+def _tidy(path: Path, columns: Columns) -> RawOutcomes:
+    names = _known_columns(path)
+    chosen: dict[str, str] = {}
+    for field, canonical in _CANONICAL.items():
+        wanted = getattr(columns, field)
+        if wanted is None:
+            continue
+        if wanted in names:
+            chosen[canonical] = wanted
+        elif field in _REQUIRED or field in columns.model_fields_set:
+            raise _absent(path, field, wanted, names)
+    frame, first_row = read_columns(path, sorted(set(chosen.values())))
+    frame = pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()})
+    if "query_id" not in frame.columns:
+        frame["query_id"] = [
+            _text_id(p) for p in text_column(frame["prompt"], "prompt", str(path), first_row)
+        ]
+    return RawOutcomes.from_tidy(frame, origin=str(path), first_row=first_row)
+
+
+def _wide(path: Path, columns: Columns, models: dict[str, str] | None) -> RawOutcomes:
+    names = _known_columns(path)
+    per_query: dict[str, str] = {}
+    for field in ("query_id", "prompt", "task", "split"):
+        wanted = getattr(columns, field)
+        if wanted in names:
+            per_query[field] = wanted
+        elif wanted is not None and (field == "prompt" or field in columns.model_fields_set):
+            raise _absent(path, field, wanted, names)
+    if _MODEL not in columns.score:
+        raise DataError(
+            f"{path}: source.layout is wide, so source.columns.score must hold {_MODEL}, e.g. "
+            f"'{_MODEL}' or '{_MODEL}_score'; found {columns.score!r}"
+        )
+    patterns = {
+        canonical: getattr(columns, field)
+        for field, canonical in _CANONICAL.items()
+        if field in ("score", "cost", "input_tokens", "output_tokens", "latency")
+        and getattr(columns, field) is not None
+        and (_MODEL in getattr(columns, field) or field in columns.model_fields_set)
+    }
+    for canonical, pattern in patterns.items():
+        if _MODEL not in pattern:
+            raise DataError(
+                f"{path}: source.layout is wide, so the pattern of {canonical} must hold {_MODEL}; found {pattern!r}"
+            )
+    if columns.cost is not None and "cost" not in patterns:
+        raise DataError(
+            f"{path}: source.layout is wide, so source.columns.cost must hold {_MODEL}, e.g. "
+            f"'{_MODEL}_cost', or be null with prices given; found {columns.cost!r}"
+        )
+    wanted_models = (
+        list(models.values()) if models else _discover(path, names, patterns, set(per_query.values()))
+    )
+    for model in wanted_models:
+        for canonical, pattern in patterns.items():
+            if pattern.replace(_MODEL, model) not in names:
+                field = next(f for f, c in _CANONICAL.items() if c == canonical)
+                raise _absent(path, field, pattern.replace(_MODEL, model), names)
+    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models} | set(
+        per_query.values()
+    )
+    frame, first_row = read_columns(path, sorted(needed))
+    if not len(frame):
+        raise DataError(f"{path}: the table has no rows")
+    origin = str(path)
+    texts = {f: text_column(frame[c], f, origin, first_row) for f, c in per_query.items()}
+    ids = texts["query_id"].tolist() if "query_id" in texts else _text_ids(texts["prompt"].tolist())
+    again = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
+    if len(again):
+        row = int(again[0])
+        raise DataError(
+            f"{origin}, row {row + first_row}: query_id {ids[row]!r} stands already in row "
+            f"{ids.index(ids[row]) + first_row}; expected each query once in a wide table"
+        )
+    arrays = {}
+    for canonical, pattern in patterns.items():
+        cells = [
+            _cell_column(frame, pattern.replace(_MODEL, m), canonical, origin, first_row)
+            for m in wanted_models
+        ]
+        arrays[canonical] = np.column_stack(cells)
+    return RawOutcomes(
+        query_ids=text_array(ids),
+        prompts=texts["prompt"].tolist(),
+        tasks=text_array(texts["task"].tolist() if "task" in texts else ["all"] * len(ids)),
+        arms=wanted_models,
+        scores=arrays["score"],
+        costs=arrays.get("cost"),
+        input_tokens=arrays.get("n_input_tokens"),
+        output_tokens=arrays.get("n_output_tokens"),
+        latencies=arrays.get("latency"),
+        source_splits=text_array(texts["split"].tolist()) if "split" in texts else None,
+        origin=origin,
+        report={"rows_read": len(frame)},
+    )
+
+
+def _cell_column(frame: pd.DataFrame, name: str, canonical: str, origin: str, first_row: int) -> np.ndarray:
+    try:
+        return number_column(frame[name], canonical, origin, first_row)
+    except DataError as error:
+        raise DataError(f"{error} (column {name!r})") from None
+
+
+def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:
+    """Models whose columns all patterns find. A bare '{model}' score needs a second pattern to tell them apart."""
+    if patterns["score"] == _MODEL and len(patterns) == 1:
+        raise DataError(
+            f"{path}: source.columns.score is '{_MODEL}', so every column could be a model: list the models of "
+            "the pool"
+        )
+    found = []
+    regex = re.compile(re.escape(patterns["score"]).replace(re.escape(_MODEL), "(.+)"))
+    for name in names:
+        match = regex.fullmatch(name)
+        if match and name not in taken:
+            if all(pattern.replace(_MODEL, match.group(1)) in names for pattern in patterns.values()):
+                found.append(match.group(1))
+    if not found:
+        raise DataError(
+            f"{path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; columns are: "
+            f"{', '.join(names[:40])}"
+        )
+    return found
+
+
+def _text_id(prompt: str) -> str:
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _text_ids(prompts: list[str]) -> list[str]:
+    """Identity from the text; the second row with the same text gets '.2' and so on."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for prompt in prompts:
+        base = _text_id(prompt)
+        seen[base] += 1
+        ids.append(base if seen[base] == 1 else f"{base}.{seen[base]}")
+    return ids

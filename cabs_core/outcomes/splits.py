@@ -1,0 +1,93 @@
+"""Train / validation / test by whole prompts: no prompt text ever stands in two splits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.errors import DataError
+from cabs_core.outcomes.table import Outcomes
+from cabs_core.pools.config import Split
+
+SPLITS = ("train", "validation", "test")
+_ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}
+
+
+def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
+    """`[n]` array of 'train' | 'validation' | 'test'.
+
+    random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_task: the rows of
+    the test tasks are the test split, the rest is cut into train and validation. column, default: the split
+    recorded in the data; a prompt recorded in two splits goes as a whole to the later one, so that nothing
+    seen in training is tested. The result depends on the set of prompts, not on the order of the rows.
+
+    Raises:
+        DataError: an empty split, an unknown task, or no recorded split.
+    """
+    unique, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
+    if split.kind in ("column", "default"):
+        code = _recorded(outcomes, split)
+        group_code = np.zeros(len(unique), dtype=np.int64)
+        np.maximum.at(group_code, group, code)
+        result = group_code[group]
+    else:
+        held_out = np.zeros(len(outcomes), dtype=bool)
+        if split.kind == "by_task":
+            held_out = np.isin(outcomes.tasks, _test_tasks(outcomes, split))
+        group_held_out = np.zeros(len(unique), dtype=bool)
+        np.logical_or.at(group_held_out, group, held_out)
+        result = _cut(group, group_held_out, split)
+    names = np.array(SPLITS)[result]
+    for code, name in enumerate(SPLITS):
+        if not (result == code).any():
+            raise DataError(
+                f"the {name} split is empty ({len(outcomes)} queries, {len(unique)} different prompts, split "
+                f"kind {split.kind!r}, fractions {split.fractions}): use more queries or other fractions"
+            )
+    return names
+
+
+def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
+    if outcomes.source_splits is None:
+        where = (
+            "set source.columns.split to the column that holds it"
+            if split.kind == "column"
+            else "this source has no split of its own; use split.kind random"
+        )
+        raise DataError(f"split.kind is {split.kind!r}, but the data record no split: {where}")
+    names = [_ALIASES.get(s.strip().lower(), s.strip().lower()) for s in outcomes.source_splits.tolist()]
+    unknown = sorted({s for s in names if s not in SPLITS})
+    if unknown:
+        row = next(i for i, s in enumerate(names) if s in unknown)
+        raise DataError(
+            f"split of query {outcomes.query_ids[row]!r} is {outcomes.source_splits[row]!r}; expected one of "
+            f"{', '.join(SPLITS)}"
+        )
+    return np.array([SPLITS.index(s) for s in names])
+
+
+def _test_tasks(outcomes: Outcomes, split: Split) -> list[str]:
+    known = sorted(set(outcomes.tasks.tolist()))
+    unknown = [task for task in split.test_tasks if task not in known]
+    if unknown:
+        raise DataError(f"split.test_tasks names {unknown[0]!r}; the tasks are: {', '.join(known)}")
+    if len(known) < 2:
+        raise DataError("split.kind is 'by_task', but the data have a single task: use split.kind random")
+    if split.test_tasks:
+        return list(split.test_tasks)
+    rng = np.random.default_rng([split.split_seed, 1])
+    return [known[i] for i in rng.permutation(len(known))[: len(known) // 2]]
+
+
+def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:
+    """Split code per row: random groups, cut where the cumulated rows reach the fractions."""
+    sizes = np.bincount(group, minlength=len(group_held_out))
+    order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
+    code = np.full(len(sizes), 2)
+    rest = order[~group_held_out[order]]
+    train, validation, test = split.fractions
+    if group_held_out.any():
+        train, validation, test = train / (train + validation), validation / (train + validation), 0.0
+    before = np.cumsum(sizes[rest]) - sizes[rest]
+    total = sizes[rest].sum()
+    code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")
+    return code[group]

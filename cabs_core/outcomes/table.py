@@ -1,0 +1,237 @@
+"""The outcome table: one row per query, one column per model (arm), as dense arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.errors import DataError
+
+FORMAT = 1
+_CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
+_COLUMNS = {
+    "scores": "score",
+    "costs": "cost",
+    "input_tokens": "n_input_tokens",
+    "output_tokens": "n_output_tokens",
+    "latencies": "latency",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Complete outcomes of every arm on every query.
+
+    Attributes:
+        query_ids: `[n]` strings, unique.
+        prompts: n texts.
+        tasks: `[n]` strings, the task family of each query.
+        arms: K model names, in column order.
+        scores: `[n, K]` float64 in [0, 1].
+        costs: `[n, K]` float64, USD per call, >= 0.
+        input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
+        latencies: `[n, K]` float64, seconds, or None.
+        source_splits: `[n]` strings, the split of the data source, or None.
+        report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
+
+    Raises:
+        DataError: shapes disagree, or a value is out of range (row, column and value are named).
+    """
+
+    query_ids: np.ndarray
+    prompts: list[str]
+    tasks: np.ndarray
+    arms: list[str]
+    scores: np.ndarray
+    costs: np.ndarray
+    input_tokens: np.ndarray | None = None
+    output_tokens: np.ndarray | None = None
+    latencies: np.ndarray | None = None
+    source_splits: np.ndarray | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, k = len(self.query_ids), len(self.arms)
+        for name in _CELLS:
+            array = getattr(self, name)
+            if array is None:
+                continue
+            array = np.ascontiguousarray(array, dtype=np.float64)
+            object.__setattr__(self, name, array)
+            if array.shape != (n, k):
+                raise DataError(
+                    f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per arm"
+                )
+        for name in ("prompts", "tasks", "source_splits"):
+            value = getattr(self, name)
+            if value is not None and len(value) != n:
+                raise DataError(f"{name} has {len(value)} entries for {n} queries")
+        if len(set(self.arms)) != k:
+            raise DataError(f"arms names a model twice: {self.arms}")
+        if len(set(self.query_ids.tolist())) != n:
+            values, counts = np.unique(self.query_ids, return_counts=True)
+            raise DataError(f"query_id {values[counts > 1][0]!r} stands for more than one query")
+        self._in_range("scores", lambda a: (a >= 0) & (a <= 1), "a number in [0, 1]")
+        self._in_range("costs", lambda a: (a >= 0) & np.isfinite(a), "a finite number of USD >= 0")
+        if self.latencies is not None:
+            self._in_range("latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
+
+    def _in_range(self, name: str, valid, expected: str) -> None:
+        array = getattr(self, name)
+        bad = np.argwhere(~valid(array))
+        if len(bad):
+            i, j = bad[0]
+            raise DataError(
+                f"{_COLUMNS[name]} of query {self.query_ids[i]!r}, model {self.arms[j]!r} is {array[i, j]}: "
+                f"expected {expected} ({len(bad)} such cells)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    @property
+    def prompt_lengths(self) -> np.ndarray:
+        """`[n]` prompt lengths in characters."""
+        return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
+
+    def take(self, rows: np.ndarray) -> Outcomes:
+        """The outcomes of the given rows (indices or a boolean mask), in that order."""
+        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        cells = {name: getattr(self, name) for name in _CELLS}
+        return replace(
+            self,
+            query_ids=self.query_ids[rows],
+            prompts=[self.prompts[i] for i in rows],
+            tasks=self.tasks[rows],
+            source_splits=None if self.source_splits is None else self.source_splits[rows],
+            **{name: None if array is None else array[rows] for name, array in cells.items()},
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens, latency."""
+        n, k = len(self), len(self.arms)
+        rows = np.repeat(np.arange(n), k)
+        data: dict[str, Any] = {
+            "query_id": pd.array(self.query_ids.tolist(), dtype="str").take(rows),
+            "prompt": pd.array(self.prompts, dtype="str").take(rows),
+            "task": pd.array(self.tasks.tolist(), dtype="str").take(rows),
+            "model": pd.array(list(self.arms), dtype="str").take(np.tile(np.arange(k), n)),
+        }
+        for name in _CELLS:
+            array = getattr(self, name)
+            data[_COLUMNS[name]] = np.full(n * k, np.nan) if array is None else array.ravel()
+        return pd.DataFrame(data)
+
+    @classmethod
+    def from_frame(cls, df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:
+        """Inverse of `to_frame`; rows in any order. Every (query, model) pair must be there, once.
+
+        Args:
+            df: at least query_id, prompt, model, score, cost; optionally task, tokens, latency.
+            arms: models to take, in this order (default: all, in order of appearance).
+
+        Raises:
+            DataError: a column is absent, a pair is missing or double, a value is out of range.
+        """
+        from cabs_core.outcomes.raw import RawOutcomes
+
+        raw = RawOutcomes.from_tidy(df, origin="table")
+        if arms is not None:
+            raw = raw.select_models({arm: arm for arm in arms})
+        return raw.complete(missing="error")
+
+    def content_hash(self) -> str:
+        """SHA-256 (hex, 16 characters) of everything but the report."""
+        digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())
+        texts = (self.arms, self.query_ids.tolist(), self.prompts, self.tasks.tolist())
+        splits = None if self.source_splits is None else self.source_splits.tolist()
+        for group in (*texts, splits):
+            digest.update(json.dumps(group, ensure_ascii=True).encode())
+        for name in _CELLS:
+            array = getattr(self, name)
+            digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
+        return digest.hexdigest()[:16]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `queries.parquet`, `outcomes.parquet` (tidy, without the prompts) and `meta.json` atomically."""
+        queries = {
+            "query_id": pa.array(self.query_ids.tolist(), pa.string()),
+            "prompt": pa.array(self.prompts, pa.string()),
+            "task": pa.array(self.tasks.tolist(), pa.string()),
+        }
+        if self.source_splits is not None:
+            queries["source_split"] = pa.array(self.source_splits.tolist(), pa.string())
+        n, k = len(self), len(self.arms)
+        cells: dict[str, Any] = {
+            "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
+            "task": queries["task"].take(pa.array(np.repeat(np.arange(n), k))),
+            "model": pa.array(list(self.arms), pa.string()).take(pa.array(np.tile(np.arange(k), n))),
+        }
+        for name in _CELLS:
+            array = getattr(self, name)
+            if array is not None:
+                cells[_COLUMNS[name]] = pa.array(array.ravel())
+        meta = {
+            "format": FORMAT,
+            "arms": list(self.arms),
+            "queries": n,
+            "cells": [name for name in _CELLS if getattr(self, name) is not None],
+            "content_hash": self.content_hash(),
+            "report": self.report,
+        }
+        with atomic_directory(folder) as temporary:
+            pq.write_table(pa.table(queries), temporary / "queries.parquet", compression="zstd")
+            pq.write_table(pa.table(cells), temporary / "outcomes.parquet", compression="zstd")
+            (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Outcomes:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: a file is absent or the content does not match its recorded hash.
+        """
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            queries = pq.read_table(folder / "queries.parquet")
+            cells = pq.read_table(
+                folder / "outcomes.parquet", columns=[_COLUMNS[name] for name in meta["cells"]]
+            )
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise DataError(f"{folder} does not hold saved outcomes ({error}): build them again") from None
+        shape = (int(meta["queries"]), len(meta["arms"]))
+        if queries.num_rows != shape[0] or cells.num_rows != shape[0] * shape[1]:
+            raise DataError(
+                f"{folder}: {queries.num_rows} queries and {cells.num_rows} cells, expected {shape[0]} and "
+                f"{shape[0] * shape[1]}: build the outcomes again"
+            )
+        arrays = {name: cells[_COLUMNS[name]].to_numpy().reshape(shape) for name in meta["cells"]}
+        splits = queries["source_split"].to_pylist() if "source_split" in queries.column_names else None
+        outcomes = cls(
+            query_ids=text_array(queries["query_id"].to_pylist()),
+            prompts=queries["prompt"].to_pylist(),
+            tasks=text_array(queries["task"].to_pylist()),
+            arms=list(meta["arms"]),
+            source_splits=None if splits is None else text_array(splits),
+            report=meta["report"],
+            **arrays,
+        )
+        if outcomes.content_hash() != meta["content_hash"]:
+            raise DataError(f"{folder} was altered after it was written: build the outcomes again")
+        return outcomes
+
+
+def text_array(values: list[str]) -> np.ndarray:
+    """A numpy unicode array of the given texts (dtype `<U1` when empty)."""
+    return np.array(values, dtype=np.str_) if len(values) else np.array([], dtype="<U1")
