@@ -84,9 +84,9 @@ def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndar
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
     code = np.full(len(sizes), 2)
     rest = order[~group_held_out[order]]
-    train, validation, test = split.fractions
+    train, validation, _ = split.fractions
     if group_held_out.any():
-        train, validation, test = train / (train + validation), validation / (train + validation), 0.0
+        train, validation = train / (train + validation), validation / (train + validation)
     before = np.cumsum(sizes[rest]) - sizes[rest]
     total = sizes[rest].sum()
     code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.errors import DataError
+
 #: latent skills that a family draws on
 SKILLS = ("math", "code", "knowledge", "language")
 
@@ -35,6 +37,11 @@ class Family:
 
 _PEOPLE = ("Ana", "Bilal", "Chen", "Dora", "Emeka", "Farid", "Greta", "Hiro", "Ines", "Jonas", "Kavya", "Luis",
            "Mira", "Nadia", "Omar", "Petra", "Ravi", "Sofia", "Tomas", "Yuki")  # fmt: skip
+_DAYS = tuple(
+    f"{day} {time}"
+    for day in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    for time in ("morning", "noon", "afternoon", "evening")
+)
 
 FAMILIES = (
     Family(
@@ -194,10 +201,15 @@ def topic_count() -> int:
 
 
 def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
-    """Draw `n` different prompts; families are unequally frequent, as in real traffic."""
+    """Draw `n` different prompts; families are unequally frequent, as in real traffic.
+
+    Raises:
+        DataError: the templates cannot make that many (they make some hundred thousand).
+    """
     weights = rng.dirichlet(np.full(len(FAMILIES), 8.0))
     first_topic = np.cumsum([0] + [len(family.topics) for family in FAMILIES])
     seen: set[str] = set()
+    repeats = 0
     rows: list[tuple[str, int, int, float]] = []
     while len(rows) < n:
         f = int(rng.choice(len(FAMILIES), p=weights))
@@ -208,9 +220,13 @@ def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
         template = family.templates[rng.integers(len(family.templates))]
         detail = family.details[rng.integers(len(family.details))]
         text = template.format(topic=topic, level=level, detail=detail)
-        if text in seen:  # a small family runs out of combinations: number the variants
-            text = f"{text} (variant {int(rng.integers(10, 10_000))})"
+        if text in seen:  # a small family runs out of combinations: say when and by whom it was asked
+            day, person = _DAYS[rng.integers(len(_DAYS))], _PEOPLE[rng.integers(len(_PEOPLE))]
+            text = f"{text} Asked by {person} on {day}."
             if text in seen:
+                repeats += 1
+                if repeats > 20 * n:
+                    raise DataError(f"source.queries is {n}: the templates do not give that many prompts")
                 continue
         seen.add(text)
         rows.append((text, f, int(first_topic[f]) + t, hardness + topic_hardness))
