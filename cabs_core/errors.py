@@ -21,3 +21,11 @@ class ProvenanceError(CabsError):
 
 class PolicyError(CabsError):
     """An unknown policy or preset, or an option that the policy does not have."""
+
+
+class ResultError(CabsError):
+    """A replay result is malformed, incomplete, or belongs to another problem."""
+
+
+class SqlModelError(CabsError):
+    """A SQL model or its schema.yml is wrong; the message names the file and, where known, the line."""

@@ -1,0 +1,58 @@
+"""Metrics: from traces to the figures that claims rest on. Pure NumPy; no files, no policies.
+
+    regimes      cost regimes of rho and the regime / overall mean
+    frontier     accuracy-cost frontier, non-decreasing convex hull, AIQ, cost at equal accuracy
+    uncertainty  standard error over trials, bootstrap over queries, paired differences
+    regret       cumulative and relative cumulative regret, share of the full-feedback gap closed
+    routing      arm shares, switching, effective number of arms, latency percentiles
+
+The SQL marts call the same functions (registered with DuckDB), so there is one implementation of each.
+"""
+
+from cabs_core.metrics.frontier import (
+    aiq,
+    cost_at_score,
+    cost_saved,
+    hull_score,
+    non_decreasing_hull,
+    pareto_mask,
+    per_thousand_calls,
+)
+from cabs_core.metrics.regimes import REGIMES, overall_mean, regime_mean, regime_of
+from cabs_core.metrics.regret import cumulative_regret, gap_closed, relative_cumulative_regret
+from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
+from cabs_core.metrics.uncertainty import (
+    PairedDifference,
+    aiq_bootstrap_se,
+    bootstrap_ratio,
+    bootstrap_weights,
+    paired_difference,
+    standard_error,
+)
+
+__all__ = [
+    "REGIMES",
+    "PairedDifference",
+    "aiq",
+    "aiq_bootstrap_se",
+    "arm_shares",
+    "bootstrap_ratio",
+    "bootstrap_weights",
+    "cost_at_score",
+    "cost_saved",
+    "cumulative_regret",
+    "effective_arms",
+    "gap_closed",
+    "hull_score",
+    "latency_percentiles",
+    "non_decreasing_hull",
+    "overall_mean",
+    "paired_difference",
+    "pareto_mask",
+    "per_thousand_calls",
+    "regime_mean",
+    "regime_of",
+    "relative_cumulative_regret",
+    "standard_error",
+    "switch_rate",
+]

@@ -1,0 +1,114 @@
+"""Accuracy against cost: frontier, hull and AIQ (RouterBench, Hu et al. 2024, arXiv 2403.12031, section 3).
+
+A router swept over its cost sensitivity is a set of points (cost, score). Mixing two settings at random
+reaches every point between them, so what the router can do is the upper convex hull; since a router may also
+ignore money, the hull does not decrease.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def _points(costs, scores) -> tuple[np.ndarray, np.ndarray]:
+    costs = np.atleast_1d(np.asarray(costs, dtype=np.float64))
+    scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
+    if costs.shape != scores.shape or costs.ndim != 1 or costs.size == 0:
+        raise ValueError(
+            f"costs {costs.shape} and scores {scores.shape}: expected two lists of one length, not empty"
+        )
+    if not (np.isfinite(costs).all() and np.isfinite(scores).all()) or costs.min() < 0:
+        raise ValueError("costs and scores must be finite, costs >= 0")
+    return costs, scores
+
+
+def pareto_mask(costs, scores) -> np.ndarray:
+    """[m] True where no other point is at least as cheap and as good, and better in one of them.
+
+    Equal points are both kept: neither dominates the other.
+    """
+    costs, scores = _points(costs, scores)
+    cheaper = (costs[:, None] <= costs) & (scores[:, None] >= scores)
+    strictly = (costs[:, None] < costs) | (scores[:, None] > scores)
+    return ~(cheaper & strictly).any(axis=0)
+
+
+def non_decreasing_hull(costs, scores) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices of the non-decreasing upper convex hull, by rising cost.
+
+    Starts at the cheapest point (the best of those that share its cost) and ends at the best score (the
+    cheapest of those that share it). Points on a segment between two vertices are not vertices.
+
+    Returns:
+        (costs [v], scores [v]), both strictly increasing, v >= 1.
+    """
+    costs, scores = _points(costs, scores)
+    hull: list[tuple[float, float]] = []
+    for i in np.lexsort((-scores, costs)):
+        x, y = costs[i], scores[i]
+        if hull and y <= hull[-1][1]:  # dearer or equal, and no better
+            continue
+        while len(hull) >= 2:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x0) > (y - y0) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((x, y))
+    vertices = np.array(hull)
+    return vertices[:, 0], vertices[:, 1]
+
+
+def hull_score(costs, scores, at, *, null_router: bool = True) -> np.ndarray:
+    """Score of the hull at the costs `at`: flat beyond the best point.
+
+    Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
+    extrapolates, or NaN with `null_router=False`. With the null router, the hull includes it.
+    """
+    costs, scores = _points(costs, scores)
+    at = np.asarray(at, dtype=np.float64)
+    if null_router:
+        costs, scores = np.append(costs, 0.0), np.append(scores, 0.0)
+    x, y = non_decreasing_hull(costs, scores)
+    return np.interp(at, x, y, left=np.nan if at.size and not null_router else y[0])
+
+
+def aiq(costs, scores, cost_min: float, cost_max: float) -> float:
+    """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
+
+    The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
+    any of them. Routers are extended to it as in `hull_score` (null router below, flat above). Exact integral
+    of the piecewise linear hull. An interval of length zero gives the height there.
+    """
+    costs, scores = _points(costs, scores)
+    if not 0 <= cost_min <= cost_max:
+        raise ValueError(f"interval [{cost_min}, {cost_max}]: expected 0 <= cost_min <= cost_max")
+    x, _ = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
+    if cost_max == cost_min:
+        return float(hull_score(costs, scores, cost_min))
+    knots = np.unique(np.concatenate([[cost_min, cost_max], x[(x > cost_min) & (x < cost_max)]]))
+    heights = hull_score(costs, scores, knots)
+    return float(np.trapezoid(heights, knots) / (cost_max - cost_min))
+
+
+def cost_at_score(costs, scores, target: float) -> float:
+    """Lowest cost at which the hull reaches `target`; NaN if it never does.
+
+    The null router is left out: a router that answers some queries with nothing is no replacement. A target
+    below the cheapest point costs what the cheapest point costs.
+    """
+    x, y = non_decreasing_hull(costs, scores)
+    if not np.isfinite(target) or target > y[-1]:
+        return float("nan")
+    return float(np.interp(target, y, x))
+
+
+def cost_saved(costs, scores, baseline_cost: float, baseline_score: float) -> float:
+    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN where it is not reached."""
+    if not baseline_cost > 0:
+        return float("nan")
+    return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
+
+
+def per_thousand_calls(cost):
+    """USD per 1,000 calls from USD per call."""
+    return np.asarray(cost, dtype=np.float64) * 1000.0

@@ -1,0 +1,40 @@
+"""Cost regimes of the cost sensitivity rho (paper, section Experiments, Setup)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+#: in the order in which tables show them
+REGIMES = ("low", "medium", "high")
+
+
+def regime_of(rho: float) -> str:
+    """`low` for rho <= 300, `medium` for 300 < rho < 800, `high` for rho >= 800."""
+    if not np.isfinite(rho) or rho < 0:
+        raise ValueError(f"rho is {rho!r}: expected a finite number >= 0")
+    return "low" if rho <= 300 else "medium" if rho < 800 else "high"
+
+
+def regime_mean(rhos: Sequence[float], values) -> dict[str, np.ndarray]:
+    """Mean of `values` over the rhos of each regime.
+
+    Args:
+        rhos: [R] cost sensitivities.
+        values: [R, ...] one value (or array: trials, queries) per rho.
+
+    Returns:
+        {regime: [...]} for the regimes that have at least one rho, low to high.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if len(values) != len(rhos):
+        raise ValueError(f"{len(rhos)} rhos but {len(values)} values: expected one value per rho")
+    labels = np.array([regime_of(r) for r in rhos])
+    return {name: values[labels == name].mean(axis=0) for name in REGIMES if (labels == name).any()}
+
+
+def overall_mean(rhos: Sequence[float], values) -> np.ndarray:
+    """Mean of the regime values (not of the rhos: each regime counts the same however many rhos it has)."""
+    parts = regime_mean(rhos, values)
+    return np.mean(list(parts.values()), axis=0)

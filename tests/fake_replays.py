@@ -1,0 +1,99 @@
+"""Replays made up for tests of results, marts and report: right in shape and arithmetic, no policy behind them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from cabs_core.policies.names import asset_name
+from cabs_core.pools import ModelPool
+from cabs_core.replay.results import save_replay_result
+
+#: how often each policy plays the best arm of the query; the rest of the time an arm at random
+SKILL = {
+    "random": 0.0,
+    "best_single": 0.3,
+    "oracle_best": 1.0,
+    "knn": 0.35,
+    "ridge": 0.42,
+    "carrot": 0.4,
+    "kernel": 0.5,
+    "epsilon_greedy": 0.2,
+    "square_cb": 0.2,
+    "lin_ucb": 0.28,
+    "lin_ts": 0.3,
+    "lin_ucb_full": 0.48,
+    "cabs_c_linear": 0.34,
+    "cabs_d_linear": 0.38,
+    "cabs_mix": 0.46,
+    "hier_mix": 0.55,
+    "cabs_c_linear@literal": 0.05,
+    "cabs_d_linear@literal": 0.06,
+    "cabs_c_linear@tuned": 0.4,
+    "cabs_d_linear@tuned": 0.41,
+}
+
+
+def fake_pool(name: str = "fake", **fields) -> ModelPool:
+    settings = {"source": {"kind": "synthetic"}, "synthetic": True, "title": f"Fake pool {name}"} | fields
+    return ModelPool.model_validate({"name": name} | settings)
+
+
+def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> SimpleNamespace:
+    rng = np.random.default_rng(seed)
+    ability = np.linspace(0.35, 0.75, arms)
+    scores = (rng.random((n, arms)) < ability).astype(np.float64)
+    costs = np.linspace(1e-4, 9e-4, arms) * rng.uniform(0.5, 1.5, (n, arms))
+    return SimpleNamespace(
+        scores=scores, costs=costs, latencies=None, arms=[f"model-{j}" for j in range(arms)],
+        query_ids=np.array([f"q{i}" for i in range(n)]), content_hash=f"problem{seed}",
+    )  # fmt: skip
+
+
+def fake_result(
+    problem, policy: str, rho: float, *, trials: int = 3, pool: str = "fake", seed: int = 0, rounds=None
+):
+    """Queries in an order that depends on pool and trial only; actions that reach the policy's SKILL."""
+    n, k = problem.scores.shape
+    t = rounds or n
+    order = np.stack(
+        [
+            np.random.default_rng([seed, trial, sum(map(ord, pool))]).permutation(n)[:t]
+            for trial in range(trials)
+        ]
+    )
+    utility = np.clip(problem.scores - rho * problem.costs, 0, 1)
+    rng = np.random.default_rng([seed, int(rho), sum(map(ord, policy))])
+    best = utility.argmax(axis=1)
+    wins = rng.random((trials, t)) < SKILL[policy]
+    actions = np.where(wins, best[order], rng.integers(0, k, (trials, t)))
+    solver = policy.startswith("cabs_c") or policy.startswith("cabs_d")
+    return SimpleNamespace(
+        pool=pool, policy=policy, rho=rho, order=order, actions=actions,
+        propensities=np.where(wins, 0.6, 0.4 / k).astype(np.float64),
+        rewards=utility[order, actions], best_rewards=utility.max(axis=1)[order],
+        gaps=rng.random((trials, t)) * 1e-9 if solver else None,
+        meta_weights=None, uncertified=np.zeros(trials), seconds=np.full(trials, t * 3e-5), seed=seed,
+    )  # fmt: skip
+
+
+def write_pool(
+    artifacts,
+    pool: ModelPool,
+    *,
+    n=60,
+    arms=5,
+    trials=3,
+    rhos=(0.0, 300.0, 500.0, 900.0),
+    policies=None,
+    seed=0,
+):
+    """Save the replays of every (rho, policy) of a pool under `artifacts/replay/<pool>/`; returns the problem."""
+    problem = fake_problem(n, arms, seed)
+    for rho in rhos:
+        for policy in policies or SKILL:
+            result = fake_result(problem, policy, rho, trials=trials, pool=pool.name, seed=seed)
+            folder = artifacts / "replay" / pool.name / f"{int(rho):04d}" / asset_name(policy)
+            save_replay_result(result, problem, folder, pool=pool)
+    return problem
