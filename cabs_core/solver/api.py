@@ -6,11 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.solver import dense, lapack, small
 from cabs_core.solver.checks import check_arms, check_instances, check_tol
-from cabs_core.solver.generic import generic_kernel, scratch_size
 from cabs_core.solver.jit import kernel
 from cabs_core.solver.program import objective
-from cabs_core.solver.workspace import allocate, solve_kernel
+from cabs_core.solver.workspace import (
+    FALLBACK,
+    HEADER,
+    PRIMARY,
+    ROUTINES,
+    SCRATCH,
+    allocate,
+    put_address,
+    solve_kernel,
+)
+
+# Up to here a kernel compiled for K is the fastest.
+SMALL_ARMS = 48
 
 
 @dataclass(frozen=True)
@@ -40,12 +52,21 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Workspace for `solve_kernel` with K = `arms` (compiles the kernel for that K, or loads it from cache).
+    """Workspace for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them from cache).
 
     One workspace serves one thread at a time. It names code of this process: never save or send it.
     """
     arms = check_arms(arms)
-    return allocate(arms, 1, generic_kernel(arms).address, scratch_size(arms))
+    fast = arms <= SMALL_ARMS
+    first = small.scratch_size(arms) if fast else 0
+    workspace = allocate(arms, first + dense.scratch_size(arms))
+    for i, address in enumerate(lapack.addresses()):
+        put_address(workspace, ROUTINES + i, address)
+    workspace[SCRATCH] = HEADER + first
+    put_address(workspace, PRIMARY, (small.small_kernel(arms) if fast else dense.dense_kernel()).address)
+    if fast:
+        put_address(workspace, FALLBACK, dense.dense_kernel().address)
+    return workspace
 
 
 @kernel

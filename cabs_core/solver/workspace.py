@@ -1,8 +1,8 @@
 """The workspace of a solve, and the call from compiled code into the kernel that it names.
 
-A workspace is one float64 array: a header (which kernel, for which K, and the results of the last solve),
-then the kernel's scratch memory. The kernel is a C function reached through its address, so a replay kernel
-compiles once for every K, is cached on disk, and never allocates.
+A workspace is one float64 array: a header (which kernels, for how many arms, and the results of the last
+solve), then the kernels' scratch memory. Kernels are C functions reached through their addresses, so a replay
+kernel compiles once for every K, can be cached on disk, and never allocates.
 
 An address belongs to one process: make workspaces where they are used, never save or send one.
 """
@@ -18,58 +18,82 @@ from numba.extending import intrinsic
 from cabs_core.solver.jit import kernel
 
 # Header slots (float64 each; addresses are stored bit for bit).
-MAGIC, ARMS, ADDRESS, GAP, ITERATIONS, LANES = 0, 1, 2, 3, 4, 5
-BLAS = 8  # first of the addresses of the LAPACK and BLAS routines that the large kernel calls
+MAGIC = 0
+ARMS = 1
+PRIMARY = 2  # address of the kernel that tries first
+FALLBACK = 3  # address of the one that takes over when the first is not certified, or 0
+SCRATCH = 4  # where the fallback's scratch memory starts: the first kernel's must not be touched
+GAP = 5
+ITERATIONS = 6
+DUAL = 7  # where the q that certifies the last solve starts
+ROUTINES = 8  # addresses of dsyrk, dpotrf, dpotrs and dgemv, or of the kernel of the inner problems
 HEADER = 16
 MAGIC_VALUE = 7.25e77
 
+_DOUBLES = types.CPointer(types.float64)
+# void kernel(losses, graph, gamma, tol, workspace, p_out)
+SIGNATURE = types.void(_DOUBLES, _DOUBLES, types.float64, types.float64, _DOUBLES, _DOUBLES)
 
-def allocate(arms: int, lanes: int, address: int, scratch: int) -> np.ndarray:
-    """A zeroed, 64-byte aligned workspace with `scratch` float64 behind the header."""
-    size = HEADER + scratch
+
+def put_address(workspace: np.ndarray, slot: int, address: int) -> None:
+    """Store a code address in a header slot."""
+    workspace[slot : slot + 1].view(np.int64)[0] = address
+
+
+def allocate(arms: int, size: int) -> np.ndarray:
+    """A zeroed, 64-byte aligned workspace of HEADER + `size` float64, its kernels not yet named."""
+    size += HEADER
     raw = np.zeros(size + 8)
     shift = (-raw.ctypes.data % 64) // 8
     workspace = raw[shift : shift + size]
-    workspace[MAGIC], workspace[ARMS], workspace[LANES] = MAGIC_VALUE, arms, lanes
-    workspace[ADDRESS : ADDRESS + 1].view(np.int64)[0] = address
+    workspace[MAGIC], workspace[ARMS], workspace[DUAL] = MAGIC_VALUE, arms, HEADER
     return workspace
 
 
-def _array_pointer(context, builder, array_type, value):
-    return context.make_array(array_type)(context, builder, value).data
+def dual(workspace: np.ndarray) -> np.ndarray:
+    """The q [K] that certifies the last solve with this workspace (see `program.certificate`)."""
+    start = int(workspace[DUAL])
+    return workspace[start : start + int(workspace[ARMS])].copy()
 
 
-def _check_array(array_type, name):
-    ok = (
-        isinstance(array_type, types.Array) and array_type.dtype == types.float64 and array_type.layout == "C"
-    )
-    if not ok:
-        raise TypingError(f"{name} must be a C-contiguous float64 array, not {array_type}")
+def _call(context, builder, address_slot, workspace, f, g, gamma, tol, p):
+    real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
+    slot = builder.gep(workspace, [address_slot])
+    address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
+    signature = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
+    function = builder.inttoptr(address, signature.as_pointer())
+    builder.call(function, [f, g, gamma, tol, workspace, p])
+    return context.get_dummy_value()
 
 
 @intrinsic
-def _call_kernel(typingctx, losses, graph, gamma, tol, workspace, p_out):
-    """Call the C function whose address is in the workspace's header: void(f*, G*, gamma, tol, ws*, p*)."""
-    for array_type, name in (
-        (losses, "losses"),
-        (graph, "graph"),
-        (workspace, "workspace"),
-        (p_out, "p_out"),
-    ):
-        _check_array(array_type, name)
+def call_pointers(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
+    """Call the C function whose address is in slot `slot` of the workspace, with raw pointers."""
 
     def codegen(context, builder, signature, args):
-        pointer = ir.DoubleType().as_pointer()
-        f, g, w, p = (_array_pointer(context, builder, signature.args[i], args[i]) for i in (0, 1, 4, 5))
-        slot = builder.gep(w, [ir.Constant(ir.IntType(64), ADDRESS)])
-        address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
-        real = ir.DoubleType()
-        ftype = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
-        function = builder.inttoptr(address, ftype.as_pointer())
-        builder.call(function, [f, g, args[2], args[3], w, p])
-        return context.get_dummy_value()
+        slot, f, g, gamma, tol, workspace, p = args
+        return _call(context, builder, slot, workspace, f, g, gamma, tol, p)
 
-    return types.void(losses, graph, types.float64, types.float64, workspace, p_out), codegen
+    real = types.float64
+    return types.void(types.int64, _DOUBLES, _DOUBLES, real, real, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def _call_arrays(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
+    """The same with arrays, which must be C-contiguous float64 (checked when the caller is compiled)."""
+    named = ((losses, "losses"), (graph, "graph"), (workspace, "workspace"), (p_out, "p_out"))
+    for array, name in named:
+        if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
+            raise TypingError(f"{name} must be a C-contiguous float64 array, not {array}")
+
+    def codegen(context, builder, signature, args):
+        def data(i):
+            return context.make_array(signature.args[i])(context, builder, args[i]).data
+
+        return _call(context, builder, args[0], data(5), data(1), data(2), args[3], args[4], data(6))
+
+    real = types.float64
+    return types.void(types.int64, losses, graph, real, real, workspace, p_out), codegen
 
 
 @kernel
@@ -80,15 +104,18 @@ def solve_kernel(losses, graph, gamma, tol, workspace, p_out):
     with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. Inputs are not checked
     beyond their sizes. Writes the best point found to p_out, always a valid distribution, and returns
     (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a
-    workspace made for another K, a gamma that is not positive, or losses that are not finite give the uniform p, gap = inf and False.
+    workspace made for another K, a gamma that is not positive, or losses that are not finite give the
+    uniform p, gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
     if not matches or graph.size != arms * arms or p_out.size != arms or not gamma > 0.0:
         p_out[:] = 1.0 / p_out.size
         return np.inf, 0, False
-    _call_kernel(losses, graph, gamma, tol, workspace, p_out)
+    workspace[GAP] = np.inf
+    workspace[ITERATIONS] = 0.0
+    _call_arrays(PRIMARY, losses, graph, gamma, tol, workspace, p_out)
+    if not workspace[GAP] <= tol and workspace[FALLBACK] != 0.0:
+        _call_arrays(FALLBACK, losses, graph, gamma, tol, workspace, p_out)
     gap = workspace[GAP]
-    if not gap >= 0.0:
-        gap = np.inf
     return gap, int(workspace[ITERATIONS]), gap <= tol

@@ -1,0 +1,201 @@
+"""Vectors of eight float64 inside numba: `f64x8`, its arithmetic, loads, stores and reductions.
+
+LLVM maps them to one AVX-512, two AVX or four SSE2/NEON registers; the code that uses them is the same. They
+exist inside compiled code only. Arithmetic mixes with scalars (which are spread over all lanes) and may fuse
+a multiplication with an addition.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core.typeconv import Conversion
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model
+
+WIDTH = 8
+_REAL = ir.DoubleType()
+_LLVM = ir.VectorType(_REAL, WIDTH)
+_I32 = ir.IntType(32)
+
+
+class VectorType(types.Type):
+    """The numba type of eight float64."""
+
+    def __init__(self):
+        super().__init__(name="f64x8")
+
+    def can_convert_from(self, typingctx, other):
+        return Conversion.safe if isinstance(other, (types.Float, types.Integer)) else None
+
+
+f64x8 = VectorType()
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, _LLVM)
+
+
+def _spread(builder, scalar):
+    """A vector with `scalar` in every lane."""
+    one = builder.insert_element(ir.Constant(_LLVM, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
+    return builder.shuffle_vector(one, ir.Constant(_LLVM, ir.Undefined), zeros)
+
+
+@lower_cast(types.Float, f64x8)
+@lower_cast(types.Integer, f64x8)
+def _cast(context, builder, from_type, to_type, value):
+    return _spread(builder, context.cast(builder, value, from_type, types.float64))
+
+
+def _define(symbol, name):
+    @infer_global(symbol)
+    class _Template(AbstractTemplate):
+        def generic(self, args, kws):
+            scalars = (types.Float, types.Integer)
+            if f64x8 in args and all(a == f64x8 or isinstance(a, scalars) for a in args):
+                return signature(f64x8, f64x8, f64x8)
+            return None
+
+    @lower_builtin(symbol, f64x8, f64x8)
+    def _lower(context, builder, sig, args):
+        return getattr(builder, name)(*args, flags=("contract",))
+
+
+for _symbol, _name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _define(_symbol, _name)
+    if _symbol is not operator.truediv:
+        _define(getattr(operator, "i" + _symbol.__name__), _name)
+
+
+def _address(builder, pointer, index):
+    return builder.gep(pointer, [index])
+
+
+@intrinsic
+def load(typingctx, pointer, index):
+    """The eight float64 from pointer + index on; the address is a multiple of 64 bytes."""
+
+    def codegen(context, builder, sig, args):
+        at = builder.bitcast(_address(builder, *args), _LLVM.as_pointer())
+        return builder.load(at, align=64)
+
+    return f64x8(pointer, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx, pointer, index, value):
+    """Write eight float64 to pointer + index; the address is a multiple of 64 bytes."""
+
+    def codegen(context, builder, sig, args):
+        at = builder.bitcast(_address(builder, args[0], args[1]), _LLVM.as_pointer())
+        builder.store(args[2], at, align=64)
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64, f64x8), codegen
+
+
+@intrinsic
+def spread(typingctx, value):
+    """A vector with `value` in every lane."""
+
+    def codegen(context, builder, sig, args):
+        return _spread(builder, args[0])
+
+    return f64x8(types.float64), codegen
+
+
+@intrinsic
+def first_lanes(typingctx, count):
+    """1.0 in the first `count` lanes (all of them when count >= 8), 0.0 in the others."""
+
+    def codegen(context, builder, sig, args):
+        i64 = ir.IntType(64)
+        lanes = ir.Constant(ir.VectorType(i64, WIDTH), list(range(WIDTH)))
+        one = builder.insert_element(
+            ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), args[0], ir.Constant(_I32, 0)
+        )
+        zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
+        limit = builder.shuffle_vector(one, ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), zeros)
+        inside = builder.icmp_signed("<", lanes, limit)
+        return builder.select(inside, ir.Constant(_LLVM, [1.0] * WIDTH), ir.Constant(_LLVM, [0.0] * WIDTH))
+
+    return f64x8(types.int64), codegen
+
+
+def _pairwise(builder, value, combine):
+    """Reduce eight lanes to one in three halving steps."""
+    undefined = ir.Constant(_LLVM, ir.Undefined)
+    for half in (4, 2, 1):
+        lanes = [min(i + half, WIDTH - 1) if i < half else i for i in range(WIDTH)]
+        mask = ir.Constant(ir.VectorType(_I32, WIDTH), lanes)
+        value = combine(value, builder.shuffle_vector(value, undefined, mask))
+    return builder.extract_element(value, ir.Constant(_I32, 0))
+
+
+def _greater(builder, a, b):
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _smaller(builder, a, b):
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+@intrinsic
+def vector_sum(typingctx, value):
+    """Sum of the eight lanes."""
+
+    def codegen(context, builder, sig, args):
+        return _pairwise(builder, args[0], lambda a, b: builder.fadd(a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def vector_max(typingctx, value):
+    """Largest of the eight lanes (any lane, if one is NaN)."""
+
+    def codegen(context, builder, sig, args):
+        return _pairwise(builder, args[0], lambda a, b: _greater(builder, a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def vector_min(typingctx, value):
+    """Smallest of the eight lanes (any lane, if one is NaN)."""
+
+    def codegen(context, builder, sig, args):
+        return _pairwise(builder, args[0], lambda a, b: _smaller(builder, a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def greater(typingctx, a, b):
+    """Lane by lane the larger of a and b (b where a is NaN)."""
+
+    def codegen(context, builder, sig, args):
+        return _greater(builder, *args)
+
+    return f64x8(f64x8, f64x8), codegen
+
+
+@intrinsic
+def smaller(typingctx, a, b):
+    """Lane by lane the smaller of a and b (b where a is NaN)."""
+
+    def codegen(context, builder, sig, args):
+        return _smaller(builder, *args)
+
+    return f64x8(f64x8, f64x8), codegen
