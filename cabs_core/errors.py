@@ -29,3 +29,7 @@ class ResultError(CabsError):
 
 class SqlModelError(CabsError):
     """A SQL model or its schema.yml is wrong; the message names the file and, where known, the line."""
+
+
+class EncoderError(CabsError):
+    """A text encoder cannot be had or loaded, or a prompt does not fit into the device's memory."""

@@ -106,6 +106,9 @@ class Encoder(_Strict):
     revision: str | None = None
     max_length: int = Field(256, ge=8, le=8192, description="Tokens; longer prompts are cut and counted")
     normalize: bool = Field(True, description="Scale embeddings to unit length")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 where the hardware multiplies it natively, else float32"
+    )
 
 
 class Oracle(_Strict):

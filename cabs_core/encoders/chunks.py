@@ -1,0 +1,47 @@
+"""Canonical shards and batches: which prompts are computed together.
+
+The value of an embedding depends, in its last bits, on the batch it was computed in (padding, blocking of the
+matrix products). Shards and batches are therefore a function of the planned prompts alone, not of what is
+stored meanwhile, of the number of threads or of time: a killed and resumed run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+SHARD_PROMPTS = 1024
+SHARD_CHARACTERS = 1_000_000
+
+
+def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list[int]]:
+    """Indices of prompts per shard: sorted by length in characters, then key; cut by number and length.
+
+    A shard is what one commit stores, so what a kill costs at most.
+    """
+    order = sorted(range(len(keys)), key=lambda i: (lengths[i], keys[i]))
+    shards: list[list[int]] = []
+    characters = 0
+    for i in order:
+        full = shards and (len(shards[-1]) >= SHARD_PROMPTS or characters + lengths[i] > SHARD_CHARACTERS)
+        if not shards or full:
+            shards.append([])
+            characters = 0
+        shards[-1].append(i)
+        characters += lengths[i]
+    return shards
+
+
+def token_batches(token_lengths: Sequence[int], budget: int) -> list[np.ndarray]:
+    """Indices per batch: sorted by number of tokens (stable), rows x longest row <= `budget`, at least one."""
+    lengths = np.asarray(token_lengths)
+    order = np.argsort(lengths, kind="stable")
+    batches: list[np.ndarray] = []
+    start = 0
+    for stop in range(1, len(order) + 1):
+        ends = stop == len(order) or lengths[order[stop]] * (stop + 1 - start) > budget
+        if ends:
+            batches.append(order[start:stop])
+            start = stop
+    return batches

@@ -1,0 +1,57 @@
+"""What embedding did: counts, device, numeric type, throughput, memory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EmbeddingReport:
+    """Report of one `embed_prompts` call. Token counts refer to all prompts asked for, new or stored.
+
+    Attributes:
+        encoder, identity: name of the encoder, and the hash of everything that its numbers depend on.
+        dim: width of the embeddings.
+        pooling, normalized, max_length: how token states become one vector; tokens kept per prompt.
+        prompts, unique: prompts asked for, and how many of them differ.
+        embedded, reused: unique prompts computed now, and found in the store.
+        empty: prompts without a visible character.
+        tokens: tokens after cutting, special tokens included.
+        truncated, dropped_tokens: prompts longer than max_length, and tokens cut off them.
+        device, device_name, dtype: where and in which numeric type the new ones were computed.
+        seconds, prompts_per_second, tokens_per_second: wall time of the whole call; rates of the new ones.
+        padding_share: share of the tokens pushed through the network that were padding.
+        peak_memory_mb: CUDA: peak allocated; CPU: peak resident size of the process.
+        oom_halvings: times a batch was halved because it did not fit into memory.
+        rejected_shards: stored files set aside because their content did not match their checksum.
+    """
+
+    encoder: str
+    identity: str
+    dim: int
+    pooling: str
+    normalized: bool
+    max_length: int
+    prompts: int
+    unique: int
+    embedded: int
+    reused: int
+    empty: int
+    tokens: int
+    truncated: int
+    dropped_tokens: int
+    device: str
+    device_name: str
+    dtype: str
+    seconds: float
+    prompts_per_second: float
+    tokens_per_second: float
+    padding_share: float
+    peak_memory_mb: float
+    oom_halvings: int
+    rejected_shards: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)

@@ -1,0 +1,76 @@
+"""`tfidf-svd`: word statistics instead of a neural encoder, for comparison and for machines without weights.
+
+TF-IDF of words, word pairs and symbols, reduced by a truncated SVD (Deerwester et al. 1990, latent semantic
+analysis). It is fitted on the train split's prompts only, so that nothing about test prompts enters; the
+hash of those prompts is part of the encoder's identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from cabs_core.encoders.store import prompt_key
+from cabs_core.errors import EncoderError
+from cabs_core.pools.config import Encoder
+
+DIM = 256
+_PATTERN = r"(?u)\w+|[^\w\s]"
+
+
+class TfidfEncoder:
+    """Fitted on creation.
+
+    Args:
+        fit_prompts: the train split's prompts; order and repetition do not matter.
+        normalize: scale to unit length (a prompt without a known word stays zero).
+
+    Raises:
+        EncoderError: fewer than three different prompts, or no word in them.
+    """
+
+    def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        texts = sorted(set(fit_prompts))
+        self.normalize = normalize
+        self.vectorizer = TfidfVectorizer(
+            token_pattern=_PATTERN, ngram_range=(1, 2), sublinear_tf=True, min_df=2 if len(texts) >= 50 else 1,
+            max_features=50_000, dtype=np.float32,
+        )  # fmt: skip
+        try:
+            table = self.vectorizer.fit_transform(texts)
+        except ValueError as error:
+            raise EncoderError(
+                f"tfidf-svd: the {len(texts)} prompts to fit on hold no words ({error})"
+            ) from None
+        self.dim = min(DIM, table.shape[0] - 1, table.shape[1] - 1)
+        if self.dim < 1:
+            raise EncoderError(
+                f"tfidf-svd: {len(texts)} prompts with {table.shape[1]} words are too few to fit on"
+            )
+        self.svd = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
+        self._count = self.vectorizer.build_analyzer()
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(vectors `[n, dim]` float32, counts `[n, 2]`: word and symbol tokens, 0 cut off)."""
+        vectors = self.svd.transform(self.vectorizer.transform(texts)).astype(np.float32)
+        if self.normalize:
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            np.divide(vectors, norms, out=vectors, where=norms > 1e-12)
+        counts = np.zeros((len(texts), 2), dtype=np.int64)
+        counts[:, 0] = [(len(self._count(t)) + 1) // 2 for t in texts]
+        return vectors, counts
+
+
+def tfidf_identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
+    """16 hex characters that name the embeddings: settings and the prompts fitted on."""
+    settings = {"encoder": "tfidf-svd", "format": 1, "dim": DIM, "normalize": encoder.normalize}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for key in sorted({prompt_key(p) for p in fit_prompts}):
+        digest.update(key)
+    return digest.hexdigest()[:16]
