@@ -1,1 +1,42 @@
-"""Policies: one module a family, one registry."""
+"""Policies: one module a family, one registry.
+
+    from cabs_core.policies import POLICIES, build_policy, load_policy, Request
+    policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0)
+    decision = policy.decide(Request(context=x))          # .arm .arm_name .probability .pmf
+    policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
+    policy.save(folder); policy = load_policy(folder)
+
+A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `decide`,
+`update`, `state` / `set_state`, `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane,
+compiled, no GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay plays it by decide and update.
+Its name goes into `names.py` and its class into `registry.py`. Random numbers come from `rng` by (stream, round,
+index), with `self.keys` and `self.round`: nothing else to save, and no dependence on who runs the lane.
+
+`cabs_core.policies.names` imports nothing heavy, and neither does this module before something is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cabs_core.policies.names import PRESETS, all_policies, split_name
+
+_LAZY = {
+    "POLICIES": "registry",
+    "build_policy": "registry",
+    "load_policy": "registry",
+    "policy_class": "registry",
+    "Decision": "base",
+    "Offline": "base",
+    "Policy": "base",
+    "Request": "base",
+}
+__all__ = ["PRESETS", "all_policies", "split_name", *sorted(_LAZY)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(f"cabs_core.policies.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

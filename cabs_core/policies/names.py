@@ -22,11 +22,10 @@ _CABS_PRESETS = ("paper", "literal", "tuned")
 #: presets by policy, the default first
 PRESETS: dict[str, tuple[str, ...]] = {
     "knn": ("default", "literal"),
-    **{
-        name: ("default", "warm")
-        for name in ("epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full")
-    },
-    **{name: _CABS_PRESETS for name in ("cabs_c_linear", "cabs_d_linear", "cabs_c_neural", "cabs_d_neural")},
+    **dict.fromkeys(
+        ("epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full"), ("default", "warm")
+    ),
+    **dict.fromkeys(("cabs_c_linear", "cabs_d_linear", "cabs_c_neural", "cabs_d_neural"), _CABS_PRESETS),
 }
 
 

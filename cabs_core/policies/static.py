@@ -1,0 +1,247 @@
+"""Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted utility.
+
+Every static router plays argmax of the expected clipped utility of predicted scores and costs
+(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies.rng import ACTION, draw, uniform
+from cabs_core.solver.jit import kernel
+from cabs_core.utility import expected_utility
+
+
+def masked_argmax(values: np.ndarray, mask: np.ndarray) -> int:
+    """Index of the largest value among the arms that are available (the first of equals)."""
+    return int(np.argmax(np.where(mask, values, -np.inf)))
+
+
+class StaticPolicy(Policy):
+    """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
+
+    learns = False
+
+    def start(self, offline: Offline | None) -> None:
+        """Nothing to prepare."""
+
+    def values(self, request: Request) -> np.ndarray:
+        """Value [K] of every arm for a request."""
+        raise NotImplementedError
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Value [n, K] of every arm for every row of a replay."""
+        raise NotImplementedError
+
+    def decide(self, request: Request) -> Decision:
+        """Play the best available arm with probability 1."""
+        rho, mask = self.rho_of(request), self.mask(request)
+        arm = masked_argmax(self.values(request), mask)
+        pmf = np.zeros(len(self.arms))
+        pmf[arm] = 1.0
+        self.round += 1
+        return Decision(arm, 1.0, pmf, self.round - 1, rho, tuple(self.arms))
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """All rounds at once."""
+        values = self.table(stream)[lane.order[start:stop]]
+        if (stream.active_from > start).any() or (stream.active_until < stop).any():
+            t = np.arange(start, stop)[:, None]
+            values = np.where((stream.active_from <= t) & (t < stream.active_until), values, -np.inf)
+        lane.actions[start:stop] = np.argmax(values, axis=1)
+        lane.propensities[start:stop] = 1.0
+        self.round += stop - start
+
+
+class RandomPolicy(StaticPolicy):
+    """Uniform over the available arms."""
+
+    any_rho: ClassVar[bool] = True
+
+    def decide(self, request: Request) -> Decision:
+        """Draw an arm."""
+        rho, mask = self.rho_of(request), self.mask(request)
+        pmf = mask / mask.sum()
+        arm = int(draw(pmf, uniform(self.keys, ACTION, self.round, 0)))
+        self.round += 1
+        return Decision(arm, float(pmf[arm]), pmf, self.round - 1, rho, tuple(self.arms))
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play by a compiled loop."""
+        _random_run(
+            self.keys, self.round, start, stop, stream.active_from, stream.active_until, lane.actions,
+            lane.propensities,
+        )  # fmt: skip
+        self.round += stop - start
+
+
+@kernel
+def _random_run(keys, first, start, stop, active_from, active_until, actions, propensities):
+    pmf = np.empty(active_from.size)
+    for t in range(start, stop):
+        count = 0
+        for j in range(pmf.size):
+            pmf[j] = 1.0 if active_from[j] <= t < active_until[j] else 0.0
+            count += pmf[j] > 0.0
+        for j in range(pmf.size):
+            pmf[j] /= count
+        actions[t] = draw(pmf, uniform(keys, ACTION, first + t - start, 0))
+        propensities[t] = pmf[actions[t]]
+
+
+class BestSingle(StaticPolicy):
+    """Always the arm of largest mean clipped utility on the train split."""
+
+    def start(self, offline: Offline | None) -> None:
+        """Mean utilities [K] of the train split; none at all without it (then the first arm is played)."""
+        self.means = np.zeros(len(self.arms)) if offline is None else offline.utilities.mean(axis=0)
+
+    def values(self, request: Request) -> np.ndarray:
+        """Mean utilities, whatever the request."""
+        return self.means
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """The same for every row."""
+        return np.broadcast_to(self.means, stream.utilities.shape)
+
+    def state(self):
+        """Mean utilities."""
+        return {"means": self.means}, {}
+
+    def set_state(self, arrays, values):
+        """Inverse of `state`."""
+        self.means = arrays["means"]
+
+    def _grow(self):
+        self.means = np.append(self.means, -np.inf)  # nothing is known of it, so it is never preferred
+
+    def _shrink(self, index):
+        self.means = np.delete(self.means, index)
+
+
+class OracleBest(StaticPolicy):
+    """The best arm of every query in hindsight: an upper bound, defined in replay only."""
+
+    needs_outcomes: ClassVar[bool] = True
+
+    def values(self, request: Request) -> np.ndarray:
+        """Raises PolicyError: outcomes are not known before a decision."""
+        raise PolicyError("oracle_best looks at the outcomes of all arms and exists in replay only")
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Realised utilities."""
+        return stream.utilities
+
+
+class Carrot(StaticPolicy):
+    """Accuracy and cost heads, argmax of the expected clipped utility (the rule of the CARROT router)."""
+
+    any_rho: ClassVar[bool] = True
+
+    def values(self, request: Request) -> np.ndarray:
+        """Expected utilities of the heads' predictions."""
+        k = (len(self.arms),)
+        return expected_utility(
+            self.need(request, "predicted_scores", k), self.need(request, "predicted_costs", k),
+            self.rho_of(request), self.share,
+        )  # fmt: skip
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """The same for all rows."""
+        return expected_utility(stream.predicted_scores, stream.predicted_costs, self.rho, self.share)
+
+
+class PredictedOptions(Options):
+    """predictor: name of the static predictor (`oracles.static.SCORE_PREDICTORS`); None: the policy's own."""
+
+    predictor: str | None = None
+
+
+class Predicted(StaticPolicy):
+    """knn, ridge, kernel: a predictor fitted on the train split, argmax of the expected clipped utility.
+
+    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor attached by
+    `attach`, which is saved with the policy.
+    """
+
+    Settings = PredictedOptions
+    PRESETS: ClassVar[dict] = {"literal": {}}
+    any_rho: ClassVar[bool] = True
+
+    def start(self, offline: Offline | None) -> None:
+        """No predictor attached."""
+        self.predictor = self.cost_predictor = None
+
+    @property
+    def key(self) -> str:
+        """Key of its predictions in `static_scores`."""
+        if self.settings.predictor is not None:
+            return self.settings.predictor
+        return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
+
+    def attach(self, predictor, cost_predictor) -> None:
+        """Use these fitted predictors (of score and cost) for requests that come without predictions."""
+        self.predictor, self.cost_predictor = predictor, cost_predictor
+
+    def values(self, request: Request) -> np.ndarray:
+        """Expected utilities from the request's predictions, else from the attached predictor."""
+        k = len(self.arms)
+        scores, costs = request.static_scores.get(self.key), request.static_costs
+        if scores is None:
+            if self.predictor is None or request.embedding is None:
+                raise PolicyError(
+                    f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
+                    "Request.embedding and Request.prompt_length"
+                )
+            length = np.array([float(request.prompt_length or 0.0)])
+            scores = self.predictor.predict(np.asarray(request.embedding)[None], length)[0]
+            costs = self.cost_predictor.predict(length)[0] if costs is None else costs
+        if costs is None:
+            costs = self.need(request, "predicted_costs", (k,))
+        return expected_utility(scores, costs, self.rho_of(request), self.share)
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Predictions of the problem; where it has none, a predictor fitted on the contexts of the train split."""
+        scores = stream.static_scores.get(self.key)
+        if scores is None:
+            scores = stream.fitted.get(self.key)
+        if scores is None:
+            from cabs_core.oracles.static import make_score_predictor
+
+            offline = stream.offline
+            if len(offline) < 2:
+                raise PolicyError(
+                    f"{self.name}: the problem has no static_scores[{self.key!r}] and no train split to fit on"
+                )
+            predictor = make_score_predictor(self.key)
+            predictor.fit(offline.contexts, np.zeros(len(offline)), offline.scores)
+            scores = predictor.predict(stream.contexts, np.zeros(len(stream.contexts)))
+            stream.fitted[self.key] = scores
+        return expected_utility(scores, stream.static_costs, self.rho, self.share)
+
+    def save(self, folder: str | Path) -> Path:
+        """The policy, and the attached predictors in subfolders."""
+        super().save(folder)
+        if self.predictor is not None:
+            self.predictor.save(Path(folder) / "predictor")
+            self.cost_predictor.save(Path(folder) / "cost_predictor")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path):
+        """Inverse of `save`."""
+        policy = super().load(folder)
+        if (Path(folder) / "predictor").is_dir():
+            from cabs_core.oracles.static import CostPredictor, load_score_predictor
+
+            policy.attach(
+                load_score_predictor(Path(folder) / "predictor"),
+                CostPredictor.load(Path(folder) / "cost_predictor"),
+            )
+        return policy

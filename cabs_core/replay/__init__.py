@@ -1,0 +1,15 @@
+"""Replay: policies play online over precomputed arrays of outcomes and predictions.
+
+    problem = ReplayProblem.load(folder)
+    result = replay(problem, "cabs_d_linear", rho=300.0, trials=10, seed=0)     # .actions .rewards .summary()
+    result = replay(problem, "lin_ucb@warm", rho=300.0, condition="delayed_rewards", alpha=0.6)
+
+`problem` the arrays, `engine` the lanes, `result` the traces, `conditions` the stress conditions, `tuning` the
+choice of settings on the validation problem, `results` their files.
+"""
+
+from cabs_core.replay.engine import ReplayCancelled, replay
+from cabs_core.replay.problem import ReplayProblem
+from cabs_core.replay.result import ReplayResult
+
+__all__ = ["ReplayCancelled", "ReplayProblem", "ReplayResult", "replay"]

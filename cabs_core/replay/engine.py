@@ -1,0 +1,179 @@
+"""The replay engine: one policy, one rho, several trials (lanes) over a problem's arrays.
+
+Lanes are independent: every lane has its own policy and its own random streams, keyed by (order_seed, pool,
+policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result. Policies
+run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds cancellation.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies.base import Lane, Offline, Policy, Stream
+from cabs_core.policies.registry import policy_class
+from cabs_core.policies.rng import query_order, stream_keys
+from cabs_core.replay.conditions import stream_condition
+from cabs_core.replay.problem import ReplayProblem
+from cabs_core.replay.result import ReplayResult
+from cabs_core.utility import binary_share, clipped_utility
+
+CHUNK = 1024
+Progress = Callable[[float, str], None]
+
+
+class ReplayCancelled(Exception):
+    """`cancel()` said so; nothing was returned or written."""
+
+
+def default_threads() -> int:
+    """Lanes at once: `CABS_THREADS`, else the processors this process may use."""
+    value = os.environ.get("CABS_THREADS")
+    if value:
+        return max(1, int(value))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
+    """Arrays that all lanes of a replay at this rho share."""
+    share = problem.metadata.get("binary_share")
+    if share is None:
+        share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
+    return Stream(
+        arms=problem.arms,
+        rho=float(rho),
+        contexts=problem.contexts,
+        scores=problem.scores,
+        costs=problem.costs,
+        utilities=clipped_utility(problem.scores, problem.costs, rho, problem.latencies, latency_weight),
+        predicted_scores=problem.predicted_scores,
+        predicted_costs=problem.predicted_costs,
+        deltas=problem.surrogate_deltas,
+        static_scores=problem.static_scores,
+        static_costs=problem.predicted_costs if problem.static_costs is None else problem.static_costs,
+        share=float(share),
+        active_from=np.zeros(problem.K, dtype=np.int64),
+        active_until=np.full(problem.K, np.iinfo(np.int64).max, dtype=np.int64),
+        offline=Offline(problem.offline_contexts, problem.offline_scores, problem.offline_costs, rho),
+        latencies=problem.latencies,
+        latency_weight=float(latency_weight),
+        embeddings=problem.embeddings,
+        prompt_lengths=problem.prompt_lengths,
+    )
+
+
+def replay(
+    problem: ReplayProblem,
+    policy: str = "cabs_d_linear",
+    rho: float = 300.0,
+    trials: int | Sequence[int] = 10,
+    seed: int = 0,
+    *,
+    pool: str = "",
+    rounds: int | None = None,
+    order: np.ndarray | None = None,
+    condition: str = "none",
+    latency_weight: float = 0.0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    cancel: Callable[[], bool] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **overrides: Any,
+) -> ReplayResult:
+    """Replay a policy online over a problem.
+
+    Args:
+        problem: the arrays.
+        policy: `name` or `name@preset`; rho: cost sensitivity >= 0, score units per USD.
+        trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
+        seed: `order_seed`. A trial's order depends on (seed, pool, trial) alone.
+        pool: name for the seeds and the record; default the problem's.
+        rounds: play only the first rounds of every order; None: every query once.
+        order: rows `[trials, T]` instead of the seeded orders.
+        condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
+        latency_weight: rho1, score units per second; needs latencies where positive.
+        threads: lanes at once, default all processors; changes no result.
+        progress: called with (fraction, text) between chunks of rounds.
+        cancel: asked between chunks; True raises ReplayCancelled.
+        options, **overrides: settings of the policy over its preset (both forms; keywords win).
+
+    Raises:
+        PolicyError: unknown policy, preset, option or condition, or a value out of range.
+    """
+    pool = pool or problem.pool
+    numbers = list(range(trials)) if isinstance(trials, (int, np.integer)) else [int(i) for i in trials]
+    if not numbers or not rho >= 0 or not np.isfinite(rho):
+        raise PolicyError(f"replay: trials {trials} must be >= 1 and rho {rho} finite and >= 0")
+    if latency_weight and problem.latencies is None:
+        raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
+    settings = {**(options or {}), **overrides}
+    threads = default_threads() if threads is None else max(1, int(threads))
+    stream = make_stream(problem, rho, latency_weight)
+    if order is None:
+        orders = [query_order(seed, pool, i, problem.n) for i in numbers]
+    else:
+        orders = [np.asarray(o, dtype=np.int64) for o in np.atleast_2d(order)]
+        if (
+            len(orders) != len(numbers)
+            or min(o.min() for o in orders) < 0
+            or max(o.max() for o in orders) >= problem.n
+        ):
+            raise PolicyError(f"replay: order must be [{len(numbers)}, T] rows in 0..{problem.n - 1}")
+    plan = stream_condition(condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds)
+    total = len(plan.orders[0])
+    cls = policy_class(policy)
+    rho_text = f"{float(rho):g}"
+    policies: list[Policy] = [
+        cls(
+            policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
+            keys=stream_keys(int(seed), pool, policy, rho_text, trial), share=stream.share, options=settings,
+        )
+        for trial in numbers
+    ]  # fmt: skip
+    lanes = [
+        Lane.empty(o, arrivals, experts=p.experts)
+        for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
+    ]
+    spent = 0.0
+    for start in range(0, total, CHUNK):
+        if cancel is not None and cancel():
+            raise ReplayCancelled(f"replay of {policy} at rho {rho:g} was cancelled after {start} rounds")
+        stop = min(start + CHUNK, total)
+        begin = time.perf_counter()
+        cls.run_lanes(policies, stream, lanes, start, stop, threads)
+        spent += time.perf_counter() - begin
+        if progress is not None:
+            progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")
+    return _result(
+        policies, lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed),
+        latency_weight=float(latency_weight), condition=condition, seconds=spent,
+    )  # fmt: skip
+
+
+def _result(policies, lanes, stream: Stream, *, seconds: float, **keys: Any) -> ReplayResult:
+    order = np.stack([lane.order for lane in lanes])
+    actions = np.stack([lane.actions for lane in lanes])
+    total = order.shape[1]
+    t = np.arange(total)[:, None]
+    active = (stream.active_from <= t) & (t < stream.active_until)
+    best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
+    gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
+    weights = None if lanes[0].meta_weights is None else np.stack([lane.meta_weights for lane in lanes])
+    return ReplayResult(
+        order=order.astype(np.int32),
+        actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
+        propensities=np.stack([lane.propensities for lane in lanes]).astype(np.float32),
+        rewards=stream.utilities[order, actions],
+        best_rewards=best,
+        gaps=gaps if np.isfinite(gaps).any() else None,
+        meta_weights=weights,
+        uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
+        seconds=np.full(len(lanes), seconds / len(lanes)),
+        options=policies[0].settings.model_dump(mode="json"),
+        **keys,
+    )

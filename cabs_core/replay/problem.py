@@ -1,0 +1,273 @@
+"""The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs online.
+
+Belongs here: the arrays, their checks, their files. What happens with them is in `engine`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.errors import DataError, ProvenanceError
+
+FORMAT = 1
+#: float32 is enough for what is large and only read; what is summed or compared is float64
+_SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings")
+_TEXT = ("query_ids", "tasks", "offline_tasks")
+
+
+def _plain(array) -> np.ndarray:
+    """The same memory as a base-class ndarray (memory maps are a subclass that compiled code does not know)."""
+    return np.asarray(array).view(np.ndarray)
+
+
+@dataclass(frozen=True)
+class ReplayProblem:
+    """Queries, outcomes and predictions of one split, and the train split that everything offline may use.
+
+    n queries, K arms, d context features, N train queries, e embedding dimensions.
+
+    Attributes:
+        arms: names of the K arms.
+        query_ids, tasks: text `[n]`.
+        contexts: `[n, d]` features of the linear policies.
+        scores, costs: `[n, K]` realised scores in [0, 1] and costs in USD >= 0.
+        latencies: `[n, K]` seconds, or None.
+        predicted_scores, predicted_costs: `[n, K]` of the accuracy head (also the affinity oracle) and cost head.
+        surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti): the
+            surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
+        offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
+        embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
+        prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
+        offline_tasks: text `[N]`, optional.
+        static_scores: predictions `[n, K]` of the score by the static predictors, by name
+            (knn, knn_literal, ridge, kernel).
+        static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
+        name, pool: what the problem is (test, validation, ...) and whose.
+        metadata: whatever else describes it; JSON. `binary_share` there overrides the one from offline_scores.
+    """
+
+    arms: list[str]
+    query_ids: np.ndarray
+    tasks: np.ndarray
+    contexts: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    predicted_scores: np.ndarray
+    predicted_costs: np.ndarray
+    surrogate_deltas: np.ndarray
+    offline_contexts: np.ndarray
+    offline_scores: np.ndarray
+    offline_costs: np.ndarray
+    latencies: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    offline_embeddings: np.ndarray | None = None
+    prompt_lengths: np.ndarray | None = None
+    offline_prompt_lengths: np.ndarray | None = None
+    offline_tasks: np.ndarray | None = None
+    static_scores: dict[str, np.ndarray] = field(default_factory=dict)
+    static_costs: np.ndarray | None = None
+    name: str = "test"
+    pool: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        put = object.__setattr__
+        put(self, "arms", [str(a) for a in self.arms])
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("arms", "static_scores", "name", "pool", "metadata") or value is None:
+                continue
+            if item.name in _TEXT:
+                put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
+            else:
+                kind = np.float32 if item.name in _SINGLE else np.float64
+                put(self, item.name, _plain(np.ascontiguousarray(value, dtype=kind)))
+        put(
+            self,
+            "static_scores",
+            {
+                str(k): _plain(np.ascontiguousarray(v, dtype=np.float64))
+                for k, v in dict(self.static_scores).items()
+            },
+        )
+        self._check()
+
+    @property
+    def n(self) -> int:
+        """Number of queries."""
+        return self.scores.shape[0]
+
+    @property
+    def K(self) -> int:
+        """Number of arms."""
+        return len(self.arms)
+
+    @property
+    def dim(self) -> int:
+        """Number of context features."""
+        return self.contexts.shape[1]
+
+    def _check(self) -> None:
+        where = f"replay problem {self.pool}/{self.name}"
+        if len(self.arms) < 1 or len(set(self.arms)) != len(self.arms):
+            raise DataError(f"{where}: arms {self.arms}: expected at least one name, each once")
+        if self.contexts.ndim != 2 or self.offline_contexts.ndim != 2 or not self.contexts.size:
+            raise DataError(
+                f"{where}: contexts {self.contexts.shape}, offline_contexts {self.offline_contexts.shape}: "
+                "expected [n >= 1, d >= 1] and [N, d]"
+            )
+        n, d = self.contexts.shape
+        N, k = len(self.offline_contexts), self.K
+        expected: dict[str, tuple[int | None, ...]] = {
+            "query_ids": (n,), "tasks": (n,), "scores": (n, k), "costs": (n, k), "latencies": (n, k),
+            "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
+            "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
+            "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
+            "offline_prompt_lengths": (N,), "offline_tasks": (N,), "static_costs": (n, k),
+        }  # fmt: skip
+        arrays = {name: getattr(self, name) for name in expected}
+        for key, value in self.static_scores.items():
+            arrays[f"static_scores[{key}]"] = value
+            expected[f"static_scores[{key}]"] = (n, k)
+        for name, value in arrays.items():
+            if value is None:
+                continue
+            want = expected[name]
+            if value.ndim != len(want) or any(
+                w is not None and s != w for s, w in zip(value.shape, want, strict=False)
+            ):
+                raise DataError(
+                    f"{where}: {name} has shape {value.shape}, expected {want} (n={n}, K={k}, d={d})"
+                )
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                place = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+                raise DataError(f"{where}: {name}{list(place)} is {value[place]}, expected a finite number")
+        for name, low, high in (
+            ("scores", 0.0, 1.0), ("offline_scores", 0.0, 1.0), ("costs", 0.0, np.inf),
+            ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, np.inf),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value.size and (value.min() < low or value.max() > high):
+                bad = np.argwhere((value < low) | (value > high))[0]
+                raise DataError(
+                    f"{where}: {name}{[int(i) for i in bad]} is {value[tuple(bad)]}, expected {low}..{high}"
+                )
+        diagonal = np.einsum("tii->ti", self.surrogate_deltas)
+        if np.any(diagonal != 0.0):
+            raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
+
+    # -- views ------------------------------------------------------------------------------------------------
+
+    def rows(self, index) -> ReplayProblem:
+        """The same problem with only these query rows (an index or mask over n)."""
+        changed = {}
+        for name in (
+            "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
+            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            changed[name] = None if value is None else value[index]
+        changed["static_scores"] = {k: v[index] for k, v in self.static_scores.items()}
+        return replace(self, **changed)
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, np.ndarray):
+                arrays[item.name] = value
+        arrays |= {f"static_scores.{k}": v for k, v in sorted(self.static_scores.items())}
+        return arrays
+
+    def _hashes(self) -> dict[str, str]:
+        cached = self.__dict__.get("_hash_cache")
+        if cached is None:
+            cached = {name: _array_hash(value) for name, value in self._arrays().items()}
+            object.__setattr__(self, "_hash_cache", cached)
+        return cached
+
+    def content_hash(self) -> str:
+        """SHA-256 (hex, 16 characters) of the arms and of every array; not of names or metadata."""
+        text = json.dumps([self.arms, self._hashes()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
+        folder = Path(folder)
+        with atomic_directory(folder) as temporary:
+            for name, value in self._arrays().items():
+                np.save(temporary / f"{name}.npy", value, allow_pickle=False)
+            meta = {
+                "format": FORMAT, "arms": self.arms, "name": self.name, "pool": self.pool,
+                "metadata": self.metadata, "content_hash": self.content_hash(), "arrays": self._hashes(),
+            }  # fmt: skip
+            (temporary / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True), encoding="utf-8")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
+        """Memory-map what `save` wrote; nothing written to the arrays ever reaches the files.
+
+        Args:
+            folder: target of an earlier `save`.
+            verify: hash every array and compare (reads them once).
+
+        Raises:
+            ProvenanceError: something is missing, unreadable or not what was saved.
+            DataError: the arrays do not make a problem.
+        """
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ProvenanceError(
+                f"{folder}: cannot be read as a replay problem ({error}); build it again"
+            ) from None
+        if meta.get("format") != FORMAT:
+            raise ProvenanceError(
+                f"{folder}: format {meta.get('format')!r}, this version reads {FORMAT}; build it again"
+            )
+        known = {item.name for item in fields(cls)}
+        values: dict[str, Any] = {"static_scores": {}}
+        for name, digest in meta["arrays"].items():
+            base, _, key = name.partition(".")
+            if base not in known:
+                raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
+            path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"
+            if path.parent != folder:
+                raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
+            try:
+                array = _plain(np.load(path, mmap_mode="c", allow_pickle=False))
+            except (OSError, ValueError) as error:
+                raise ProvenanceError(f"{path}: cannot be read ({error}); build the problem again") from None
+            if verify and _array_hash(array) != digest:
+                raise ProvenanceError(f"{path}: content differs from what was saved; build the problem again")
+            if key:
+                values["static_scores"][key] = array
+            else:
+                values[base] = array
+        problem = cls(
+            arms=meta["arms"], name=meta["name"], pool=meta["pool"], metadata=meta["metadata"], **values
+        )
+        if verify:
+            object.__setattr__(problem, "_hash_cache", dict(meta["arrays"]))
+            if problem.content_hash() != meta["content_hash"]:
+                raise ProvenanceError(
+                    f"{folder}/meta.json was altered after it was saved; build the problem again"
+                )
+        return problem
+
+
+def _array_hash(array: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()

@@ -1,0 +1,79 @@
+"""What a replay returns: traces of every lane and their summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Traces `[trials, T]` of one policy at one rho.
+
+    Attributes:
+        policy, rho, pool, seed, latency_weight, condition, options: what was replayed.
+        order: row of the problem played in each round; actions: the arm; propensities: probability of that
+            arm given the past (float32; for lin_ts see `policies.bandits`).
+        rewards: clipped utility of the played arm; best_rewards: of the best arm available in that round.
+        gaps: certified gap of the exploration program where one was solved (float32), NaN elsewhere, or None.
+        meta_weights: `[trials, T, M]` weight of every expert before the round (float32), or None.
+        uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
+            shared equally where lanes run together.
+    """
+
+    policy: str
+    rho: float
+    order: np.ndarray
+    actions: np.ndarray
+    propensities: np.ndarray
+    rewards: np.ndarray
+    best_rewards: np.ndarray
+    pool: str = ""
+    seed: int = 0
+    latency_weight: float = 0.0
+    condition: str = "none"
+    gaps: np.ndarray | None = None
+    meta_weights: np.ndarray | None = None
+    uncertified: np.ndarray | None = None
+    seconds: np.ndarray | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trials(self) -> int:
+        """Number of lanes."""
+        return self.actions.shape[0]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds per lane."""
+        return self.actions.shape[1]
+
+    def utilities(self) -> np.ndarray:
+        """Mean clipped utility of every trial, `[trials]`."""
+        return self.rewards.mean(axis=1)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain figures: mean utility and regret with standard errors over trials, speed, solver figures."""
+        utility = self.utilities()
+        regret = (self.best_rewards - self.rewards).mean(axis=1)
+        root = np.sqrt(self.trials)
+        out: dict[str, Any] = {
+            "policy": self.policy,
+            "rho": self.rho,
+            "trials": self.trials,
+            "rounds": self.rounds,
+            "utility": float(utility.mean()),
+            "utility_se": float(utility.std(ddof=1) / root) if self.trials > 1 else None,
+            "regret": float(regret.mean()),
+            "regret_se": float(regret.std(ddof=1) / root) if self.trials > 1 else None,
+        }
+        if self.seconds is not None:
+            out["microseconds_per_round"] = float(self.seconds.sum() / self.actions.size * 1e6)
+        if self.gaps is not None and np.isfinite(self.gaps).any():
+            out["max_gap"] = float(np.nanmax(self.gaps))
+            out["uncertified"] = int(self.uncertified.sum())
+        if self.meta_weights is not None:
+            out["final_weights"] = [float(w) for w in self.meta_weights[:, -1].mean(axis=0)]
+        return out

@@ -1,0 +1,62 @@
+"""Utility of a routed call: r = y - rho c - rho1 l, clipped to [0, 1] (paper, section on the setting, equation 1).
+
+y is the score in [0, 1], c the cost in USD, l the latency in seconds; rho and rho1 say how many units of score
+a dollar and a second are worth. Learners are fed the clipped utility, as in the paper.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+    """y - rho c - rho1 l, not clipped; arrays of equal shape (any), rho and latency_weight >= 0."""
+    value = np.asarray(scores, dtype=np.float64) - rho * np.asarray(costs, dtype=np.float64)
+    if latency_weight:
+        if latencies is None:
+            raise ValueError("latency_weight is positive, but there are no latencies: set it to 0")
+        value = value - latency_weight * np.asarray(latencies, dtype=np.float64)
+    return value
+
+
+def clipped_utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+    """`utility` clipped to [0, 1]: what learners see and what is reported unless a column says otherwise."""
+    return np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
+
+
+def margin(costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+    """(1 - rho c - rho1 l)+, the most that a call can be worth: the clipped utility of a score of 1."""
+    return clipped_utility(np.ones(np.shape(costs)), costs, rho, latencies, latency_weight)
+
+
+def binary_share(scores, predictions=None) -> float:
+    """How binary the scores are, in [0, 1]: E (y - f)^2 / E f (1 - f), 1 for scores of 0 and 1 only.
+
+    scores [n, K] in [0, 1]; predictions [n, K] of them, by default every arm's mean score.
+    """
+    y = np.asarray(scores, dtype=np.float64)
+    f = np.broadcast_to(y.mean(axis=0), y.shape) if predictions is None else np.clip(predictions, 0.0, 1.0)
+    spread = float(np.mean(f * (1.0 - f)))
+    return 1.0 if spread <= 0.0 else float(np.clip(np.mean((y - f) ** 2) / spread, 0.0, 1.0))
+
+
+def expected_utility(
+    predicted_scores,
+    predicted_costs,
+    rho: float,
+    share: float = 1.0,
+    latencies=None,
+    latency_weight: float = 0.0,
+) -> np.ndarray:
+    """Expected clipped utility of predicted scores and costs [..., K].
+
+    For scores of 0 and 1, clip(y - rho c, 0, 1) = y (1 - rho c)+ exactly, so its expectation is the product of
+    the predicted score and the margin; clip(yhat - rho c) is not. Graded scores want the linear rule, and
+    `share` (see `binary_share`) blends the two.
+    """
+    f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
+    product = f * margin(predicted_costs, rho, latencies, latency_weight)
+    if share >= 1.0:
+        return product
+    linear = clipped_utility(f, predicted_costs, rho, latencies, latency_weight)
+    return share * product + (1.0 - share) * linear
