@@ -1,0 +1,98 @@
+"""Functions of `cabs_core.metrics` that SQL can call, so that marts and Python share one implementation.
+
+They take Arrow columns: DuckDB hands over a chunk of rows at a time. A null or empty list gives NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from cabs_core import metrics
+
+
+def register(connection) -> None:
+    """Register every function with a DuckDB connection."""
+    doubles, point = "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
+    for name, function, arguments, returned in (
+        ("bootstrap_se", _bootstrap_se, [doubles], "DOUBLE"),
+        ("bootstrap_ratio_se", _bootstrap_ratio_se, [doubles, doubles], "DOUBLE"),
+        ("hull", _hull, [doubles, doubles], point),
+        ("aiq", _aiq, [doubles, doubles, "DOUBLE", "DOUBLE"], "DOUBLE"),
+        ("aiq_bootstrap_se", _aiq_bootstrap_se, [doubles, doubles, doubles, *["DOUBLE"] * 3], "DOUBLE"),
+        ("cost_at_score", _cost_at_score, [doubles, doubles, "DOUBLE"], "DOUBLE"),
+    ):
+        connection.create_function(name, function, arguments, returned, type="arrow", null_handling="special")
+
+
+def _lists(column: pa.ChunkedArray) -> Iterator[np.ndarray | None]:
+    """Rows of a list column as float64 arrays, without going through Python numbers."""
+    for chunk in column.chunks:
+        offsets = chunk.offsets.to_numpy()
+        values = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        valid = chunk.is_valid().to_numpy(zero_copy_only=False)
+        for i in range(len(chunk)):
+            row = values[offsets[i] : offsets[i + 1]]
+            yield row if valid[i] and row.size and not np.isnan(row).any() else None
+
+
+def _numbers(column: pa.ChunkedArray) -> list[float]:
+    return [float("nan") if v is None else v for v in column.to_pylist()]
+
+
+def _each(function: Callable[..., float], *columns) -> pa.Array:
+    out = [None if any(v is None for v in row) else function(*row) for row in zip(*columns, strict=True)]
+    return pa.array([None if v is None or not np.isfinite(v) else v for v in out], pa.float64())
+
+
+def _bootstrap_se(values):
+    return _each(_one_bootstrap, _lists(values))
+
+
+def _one_bootstrap(values: np.ndarray) -> float:
+    return float(metrics.bootstrap_ratio(values).std(ddof=1)) if values.size > 1 else float("nan")
+
+
+def _bootstrap_ratio_se(numerators, denominators):
+    return _each(_one_ratio, _lists(numerators), _lists(denominators))
+
+
+def _one_ratio(numerators: np.ndarray, denominators: np.ndarray) -> float:
+    replicates = metrics.bootstrap_ratio(numerators, denominators)
+    replicates = replicates[np.isfinite(replicates)]
+    return float(replicates.std(ddof=1)) if replicates.size > 1 else float("nan")
+
+
+def _aiq(costs, scores, low, high):
+    return _each(metrics.aiq, _lists(costs), _lists(scores), _numbers(low), _numbers(high))
+
+
+def _aiq_bootstrap_se(costs, scores, plays, points, low, high):
+    columns = (_lists(costs), _lists(scores), _lists(plays), _numbers(points), _numbers(low), _numbers(high))
+    return _each(_one_aiq_bootstrap, *columns)
+
+
+def _one_aiq_bootstrap(costs, scores, plays, points, low, high) -> float:
+    if costs.size % int(points):
+        return float("nan")  # the settings of rho did not see the same queries
+    shape = (int(points), -1)
+    return metrics.aiq_bootstrap_se(
+        costs.reshape(shape), scores.reshape(shape), low, high, plays=plays.reshape(shape)
+    )
+
+
+def _cost_at_score(costs, scores, target):
+    return _each(metrics.cost_at_score, _lists(costs), _lists(scores), _numbers(target))
+
+
+def _hull(costs, scores):
+    rows = []
+    for c, s in zip(_lists(costs), _lists(scores), strict=True):
+        if c is None or s is None:
+            rows.append(None)
+            continue
+        x, y = metrics.non_decreasing_hull(c, s)
+        rows.append([{"cost": float(a), "score": float(b)} for a, b in zip(x, y)])
+    return pa.array(rows, pa.list_(pa.struct([("cost", pa.float64()), ("score", pa.float64())])))

@@ -1,0 +1,68 @@
+-- AIQ (RouterBench): mean height of the non-decreasing hull over the pool's common cost interval.
+WITH points AS (
+  SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
+  FROM {{ ref('stg_replay_summary') }}
+  GROUP BY pool, policy, kind, rho
+),
+domain AS (
+  SELECT pool, min(cost) AS cost_min, max(cost) AS cost_max
+  FROM points
+  WHERE kind <> 'upper bound'
+  GROUP BY pool
+),
+of_means AS (
+  SELECT
+    p.pool, p.policy, p.kind,
+    any_value(d.cost_min) AS cost_min,
+    any_value(d.cost_max) AS cost_max,
+    aiq(list(p.cost ORDER BY p.rho), list(p.score ORDER BY p.rho), any_value(d.cost_min), any_value(d.cost_max)) AS aiq,
+    count(*) AS points
+  FROM points AS p
+  JOIN domain AS d ON p.pool = d.pool
+  GROUP BY p.pool, p.policy, p.kind
+),
+of_trials AS (
+  SELECT
+    s.pool, s.policy, s.trial,
+    aiq(list(s.cost ORDER BY s.rho), list(s.score ORDER BY s.rho), any_value(d.cost_min), any_value(d.cost_max)) AS aiq
+  FROM {{ ref('stg_replay_summary') }} AS s
+  JOIN domain AS d ON s.pool = d.pool
+  GROUP BY s.pool, s.policy, s.trial
+),
+trial_error AS (
+  SELECT pool, policy, standard_error_of(aiq) AS aiq_se_trials
+  FROM of_trials
+  GROUP BY pool, policy
+),
+query_error AS (
+  SELECT
+    q.pool, q.policy,
+    aiq_bootstrap_se(
+      list(q.cost::DOUBLE ORDER BY q.rho, q.query_index),
+      list(q.score::DOUBLE ORDER BY q.rho, q.query_index),
+      list(q.plays::DOUBLE ORDER BY q.rho, q.query_index),
+      count(DISTINCT q.rho)::DOUBLE,
+      any_value(d.cost_min),
+      any_value(d.cost_max)
+    ) AS aiq_se_queries
+  FROM {{ source('replay', 'queries') }} AS q
+  JOIN {{ ref('stg_replay_runs') }} AS r ON q.pool = r.pool AND q.rho = r.rho AND q.policy = r.policy
+  JOIN domain AS d ON q.pool = d.pool
+  WHERE r.is_current
+  GROUP BY q.pool, q.policy
+)
+SELECT
+  m.pool,
+  m.policy,
+  m.kind,
+  m.aiq,
+  t.aiq_se_trials,
+  e.aiq_se_queries,
+  greatest(t.aiq_se_trials, e.aiq_se_queries) AS aiq_se,
+  1000 * m.cost_min AS cost_min_per_1000_calls,
+  1000 * m.cost_max AS cost_max_per_1000_calls,
+  m.points
+FROM of_means AS m
+LEFT JOIN trial_error AS t ON m.pool = t.pool AND m.policy = t.policy
+LEFT JOIN query_error AS e ON m.pool = e.pool AND m.policy = e.policy
+ORDER BY m.pool, m.aiq DESC, m.policy

@@ -1,0 +1,33 @@
+-- Each query's value of a regime and overall, mean over trials. The unit of the bootstrap over queries.
+WITH current_queries AS (
+  SELECT q.pool, r.regime, q.policy, q.query_index, q.plays, q.utility, q.regret
+  FROM {{ source('replay', 'queries') }} AS q
+  JOIN {{ ref('stg_replay_runs') }} AS r ON q.pool = r.pool AND q.rho = r.rho AND q.policy = r.policy
+  WHERE r.is_current
+),
+by_regime AS (
+  SELECT
+    pool, policy, regime, query_index,
+    max(plays) AS plays,
+    avg(utility) AS utility,
+    avg(regret) AS regret
+  FROM current_queries
+  GROUP BY pool, policy, regime, query_index
+),
+overall AS (
+  SELECT
+    pool, policy, 'overall' AS regime, query_index,
+    max(plays) AS plays,
+    avg(utility) AS utility,
+    avg(regret) AS regret
+  FROM by_regime
+  GROUP BY pool, policy, query_index
+),
+both_levels AS (
+  SELECT * FROM by_regime
+  UNION ALL BY NAME
+  SELECT * FROM overall
+)
+SELECT pool, policy, regime, query_index, plays, utility, regret
+FROM both_levels
+ORDER BY pool, policy, regime, query_index

@@ -1,0 +1,16 @@
+-- Plays of every arm in every trial.
+SELECT
+  a.pool,
+  a.rho,
+  r.regime,
+  a.policy,
+  a.trial,
+  a.arm,
+  a.plays,
+  a.share,
+  a.score,
+  a.cost
+FROM {{ source('replay', 'arms') }} AS a
+JOIN {{ ref('stg_replay_runs') }} AS r ON a.pool = r.pool AND a.rho = r.rho AND a.policy = r.policy
+WHERE r.is_current
+ORDER BY a.pool, a.policy, a.rho, a.trial, a.arm

@@ -1,0 +1,39 @@
+-- Each trial's value of a regime (mean over its rhos) and overall (mean of the regimes). The unit of paired trials.
+WITH by_regime AS (
+  SELECT
+    pool, policy, regime, trial,
+    avg(utility) AS utility,
+    avg(utility_unclipped) AS utility_unclipped,
+    avg(regret) AS regret,
+    avg(score) AS score,
+    avg(cost) AS cost,
+    avg(switch_rate) AS switch_rate,
+    avg(effective_arms) AS effective_arms,
+    count(*) AS rhos
+  FROM {{ ref('stg_replay_summary') }}
+  GROUP BY pool, policy, regime, trial
+),
+overall AS (
+  SELECT
+    pool, policy, 'overall' AS regime, trial,
+    avg(utility) AS utility,
+    avg(utility_unclipped) AS utility_unclipped,
+    avg(regret) AS regret,
+    avg(score) AS score,
+    avg(cost) AS cost,
+    avg(switch_rate) AS switch_rate,
+    avg(effective_arms) AS effective_arms,
+    sum(rhos)::BIGINT AS rhos
+  FROM by_regime
+  GROUP BY pool, policy, trial
+),
+both_levels AS (
+  SELECT * FROM by_regime
+  UNION ALL BY NAME
+  SELECT * FROM overall
+)
+SELECT
+  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, effective_arms, rhos,
+  rhos = max(rhos) OVER (PARTITION BY pool, regime) AS complete
+FROM both_levels
+ORDER BY pool, policy, regime, trial
