@@ -1,0 +1,1 @@
+"""Software-defined assets: one module a stage, thin shells over `cabs_core`. Assembled in `cabs_dagster.build`."""

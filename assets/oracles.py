@@ -1,0 +1,49 @@
+"""Asset `oracles`: what is learned offline, on the train split alone."""
+
+import dagster as dg
+from pydantic import Field
+
+from cabs_dagster import partitions, specs
+from cabs_dagster.making import StageConfig, guarded, make
+from cabs_dagster.reporting import result
+from cabs_dagster.resources import CabsResource
+
+
+class OracleConfig(StageConfig):
+    """Launchpad settings of the training step."""
+
+    device: str = Field("", description="auto, cpu or cuda for this run. Empty: the resource's device.")
+
+
+@dg.asset(
+    **specs.stage("oracles"),
+    partitions_def=partitions.pools,
+    deps=["outcomes", "splits", "prompt_embeddings"],
+    pool="gpu",
+    op_tags=specs.ray_tags("oracles"),
+    description="Accuracy, cost and propagation heads and the feature head, trained on the train split and stopped "
+    "on validation; the better kind is chosen on validation.",
+)
+def oracles(
+    context: dg.AssetExecutionContext, config: OracleConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    from cabs_core.oracles import train_oracles
+    from cabs_dagster.loading import embeddings, outcomes_of, split_of
+
+    chain = cabs.chain(context.partition_key)
+
+    def build(folder, inputs):
+        oracle = train_oracles(
+            embeddings(inputs),
+            outcomes_of(inputs),
+            split_of(inputs),
+            chain.pool.oracle,
+            features=chain.pool.features,
+            device=config.device or cabs.device,
+        )
+        oracle.save(folder)
+        return specs.plain(getattr(oracle, "report", {}))
+
+    with guarded():
+        made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run_id)
+    return result(context, chain, made)

@@ -1,0 +1,53 @@
+"""Asset `outcomes`: what every model of the pool scored and cost on every query."""
+
+import dagster as dg
+
+from cabs_dagster import partitions, specs
+from cabs_dagster.making import RETRY, StageConfig, guarded, make
+from cabs_dagster.reporting import result, table_metadata
+from cabs_dagster.resources import CabsResource
+
+COLUMNS = {
+    "query_id": ("string", "Identifier of the query, unique"),
+    "prompt": ("string", "Text of the prompt"),
+    "task": ("string", "Task family of the query"),
+    "model": ("string", "Name of the model (arm)"),
+    "score": ("double", "Score of the model's answer, 0 to 1"),
+    "cost": ("double", "Cost of the call in USD, at least 0"),
+    "n_input_tokens": ("double", "Input tokens; null when unknown"),
+    "n_output_tokens": ("double", "Output tokens; null when unknown"),
+    "latency": ("double", "Seconds of the call; null when unknown"),
+}
+
+
+@dg.asset(
+    **specs.stage("outcomes"),
+    partitions_def=partitions.pools,
+    retry_policy=RETRY,
+    description="Scores and costs of every model on every query: read from the pool's source, checked, and cut "
+    "to the queries that every chosen model answered.",
+    metadata=table_metadata(COLUMNS),
+)
+def outcomes(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    from cabs_core.outcomes import load_outcomes
+
+    chain = cabs.chain(context.partition_key)
+
+    def build(folder, inputs):
+        table = load_outcomes(chain.pool_file)
+        table.save(folder)
+        return {
+            "rows": len(table) * len(table.arms),
+            "queries": len(table),
+            "models": list(table.arms),
+            "tasks": len(set(table.tasks.tolist())),
+            "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, table.scores.mean(axis=0))},
+            "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, table.costs.mean(axis=0))},
+            "loading": table.report,
+        }
+
+    with guarded():
+        made = make(chain, chain.stage("outcomes"), build, force=config.force, run_id=context.run_id)
+    return result(context, chain, made)

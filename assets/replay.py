@@ -1,0 +1,95 @@
+"""Assets `replay/<policy>`: each policy routed online over the test split, per (pool, rho).
+
+One multi-asset a family: one asset a policy, so that lineage and staleness are per policy, while a partition
+costs one step a family. Policies that the pool does not name are left out of a run.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from pydantic import Field
+
+from cabs_core.policies.names import FAMILIES, all_policies, asset_name, split_name
+from cabs_dagster import partitions, specs
+from cabs_dagster.checks.traces import TRACE, trace_check_spec, trace_result
+from cabs_dagster.making import StageConfig, guarded
+from cabs_dagster.replaying import replay_target
+from cabs_dagster.reporting import result
+from cabs_dagster.resources import CabsResource
+
+
+class ReplayConfig(StageConfig):
+    """Launchpad settings of a replay. Trials, seeds and rhos stand in the pool file."""
+
+    policies: list[str] = Field(
+        [],
+        description="Replay these policies only, by name (cabs_d_linear@literal). Empty: all of the pool's.",
+    )
+
+
+def replay_key(policy: str) -> dg.AssetKey:
+    """Asset key of a policy's replay."""
+    return dg.AssetKey(["replay", asset_name(policy)])
+
+
+def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
+    by_key = {replay_key(policy): policy for policy in members}
+
+    @dg.multi_asset(
+        name=f"replay_{family}",
+        specs=[
+            specs.policy_spec(
+                key,
+                policy,
+                {},
+                deps=["replay_problem", "tuning"],
+                skippable=True,
+                partitions_def=partitions.pool_by_rho,
+            )
+            for key, policy in by_key.items()
+        ],
+        check_specs=[trace_check_spec(key) for key in by_key],
+        can_subset=True,
+        description=f"Replays of the {family} policies of one pool at one rho.",
+    )
+    def replay_family(
+        context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource
+    ) -> Iterator[dg.MaterializeResult]:
+        pool, rho = partitions.split_key(context.partition_key)
+        failed = {}
+        with guarded():
+            chain = cabs.chain(pool)
+            partitions.require_rho(chain.pool, rho)
+        wanted = set(chain.pool.policies) & set(config.policies or chain.pool.policies)
+        for key, policy in by_key.items():
+            if key not in context.selected_asset_keys:
+                continue
+            if policy not in wanted:
+                context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
+                continue
+            try:
+                with guarded():
+                    made = replay_target(chain, rho, policy, force=config.force, run_id=context.run_id)
+            except dg.Failure as error:  # the other policies of the step still get their chance
+                failed[policy] = error.description
+                context.log.error(f"{policy}: {error.description}")
+                continue
+            checks = [trace_result(key, made)] if (key, TRACE) in _selected(context) else []
+            yield result(context, chain, made, asset_key=key, check_results=checks)
+        if failed:
+            text = "\n".join(f"{policy}: {reason}" for policy, reason in failed.items())
+            raise dg.Failure(
+                f"{len(failed)} of the policies could not be replayed:\n{text}", allow_retries=False
+            )
+
+    return replay_family
+
+
+def _selected(context: dg.AssetExecutionContext) -> set[tuple[dg.AssetKey, str]]:
+    return {(check.asset_key, check.name) for check in context.selected_asset_check_keys}
+
+
+replay_families = [
+    _family(family, [p for p in all_policies() if split_name(p)[0] in bases])
+    for family, bases in FAMILIES.items()
+]

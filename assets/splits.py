@@ -1,0 +1,50 @@
+"""Asset `splits`: which queries train the oracles, which tune, which are routed online."""
+
+import dagster as dg
+
+from cabs_dagster import partitions, specs
+from cabs_dagster.making import StageConfig, guarded, make
+from cabs_dagster.reporting import lineage, result, table_metadata
+from cabs_dagster.resources import CabsResource
+
+COLUMNS = {
+    "query_id": ("string", "Identifier of the query"),
+    "split": ("string", "train, validation or test"),
+}
+
+
+@dg.asset(
+    **specs.stage("splits"),
+    partitions_def=partitions.pools,
+    deps=["outcomes"],
+    description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
+    "validation, the online replay runs over test.",
+    metadata=table_metadata(COLUMNS)
+    | lineage(
+        {"query_id": [("outcomes", "query_id")], "split": [("outcomes", "prompt"), ("outcomes", "task")]}
+    ),
+)
+def splits(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from cabs_core.outcomes import Outcomes, make_splits
+
+    chain = cabs.chain(context.partition_key)
+
+    def build(folder, inputs):
+        table = Outcomes.load(inputs["outcomes"])
+        split = make_splits(table, chain.pool.split)
+        pq.write_table(
+            pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
+            folder / "splits.parquet",
+        )
+        names, counts = np.unique(split, return_counts=True)
+        return {"rows": len(split)} | {str(n): int(c) for n, c in zip(names, counts)}
+
+    with guarded():
+        made = make(chain, chain.stage("splits"), build, force=config.force, run_id=context.run_id)
+    return result(context, chain, made)

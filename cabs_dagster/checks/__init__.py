@@ -1,0 +1,1 @@
+"""Asset checks: on outcomes, on traces, on results across policies, on marts."""

@@ -1,0 +1,8 @@
+"""`cabs check` (filled in below)."""
+
+import click
+
+
+@click.command()
+def check() -> None:
+    """Run checks."""

@@ -1,0 +1,47 @@
+"""Entry point of `cabs`: the group and how errors are shown. Commands live in modules of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from cabs_core.errors import CabsError
+
+
+class _Group(click.Group):
+    """Shows the project's own errors as one message and exit code 2; `CABS_TRACEBACK=1` shows where they arose."""
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except CabsError as error:
+            if os.environ.get("CABS_TRACEBACK"):
+                raise
+            click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+            click.echo(str(error), err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="cabs-routing")
+def main() -> None:
+    """Correlation-aware contextual bandits for LLM routing, as a Dagster project."""
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def _register() -> None:
+    from cabs_dagster.cli.bench import bench
+    from cabs_dagster.cli.check import check
+    from cabs_dagster.cli.pool import pool
+    from cabs_dagster.cli.report import report
+    from cabs_dagster.cli.run import plan, run
+    from cabs_dagster.cli.ui import instance, ui
+
+    for command in (run, plan, pool, check, report, bench, ui, instance):
+        main.add_command(command)
+
+
+_register()

@@ -1,0 +1,101 @@
+"""`cabs pool add | list | show | retire | restore`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def pool() -> None:
+    """Model pools: add, list, show, retire."""
+
+
+@pool.command("add")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def add(file: Path) -> None:
+    """Validate a pool file, copy it to the pool folder and register its partitions."""
+    from cabs_dagster.instance import open_instance
+    from cabs_dagster.partitions import register
+    from cabs_dagster.registry import add_pool
+
+    added = add_pool(file)
+    with open_instance() as instance:
+        register(instance, [added.pool_file.pool])
+    click.echo(f"{added.verb} pool {added.pool_file.pool.name}: {added.pool_file.path}")
+    for change in added.changes:
+        click.echo(f"  {change}")
+    click.echo(f"next: cabs run --pool {added.pool_file.pool.name}")
+
+
+@pool.command("list")
+def list_() -> None:
+    """List all pools with their source and size; invalid files are reported below."""
+    from cabs_core.pools import list_pools
+    from cabs_dagster.registry import retired
+
+    pools, errors = list_pools()
+    gone = retired()
+    for item in pools:
+        p = item.pool
+        marks = [
+            m
+            for m, on in (("synthetic", p.synthetic), ("shipped", item.shipped), ("retired", p.name in gone))
+            if on
+        ]
+        models = p.arm_names()
+        size = f"{len(models)} models" if models else "all models"
+        click.echo(
+            f"{p.name:28s} {p.source.kind:12s} {size:12s} {len(p.policies):3d} policies x {len(p.replay.rhos):2d} rhos"
+            f"  {', '.join(marks)}"
+        )
+    for error in errors:
+        click.secho(f"left out: {error}", fg="yellow", err=True)
+
+
+@pool.command("show")
+@click.argument("name")
+def show(name: str) -> None:
+    """Show a pool: its settings, and what is there of it."""
+    from cabs_core.pools import find_pool
+    from cabs_dagster.planning import Chain
+    from cabs_dagster.stages import POOL_STAGES
+    from cabs_dagster.storage import ArtifactStore
+
+    pool_file = find_pool(name)
+    click.echo(f"# {pool_file.path}")
+    click.echo(json.dumps(pool_file.pool.model_dump(mode="json", exclude_defaults=True), indent=1))
+    chain = Chain(ArtifactStore(), pool_file)
+    for stage in POOL_STAGES:
+        click.echo(f"{stage:20s} {chain.status(chain.stage(stage)).state}")
+    states = [chain.status(target).state for target in chain.replays()]
+    click.echo(f"{'replays':20s} {states.count('fresh')} of {len(states)} fresh")
+
+
+@pool.command("retire")
+@click.argument("name")
+@click.option("--delete", is_flag=True, help="Delete its artifacts instead of setting them aside.")
+def retire(name: str, delete: bool) -> None:
+    """Take a pool out of runs, marts and reports. Its artifacts are set aside; `restore` brings them back."""
+    from cabs_dagster.instance import open_instance
+    from cabs_dagster.registry import retire_pool
+    from cabs_dagster.storage import ArtifactStore
+
+    with open_instance() as instance:
+        retire_pool(name, ArtifactStore(), instance, delete=delete)
+    click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
+
+
+@pool.command("restore")
+@click.argument("name")
+def restore(name: str) -> None:
+    """Take a retired pool back."""
+    from cabs_dagster.instance import open_instance
+    from cabs_dagster.registry import restore_pool
+    from cabs_dagster.storage import ArtifactStore
+
+    with open_instance() as instance:
+        restore_pool(name, ArtifactStore(), instance)
+    click.echo(f"pool {name} is active again")

@@ -1,0 +1,30 @@
+"""`cabs report`: where the report of a pool lies."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--pool", help="Name of the model pool. Without it: the leaderboard of all pools.")
+@click.option("--open", "open_it", is_flag=True, help="Open it in the browser.")
+def report(pool: str | None, open_it: bool) -> None:
+    """Print the path of a pool's HTML report (or of the leaderboard)."""
+    import webbrowser
+
+    from cabs_core.errors import ProvenanceError
+    from cabs_dagster.pages import LEADERBOARD, report_parts
+    from cabs_dagster.storage import ArtifactStore
+
+    store = ArtifactStore()
+    parts = report_parts(pool) if pool else LEADERBOARD
+    if store.record(parts) is None:
+        if pool:
+            from cabs_core.pools import find_pool
+
+            find_pool(pool)
+        raise ProvenanceError(f"there is no report yet: run `cabs run --pool {pool or 'NAME'}` first")
+    page = store.folder(parts) / "index.html"
+    click.echo(str(page))
+    if open_it:
+        webbrowser.open(page.as_uri())

@@ -1,0 +1,43 @@
+"""Which executor runs the steps: `CABS_EXECUTOR` = in_process (default), multiprocess or ray.
+
+Results do not depend on it: every lane has its own random stream and every artifact its own folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+import dagster as dg
+
+from cabs_core.errors import CabsError
+
+EXECUTORS = ("in_process", "multiprocess", "ray")
+
+
+def executor_name() -> str:
+    """The chosen executor.
+
+    Raises:
+        CabsError: CABS_EXECUTOR names none of them.
+    """
+    name = os.environ.get("CABS_EXECUTOR") or "in_process"
+    if name not in EXECUTORS:
+        raise CabsError(f"CABS_EXECUTOR is {name!r}; expected one of {', '.join(EXECUTORS)}")
+    return name
+
+
+def executor() -> dg.ExecutorDefinition:
+    """The executor of all jobs. Ray is imported only when it is chosen."""
+    name = executor_name()
+    if name == "in_process":
+        return dg.in_process_executor
+    if name == "multiprocess":
+        workers = int(os.environ.get("CABS_WORKERS") or os.cpu_count() or 1)
+        return dg.multiprocess_executor.configured({"max_concurrent": workers})
+    try:
+        from dagster_ray import ray_executor
+    except ImportError:
+        raise CabsError(
+            "CABS_EXECUTOR is ray, but dagster-ray is not installed: pip install 'cabs-routing[ray]'"
+        ) from None
+    return ray_executor

@@ -1,0 +1,124 @@
+"""A run launcher for one machine that can tell a dead run worker from a busy one.
+
+Dagster's default launcher cannot, so a run whose process was killed stays `STARTED` and keeps its pool slots.
+With this one, run monitoring finds it. Runs that `cabs run` executes in its own process are covered too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
+from dagster._serdes import ConfigurableClassData
+
+#: Tag of runs that `cabs run` executes itself: "<boot id>:<pid>:<start time of the process>".
+WORKER_TAG = "cabs/worker"
+
+
+def boot_id() -> str:
+    """Changes with every start of the machine; empty where the system does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as handle:
+            return handle.read().strip()
+    except OSError:
+        return ""
+
+
+def process_start(pid: int) -> str | None:
+    """Start time of a process in clock ticks since boot; None when there is no such (living) process."""
+    try:
+        with open(f"/proc/{pid}/stat") as handle:
+            fields = handle.read().rpartition(")")[2].split()
+        return None if fields[0] in ("Z", "X") else fields[19]
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return None
+    except (OSError, IndexError):
+        pass
+    try:  # systems without /proc: only whether it lives
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return "?"
+
+
+def worker_tag() -> str:
+    """The tag's value for the current process."""
+    return f"{boot_id()}:{os.getpid()}:{process_start(os.getpid())}"
+
+
+def worker_alive(instance: DagsterInstance, run: DagsterRun) -> bool | None:
+    """Whether the process that executes a run lives; None when the run does not say which one it is."""
+    tag = run.tags.get(WORKER_TAG)
+    if tag:
+        boot, _, rest = tag.partition(":")
+        pid, _, started = rest.partition(":")
+        return boot == boot_id() and process_start(int(pid)) == started
+    for record in instance.get_records_for_run(run.run_id, of_type=DagsterEventType.ENGINE_EVENT).records:
+        event = record.event_log_entry.dagster_event
+        if event is None or not (event.message or "").startswith("Started process for run (pid: "):
+            continue
+        pid = int(event.message.split("pid: ")[1].split(")")[0])
+        return process_start(pid) is not None and _started_before(pid, record.event_log_entry.timestamp)
+    return None
+
+
+def _started_before(pid: int, timestamp: float) -> bool:
+    """False when the process id was given to another process after the event was written."""
+    start = process_start(pid)
+    if start in (None, "?"):
+        return start == "?"
+    try:
+        with open("/proc/uptime") as handle:
+            uptime = float(handle.read().split()[0])
+        began = time.time() - uptime + int(start or 0) / os.sysconf("SC_CLK_TCK")
+        return began <= timestamp + 2
+    except OSError:
+        return True
+
+
+class LocalRunLauncher(DefaultRunLauncher):
+    """Dagster's default launcher, with a health check of the worker process."""
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        alive = worker_alive(self._instance, run)
+        if alive is False:
+            return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "The process that executed this run is gone.")
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]
+    ) -> LocalRunLauncher:
+        return cls(inst_data=inst_data)
+
+
+def recover(instance: DagsterInstance) -> list[str]:
+    """Mark runs whose process is gone as failed and free their pool slots. Returns their ids.
+
+    The daemon does the same through run monitoring; this is for the command line, where no daemon runs.
+    """
+    states = [DagsterRunStatus.STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING]
+    recovered = []
+    for run in instance.get_runs(RunsFilter(statuses=states)):
+        if worker_alive(instance, run) is False:
+            instance.report_run_failed(
+                run, "The process that executed this run is gone (killed or machine restarted)."
+            )
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+            recovered.append(run.run_id)
+    return recovered
+
+
+__all__ = ["WORKER_TAG", "LocalRunLauncher", "recover", "worker_alive", "worker_tag"]

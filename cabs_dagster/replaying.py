@@ -1,0 +1,109 @@
+"""One policy's replay as an artifact: load the problem once per process, replay, save, fingerprint the lanes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cabs_core.pools import ModelPool
+from cabs_dagster.making import Made, make
+from cabs_dagster.planning import Chain
+from cabs_dagster.stages import Target
+
+
+@lru_cache(maxsize=4)
+def load_problem(folder: str, content: str):
+    """The replay problem in a folder; `content` is its hash, so that another problem is never mistaken for it."""
+    from cabs_core.replay import ReplayProblem
+
+    return ReplayProblem.load(Path(folder))
+
+
+def problem_folder(root: Path, pool: ModelPool) -> Path:
+    """Folder of the problem that is replayed: the stress condition's when the pool names one, else the test split's."""
+    named = root / f"test_{pool.replay.condition}"
+    return named if pool.replay.condition != "none" and named.is_dir() else root / "test"
+
+
+def lane_hashes(result) -> list[str]:
+    """One hash a trial over order, actions, propensities and rewards, for telling whether a re-run is the same."""
+    import numpy as np
+
+    hashes = []
+    for trial in range(len(result.actions)):
+        digest = hashlib.sha256()
+        for array, kind in (
+            (result.order, "<i8"),
+            (result.actions, "<i8"),
+            (result.propensities, "<f8"),
+            (result.rewards, "<f8"),
+        ):
+            digest.update(np.ascontiguousarray(array[trial], dtype=kind).tobytes())
+        hashes.append(digest.hexdigest()[:32])
+    return hashes
+
+
+def tuned_options(tuning: Path, policy: str) -> dict[str, Any]:
+    """Options that the tuning chose for a policy; empty when it was not tuned."""
+    chosen = json.loads((tuning / "tuning.json").read_text(encoding="utf-8"))
+    return dict(chosen.get(policy, {}).get("options", {}))
+
+
+def run_replay(
+    pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials: int
+):
+    """(result, problem) of a replay with the pool's settings."""
+    from cabs_core.replay import replay
+
+    problem = load_problem(str(problem_folder(problem_root, pool)), content)
+    options = tuned_options(tuning, policy)
+    if pool.replay.latency_weight:
+        options["latency_weight"] = pool.replay.latency_weight
+    if pool.replay.rounds:
+        options["rounds"] = pool.replay.rounds
+    replayed = replay(
+        problem, policy, rho=rho, trials=trials, seed=pool.replay.order_seed, pool=pool.name, **options
+    )
+    return replayed, problem
+
+
+def replay_target(chain: Chain, rho: float, policy: str, *, force: bool = False, run_id: str = "") -> Made:
+    """Replay one policy at one rho, unless that is done."""
+    from cabs_dagster.checks.traces import examine
+
+    pool = chain.pool
+
+    def build(folder: Path, inputs: dict[str, Path]) -> dict[str, Any]:
+        from cabs_core.replay.results import load_replay_result, save_replay_result
+
+        record = chain.status(chain.stage("replay_problem")).record
+        assert record is not None
+        result, problem = run_replay(
+            pool, inputs["replay_problem"], record.content, inputs["tuning"], rho, policy, pool.replay.trials
+        )
+        save_replay_result(result, problem, folder, pool=pool)
+        findings = examine(load_replay_result(folder), problem, pool.replay.trials, pool.replay.rounds)
+        rewards, best = result.rewards, result.best_rewards
+        return {
+            "rows": int(rewards.size),
+            "utility": float(rewards.mean()),
+            "regret per round": float((best - rewards).mean()),
+            "standard error": float(rewards.mean(axis=1).std(ddof=1) / len(rewards) ** 0.5)
+            if len(rewards) > 1
+            else 0.0,
+            "trials": len(rewards),
+            "rounds": int(rewards.shape[1]),
+            "uncertified rounds": int(_total(result, "uncertified")),
+            "_lanes": lane_hashes(result),
+            "_trace": findings,
+        }
+
+    return make(chain, Target("replay", pool, rho, policy), build, force=force, run_id=run_id)
+
+
+def _total(result, name: str) -> float:
+    value = getattr(result, name, None)
+    return 0 if value is None else sum(float(v) for v in value)
