@@ -104,12 +104,12 @@ def solve_kernel(losses, graph, gamma, tol, workspace, p_out):
     with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. Inputs are not checked
     beyond their sizes. Writes the best point found to p_out, always a valid distribution, and returns
     (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a
-    workspace made for another K, a gamma that is not positive, or losses that are not finite give the
+    workspace made for another K, a gamma that is not positive and finite, or losses that are not finite give the
     uniform p, gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
-    if not matches or graph.size != arms * arms or p_out.size != arms or not gamma > 0.0:
+    if not matches or graph.size != arms * arms or p_out.size != arms or not 0.0 < gamma < np.inf:
         p_out[:] = 1.0 / p_out.size
         return np.inf, 0, False
     workspace[GAP] = np.inf
@@ -118,4 +118,6 @@ def solve_kernel(losses, graph, gamma, tol, workspace, p_out):
     if not workspace[GAP] <= tol and workspace[FALLBACK] != 0.0:
         _call_arrays(FALLBACK, losses, graph, gamma, tol, workspace, p_out)
     gap = workspace[GAP]
+    if not gap >= 0.0:
+        gap = np.inf
     return gap, int(workspace[ITERATIONS]), gap <= tol
