@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 
 import dagster as dg
@@ -19,7 +18,7 @@ from cabs_core.paths import cabs_home
 
 def template(name: str) -> str:
     """Text of a shipped dagster.yaml: `sqlite` or `postgres`."""
-    return (files("cabs_dagster") / "templates" / f"dagster.{name}.yaml").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "templates" / f"dagster.{name}.yaml").read_text(encoding="utf-8")
 
 
 def prepare_home() -> Path:

@@ -159,7 +159,7 @@ class Runner:
             )
             return
         text = f"{number} rho {rho:g}: {len(stale)} of {len(policies)} policies"
-        families = sorted({name for name in self._replay_ops(stale)})
+        families = sorted(set(self._replay_ops(stale)))
         self._launch(Step(jobs.REPLAY, partition, tuple(stale), text), tags, families if force else [])
 
     def _replay_ops(self, keys: Iterable[dg.AssetKey]) -> Iterator[str]:
