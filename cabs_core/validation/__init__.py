@@ -1,0 +1,22 @@
+"""Checks of outcomes and splits, as Great Expectations suites, and the profile page of a pool.
+
+    run_checks('outcomes', outcomes, pool=pool) -> list[CheckResult]
+    run_checks('splits', outcomes, splits=splits, pool=pool) -> list[CheckResult]
+    check_names(stage) -> list[CheckSpec]     static: name, severity, blocking, description; imports nothing heavy
+    cabs_core.validation.profile.write_profile(outcomes, splits, pool, path)
+
+One result per check, in the order of `check_names`. A check that breaks is a failed result with the error in its
+metadata, never an exception.
+"""
+
+from cabs_core.validation.catalog import CHECKS, CheckResult, CheckSpec, check_names
+
+
+def run_checks(stage, outcomes, splits=None, pool=None, embeddings=None) -> list[CheckResult]:
+    """Run the checks of a stage; see `cabs_core.validation.run.run_checks`."""
+    from cabs_core.validation.run import run_checks as run
+
+    return run(stage, outcomes, splits=splits, pool=pool, embeddings=embeddings)
+
+
+__all__ = ["CHECKS", "CheckResult", "CheckSpec", "check_names", "run_checks"]

@@ -1,0 +1,185 @@
+"""Are the models' scores about the same queries? And about the texts that stand beside them?
+
+If one model's row of a score matrix is in another order than the rest, its scores are independent of the others
+within a task. Models that share an order form a block: correlated inside, uncorrelated with the other blocks.
+Only the block whose order is that of the texts can be predicted from them. Both are tested by permutation
+within tasks, so that differences between tasks explain nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+_ROWS = 12_000
+_PERMUTATIONS = 99
+_FOLDS = 5
+#: a pair of models counts as unrelated only if its correlation is surely below this share of the usual one
+_NEGLIGIBLE = 0.25
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Result of `correlation_blocks`.
+
+    Attributes:
+        correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
+        threshold: largest absolute correlation in the permutations, over all pairs (family-wise p < 0.01).
+        typical: median of the correlations above the threshold, 0 if none is.
+        blocks: connected components as lists of arm indices, largest first, constant models left out.
+        conclusive: whether there are enough rows to tell absence of correlation from lack of power.
+        rows: rows used.
+    """
+
+    correlations: np.ndarray
+    threshold: float
+    typical: float
+    blocks: list[list[int]]
+    conclusive: bool
+    rows: int
+
+
+def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) -> Blocks:
+    """Connected components of the models under significant within-task correlation.
+
+    Args:
+        scores: `[n, K]`.
+        tasks: `[n]`.
+    """
+    rng = np.random.default_rng(seed)
+    rows = _sample(len(scores), rng)
+    code = np.unique(tasks[rows], return_inverse=True)[1]
+    residual = centre_by_task(scores[rows], code)
+    varies = residual.std(axis=0) > 1e-12
+    arms = np.flatnonzero(varies)
+    k = scores.shape[1]
+    correlations = np.full((k, k), np.nan)
+    if len(arms) < 2:
+        return Blocks(correlations, 1.0, 0.0, [arms.tolist()] if len(arms) else [], False, len(rows))
+    unit = residual[:, arms] / np.linalg.norm(residual[:, arms], axis=0)
+    observed = unit.T @ unit
+    correlations[np.ix_(arms, arms)] = observed
+    upper = np.triu_indices(len(arms), 1)
+    threshold = max(
+        np.abs((shuffled.T @ shuffled)[upper]).max()
+        for shuffled in (_shuffle(unit, code, rng) for _ in range(_PERMUTATIONS))
+    )
+    linked = np.abs(observed) > threshold
+    strong = observed[upper][observed[upper] > threshold]
+    typical = float(np.median(strong)) if len(strong) else 0.0
+    # Weak but significant links do not join blocks: rows in another order keep a trace of the tasks' inner order.
+    linked &= np.abs(observed) > _NEGLIGIBLE * typical
+    count, label = connected_components(linked, directed=False)
+    blocks = sorted((arms[label == b].tolist() for b in range(count)), key=lambda b: (-len(b), b[0]))
+    conclusive = bool(3 / np.sqrt(len(rows)) < max(_NEGLIGIBLE * typical, 0.05))
+    return Blocks(correlations, float(threshold), typical, blocks, conclusive, len(rows))
+
+
+@dataclass(frozen=True)
+class Predictability:
+    """Result of `predictability`: how well scores follow from the text within a task.
+
+    Attributes:
+        groups: `[G]` out-of-fold correlation of predicted and actual mean score of each group.
+        p_values: `[G]` permutation p-values.
+        models: `[K]` the same correlation per model.
+        rows: rows used.
+    """
+
+    groups: np.ndarray
+    p_values: np.ndarray
+    models: np.ndarray
+    rows: int
+
+
+def predictability(
+    scores: np.ndarray,
+    tasks: np.ndarray,
+    features: np.ndarray,
+    groups: list[list[int]],
+    *,
+    seed: int = 0,
+) -> Predictability:
+    """Cross-validated ridge regression of scores on text features, both centred within tasks.
+
+    Args:
+        scores: `[n, K]`.
+        tasks: `[n]`.
+        features: `[n, d]`, of the texts.
+        groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
+    """
+    rng = np.random.default_rng(seed)
+    rows = _sample(len(scores), rng)
+    code = np.unique(tasks[rows], return_inverse=True)[1]
+    x = centre_by_task(np.asarray(features, dtype=np.float64)[rows], code)
+    x /= np.sqrt((x**2).mean()) + 1e-12
+    y = centre_by_task(scores[rows], code)
+    y /= np.maximum(y.std(axis=0), 1e-12)
+    targets = np.column_stack([y[:, group].mean(axis=1) for group in groups])
+    g = targets.shape[1]
+    shuffled = [_shuffle(targets, code, rng) for _ in range(_PERMUTATIONS)]
+    everything = np.column_stack([targets, y, *shuffled])
+    correlation = _out_of_fold(x, everything, rng.permutation(len(rows)) % _FOLDS)
+    null = correlation[g + y.shape[1] :].reshape(_PERMUTATIONS, g)
+    p_values = (1 + (null >= correlation[:g]).sum(axis=0)) / (_PERMUTATIONS + 1)
+    return Predictability(correlation[:g], p_values, correlation[g : g + y.shape[1]], len(rows))
+
+
+def text_features(prompts: list[str], *, dim: int = 64, seed: int = 0) -> np.ndarray:
+    """`[n, dim + 2]` features straight from the texts (words, then singular vectors; length), without an encoder."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    cut = [p[:4000] for p in prompts]
+    words = TfidfVectorizer(
+        sublinear_tf=True, min_df=2, max_features=20_000, token_pattern=r"(?u)\b\w+\b|[^\w\s]"
+    )
+    try:
+        matrix = words.fit_transform(cut)
+    except ValueError:  # no word stands in two prompts
+        matrix = None
+    length = np.log1p([len(p) for p in prompts])
+    length = (length - length.mean()) / (length.std() + 1e-9)
+    columns = [length[:, None], np.tanh(2 * length)[:, None]]
+    if matrix is not None and min(matrix.shape) > 2:
+        dim = min(dim, min(matrix.shape) - 1)
+        vectors = TruncatedSVD(dim, random_state=seed, n_iter=2).fit_transform(matrix)
+        columns.append(vectors / (vectors.std() + 1e-12))
+    return np.hstack(columns)
+
+
+def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """Subtract each task's mean. `code`: `[n]` task numbers from 0."""
+    counts = np.bincount(code).astype(np.float64)
+    means = np.column_stack([np.bincount(code, column) / counts for column in values.T])
+    return values - means[code]
+
+
+def _shuffle(values: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each column permuted within tasks, independently of the others."""
+    home = np.argsort(code, kind="stable")
+    shuffled = np.empty_like(values)
+    for j in range(values.shape[1]):
+        order = np.lexsort((rng.random(len(code)), code))
+        shuffled[home, j] = values[order, j]
+    return shuffled
+
+
+def _sample(n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.arange(n) if n <= _ROWS else np.sort(rng.choice(n, _ROWS, replace=False))
+
+
+def _out_of_fold(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """Correlation of out-of-fold ridge predictions with each column of y."""
+    predicted = np.empty_like(y)
+    penalty = 0.01 * len(x) * (x**2).mean() * np.eye(x.shape[1])
+    for f in range(_FOLDS):
+        fit, test = fold != f, fold == f
+        weights = np.linalg.solve(x[fit].T @ x[fit] + penalty, x[fit].T @ y[fit])
+        predicted[test] = x[test] @ weights
+    predicted -= predicted.mean(axis=0)
+    actual = y - y.mean(axis=0)
+    scale = np.linalg.norm(predicted, axis=0) * np.linalg.norm(actual, axis=0)
+    return (predicted * actual).sum(axis=0) / np.maximum(scale, 1e-12)
