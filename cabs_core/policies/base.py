@@ -307,16 +307,22 @@ class Policy(ABC):
         base, preset = split_name(name)
         if preset not in cls.PRESETS and preset != "default":
             raise PolicyError(f"{name}: class {cls.__name__} has no preset {preset!r}")
+        settings = cls.settings_for(base)
         merged = {**cls.defaults(base), **cls.PRESETS.get(preset, {}), **options}
         try:
-            return cls.Settings(**merged)
+            return settings(**merged)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(x) for x in first["loc"]) or "options"
-            known = ", ".join(cls.Settings.model_fields)
+            known = ", ".join(settings.model_fields)
             raise PolicyError(
                 f"{name}: option {place}: {first['msg']} (got {first.get('input')!r}). Options: {known}."
             ) from None
+
+    @classmethod
+    def settings_for(cls, base: str) -> type[Options]:
+        """Options class of a registry name, for classes that serve several names."""
+        return cls.Settings
 
     @classmethod
     def defaults(cls, base: str) -> dict[str, Any]:

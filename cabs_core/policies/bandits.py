@@ -1,0 +1,105 @@
+"""Linear bandits with a ridge model per arm: epsilon_greedy, square_cb, lin_ucb, lin_ts.
+
+Each learns from the played arm alone. `@warm` starts from the train split with weight kappa = 0.3 a row. What is
+logged as the propensity: q of the played arm; for lin_ucb 1; for lin_ts the probability that the arm has the
+largest sampled score, by quadrature (`thompson`), or with `propensity=sampled` 1 given the draw.
+
+Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from cabs_core.policies import experts as ex
+from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
+
+WARM = 0.3
+
+
+class BanditOptions(ModelOptions):
+    """Common to all linear bandits.
+
+    target: what models learn. utility: the clipped utility at the policy's rho, as in the paper. score: the score;
+        utilities are then predicted scores times (1 - rho chat)+, and one model serves every rho.
+    """
+
+    target: Literal["utility", "score"] = "utility"
+
+
+class EpsilonGreedyOptions(BanditOptions):
+    """Explore with probability max(eps_min, eps0 / (1 + decay t)), t = 0, 1, ... (paper, appendix)."""
+
+    eps0: float = Field(0.1, ge=0, le=1)
+    decay: float = Field(0.001, ge=0)
+    eps_min: float = Field(0.01, ge=0, le=1)
+
+
+class SquareCBOptions(BanditOptions):
+    """Inverse-gap weighting (Foster and Rakhlin 2020; paper, appendix): p_i = 1 / (mu + gamma_t (r_b - r_i)).
+
+    gamma: gamma_t = gamma t^gamma_power, t = 1, 2, ...; the paper's constant is 4 with power 0.
+    mu: None: the number of arms. Predictions are clipped to [0, 1].
+    """
+
+    gamma: float = Field(64.0, gt=0)
+    gamma_power: float = Field(0.5, ge=0, le=1)
+    mu: float | None = Field(None, ge=1)
+
+
+class LinUCBOptions(BanditOptions):
+    """Disjoint LinUCB (Li et al. 2010): argmax x'theta + alpha sqrt(x'A^-1 x).
+
+    lookahead: in replay, compute blocks of rounds at once where that is faster; the same actions.
+    """
+
+    alpha: float = Field(0.4, ge=0)
+    lookahead: bool = True
+
+
+class LinTSOptions(BanditOptions):
+    """Linear Thompson sampling: scores are independent N(x'theta_j, v^2 x'A_j^-1 x), which is exact for disjoint arms."""
+
+    v: float = Field(0.1, ge=0)
+    propensity: Literal["integral", "sampled"] = "integral"
+    lookahead: bool = True
+
+
+OPTIONS = {
+    "epsilon_greedy": EpsilonGreedyOptions,
+    "square_cb": SquareCBOptions,
+    "lin_ucb": LinUCBOptions,
+    "lin_ts": LinTSOptions,
+}
+
+
+def bandit_expert(kind: str, options) -> Expert:
+    """The expert of a bandit policy with these options."""
+    columns = {
+        "epsilon_greedy": lambda o: {"EPS0": o.eps0, "DECAY": o.decay, "EPS_MIN": o.eps_min},
+        "square_cb": lambda o: {"GAMMA": o.gamma, "POWER": o.gamma_power, "MU": o.mu or 0.0, "CLIP": 1.0},
+        "lin_ucb": lambda o: {"ALPHA": o.alpha},
+        "lin_ts": lambda o: {"V": o.v},
+    }[kind](options)
+    return Expert(kind, kind, options, **columns)
+
+
+class LinearBandit(LinearPolicy):
+    """epsilon_greedy, square_cb, lin_ucb and lin_ts, by name."""
+
+    PRESETS: ClassVar[dict] = {"warm": {"warm": WARM}}
+
+    @classmethod
+    def settings_for(cls, base: str) -> type[BanditOptions]:
+        """Options of the bandit that the name is."""
+        return OPTIONS[base]
+
+    def expert_rules(self) -> list[Expert]:
+        """One expert."""
+        return [bandit_expert(self.base, self.settings)]
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Whether lin_ts computes its propensity."""
+        return {ex.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}

@@ -1,0 +1,187 @@
+"""CABS-C and CABS-D with linear models (paper, Algorithms 1 and 2), and every ambiguous point as an option.
+
+Three presets. `literal`: the algorithms word for word with the published constants. `paper`, the default: the same
+algorithms with the readings that make them work. `tuned`: the best settings of them that validation data chose.
+
+Readings where the paper is silent, in all presets: the exploration program is solved with the sampled adjacency;
+predictions are clipped to [0, 1] before it; importance weights use CABS-C's own p, also inside CABS-D; a weight
+1/p counts at most 1/min_probability; the IQR quartiles are over the K - 1 values |delta_j|; the played arm's
+surrogate, where the literal bias needs it, is its score with predicted costs; the IQR rule prunes what is learnt,
+not the losses of CABS-D; the meta copies' grid starts at 1 / sqrt(K T).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies import experts as ex
+from cabs_core.policies.bandits import OPTIONS as BANDITS
+from cabs_core.policies.bandits import bandit_expert
+from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
+
+
+class CabsCOptions(ModelOptions):
+    """Settings of CABS-C. Defaults are the preset `paper`.
+
+    target: utility: models learn the clipped utility at one rho, as in the paper; score: they learn the score and
+        serve every rho (predictions times (1 - rho chat)+).
+    gamma, gamma_power: gamma_t = gamma t^gamma_power. The paper fixes gamma = 4; with a constant gamma
+        exploration never stops, which its theory does not ask for. Default 4 sqrt(t).
+    importance: what lines 14 and 15 (r / p) mean. target: the regression target is r / p, as printed: a row enters
+        only when its arm is played, so the fit estimates r / p and rarely played arms look best. weight: the row
+        gets weight 1 / p. none: target r, weight 1.
+    min_probability: smallest p that is divided by.
+    prune: kappa of the IQR rule of the appendix (1.5 there); None: off. The rule drops nearly all surrogates.
+    bias: literal: lines 12 and 13, mean of surrogate minus own prediction from n = 0 on, which learns away what
+        the surrogate could tell. realised: for plays of arm j, sum of (oracle's predicted minus realised) divided
+        by n_j + bias_prior. none: no de-biasing.
+    clip_surrogates: clip de-biased surrogates to [0, 1].
+    graph: probability of an edge (`graph.affinity.GRAPHS`): paper is sigma((1 - R) / 2); all: every arm.
+    symmetric: draw each pair once for both directions.
+    program_graph: the adjacency of the program: sampled, or its expectation.
+    pseudo_weight: weight of a pseudo-observation against a real one.
+    floor: mixes p with this share of the uniform distribution.
+    surrogate: difference: clip(y_i + delta_j - rho chat_j), as printed; product: clip01(y_i + delta_j)
+        (1 - rho chat_j)+, the expected clipped utility.
+    clip_predictions: clip predictions to [0, 1] before the program.
+    tol: certified gap of the program.
+    """
+
+    target: Literal["utility", "score"] = "utility"
+    gamma: float = Field(4.0, gt=0)
+    gamma_power: float = Field(0.5, ge=0, le=1)
+    importance: Literal["none", "target", "weight"] = "none"
+    min_probability: float = Field(1e-3, gt=0, le=1)
+    prune: float | None = Field(None, ge=0)
+    bias: Literal["none", "literal", "realised"] = "realised"
+    bias_prior: float = Field(20.0, ge=0)
+    clip_surrogates: bool = True
+    graph: Literal["paper", "dissimilarity", "sigmoid_similarity", "similarity", "all", "self"] = "paper"
+    symmetric: bool = False
+    program_graph: Literal["sampled", "expected"] = "sampled"
+    pseudo_weight: float = Field(1.0, ge=0, le=1)
+    floor: float = Field(0.0, ge=0, lt=1)
+    surrogate: Literal["difference", "product"] = "product"
+    clip_predictions: bool = True
+    tol: float = Field(1e-6, gt=0, le=1e-2)
+
+
+LITERAL_C: dict[str, Any] = {
+    "gamma": 4.0, "gamma_power": 0.0, "importance": "target", "prune": 1.5, "bias": "literal",
+    "clip_surrogates": False, "graph": "paper", "surrogate": "difference",
+}  # fmt: skip
+TUNED_C: dict[str, Any] = {"graph": "all", "gamma": 16.0, "gamma_power": 0.5}
+
+
+def cabs_expert(options: CabsCOptions) -> Expert:
+    """CABS-C as an expert."""
+    return Expert("cabs_c", "cabs_c", options, **cabs_columns(options))
+
+
+class CabsC(LinearPolicy):
+    """Correlation-Aware Bandits with Surrogates Coupled (Algorithm 1), linear models."""
+
+    Settings = CabsCOptions
+    PRESETS: ClassVar[dict] = {"paper": {}, "literal": LITERAL_C, "tuned": TUNED_C}
+
+    def expert_rules(self) -> list[Expert]:
+        """One expert, CABS-C."""
+        return [cabs_expert(self.settings)]
+
+
+ExpertSpec = tuple[str, dict[str, Any]]
+
+
+class CabsDOptions(ModelOptions):
+    """Settings of CABS-D. Defaults are the preset `paper`. penalty, warm and regression apply to every expert
+    that does not say otherwise.
+
+    experts: what is mixed, each a name or [name, options]; names: epsilon_greedy, square_cb, lin_ucb, lin_ts and
+        cabs_c. Two or more. lin_ts enters with the arm that it drew.
+    cabs_preset: preset of every cabs_c expert (its options override it).
+    meta_loss: realised: (1 - r) p_m(i) / (q(i) + gamma_IX) for every expert; literal: line 13, where CABS-C's loss
+        also sums over surrogates, which moves weight to the worse expert.
+    eta: learning rate of the weights; None: line 14, min(gamma_min, sqrt(ln M / (1 + Delta))), which hardly moves.
+    ix_copies: L of the grid of gamma_IX, doubling; gamma_ix: its first value, None: 1 / sqrt(K T).
+    target: as in CABS-C, for all experts.
+    """
+
+    experts: tuple[ExpertSpec, ...] = (("lin_ts", {}), ("cabs_c", {}))
+    cabs_preset: Literal["paper", "literal", "tuned"] = "paper"
+    meta_loss: Literal["realised", "literal"] = "realised"
+    eta: float | None = Field(0.03, gt=0)
+    ix_copies: int = Field(1, ge=1, le=32)
+    gamma_ix: float | None = Field(None, gt=0)
+    target: Literal["utility", "score"] = "utility"
+
+    @field_validator("experts", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) < 2:
+            raise ValueError("expected two or more experts, each a name or [name, options]")
+        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+
+    @field_validator("experts")
+    @classmethod
+    def _known(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
+        known = [*BANDITS, "cabs_c"]
+        for name, _ in value:
+            if name not in known:
+                raise ValueError(f"unknown expert {name!r}; known: {', '.join(known)}")
+        return value
+
+
+LITERAL_D: dict[str, Any] = {
+    "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
+    "cabs_preset": "literal",
+    "meta_loss": "literal",
+    "eta": None,
+    "ix_copies": 8,
+}
+TUNED_D: dict[str, Any] = {"cabs_preset": "tuned"}
+
+
+class CabsD(LinearPolicy):
+    """Correlation-Aware Bandits with Surrogates Decoupled (Algorithm 2), linear models."""
+
+    Settings = CabsDOptions
+    PRESETS: ClassVar[dict] = {"paper": {}, "literal": LITERAL_D, "tuned": TUNED_D}
+
+    def expert_rules(self) -> list[Expert]:
+        """The experts of the options, with the mixture's regression settings where they give none."""
+        options = self.settings
+        common = {"penalty": options.penalty, "warm": options.warm, "regression": options.regression}
+        common["target"] = options.target
+        found = []
+        for name, own in options.experts:
+            if own.get("target", options.target) != options.target:
+                raise PolicyError(f"{self.name}: all experts learn the same target, {options.target!r}")
+            if name == "cabs_c":
+                preset = CabsC.PRESETS[options.cabs_preset]
+                settings = CabsC.parse("cabs_c_linear", {**preset, **common, **own})
+                found.append(cabs_expert(settings))
+            else:
+                settings = _bandit_options(name, {**common, **own})
+                found.append(bandit_expert(name, settings))
+        return found
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Loss, learning rate and grid of the weights."""
+        options = self.settings
+        gamma = options.gamma_ix
+        if gamma is None:
+            gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
+        return {
+            ex.META_LOSS: ex.META_LOSSES[options.meta_loss], ex.ETA: options.eta or 0.0, ex.GAMMA_IX: gamma,
+            ex.COPIES: options.ix_copies,
+        }  # fmt: skip
+
+
+def _bandit_options(name: str, options: dict[str, Any]):
+    from cabs_core.policies.bandits import LinearBandit
+
+    return LinearBandit.parse(name, options)

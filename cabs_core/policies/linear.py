@@ -1,0 +1,311 @@
+"""Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the rounds.
+
+A subclass says which experts it has (`expert_rules`); everything else (decide, update, replay, files, arms that
+come and go, warm starts) is here, once for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.errors import PolicyError
+from cabs_core.graph.affinity import GRAPHS
+from cabs_core.policies import experts as ex
+from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.regression.ridge import start_inverse, warm_start
+from cabs_core.solver import make_workspace
+
+DEFAULT_HORIZON = 10_000
+
+
+class ModelOptions(Options):
+    """The regression of an expert.
+
+    penalty: lambda of the ridge; 10 is the paper's.
+    warm: kappa, weight of a row of the train split against an online one; 0: cold start.
+    regression: ridge, or vaw (Vovk-Azoury-Warmuth: prediction shrunk by 1 / (1 + x'A^-1 x)).
+    """
+
+    penalty: float = Field(10.0, gt=0, le=1e9)
+    warm: float = Field(0.0, ge=0, le=1)
+    regression: Literal["ridge", "vaw"] = "ridge"
+
+
+class Expert:
+    """One expert of a linear policy: its kind, regression options and parameters by column of `experts.params`."""
+
+    def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float):
+        self.name, self.kind, self.model = name, kind, model
+        self.row = np.zeros(ex.PARAMS)
+        self.row[ex.KIND] = ex.KINDS[kind]
+        self.row[ex.REGRESSION] = ex.VAW if model.regression == "vaw" else ex.RIDGE
+        self.row[ex.PRUNE] = -1.0
+        for column, value in columns.items():
+            self.row[getattr(ex, column)] = float(value)
+
+
+class LinearPolicy(Policy):
+    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1."""
+
+    PRESETS: ClassVar[dict] = {"warm": {}}
+
+    # -- to implement -----------------------------------------------------------------------------------------
+
+    def expert_rules(self) -> list[Expert]:
+        """The experts, in the order of the meta weights."""
+        raise NotImplementedError
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Entries of `Rules.meta` that differ from their defaults."""
+        return {}
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> str:
+        """What the models learn: 'utility' (at the policy's rho) or 'score'."""
+        return getattr(self.settings, "target", "utility")
+
+    def any_rho_now(self) -> bool:
+        """Models of scores serve every rho."""
+        return self.target == "score"
+
+    @property
+    def experts(self) -> int:
+        """Meta weights in the trace: one per expert of a mixture."""
+        return len(self._experts) if len(self._experts) > 1 else 0
+
+    def start(self, offline: Offline | None) -> None:
+        """Cold models, or warm ones from the train split."""
+        if self.dim < 1:
+            raise PolicyError(f"{self.name} needs dim, the number of context features")
+        self._experts = self.expert_rules()
+        params = np.stack([e.row for e in self._experts])
+        meta = np.zeros(ex.META)
+        meta[ex.COPIES] = 1
+        meta[ex.PROPENSITY] = 1
+        for entry, value in self.mixture_rules().items():
+            meta[entry] = value
+        self.rules = ex.Rules(params, meta, np.ascontiguousarray(self.keys))
+        m, k = len(self._experts), len(self.arms)
+        if m + 2 > len(self.keys):
+            raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
+        inverse = np.empty((m, k, self.dim, self.dim))
+        theta = np.zeros((m, k, self.dim))
+        for i, expert in enumerate(self._experts):
+            options = expert.model
+            inverse[i] = start_inverse(k, self.dim, options.penalty)
+            if options.warm > 0 and offline is not None and len(offline):
+                key = ("warm", options.penalty, options.warm, self.target)
+                targets = offline.scores if self.target == "score" else offline.utilities
+                inverse[i], theta[i] = offline.once(
+                    key, lambda o=options, y=targets: warm_start(offline.contexts, y, o.penalty, o.warm)
+                )
+        copies = int(meta[ex.COPIES])
+        self.model = ex.Model(
+            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
+        )
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Scratch for the present number of arms."""
+        m, k, d = len(self._experts), len(self.arms), self.dim
+        solves = any(e.kind == "cabs_c" for e in self._experts)
+        copies = int(self.rules.meta[ex.COPIES])
+        self.scratch = ex.Scratch(
+            np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(d),
+            np.zeros((m, k, k)), np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * copies), np.zeros(m),
+            make_workspace(k) if solves else np.zeros(1),
+        )  # fmt: skip
+        self._memory = self._slots(1)
+
+    def _slots(self, slots: int) -> ex.Memory:
+        m, k = len(self._experts), len(self.arms)
+        return ex.Memory(
+            np.zeros((slots, m, k)), np.zeros((slots, m, k)), np.zeros((slots, k)), np.zeros((slots, m, k))
+        )
+
+    def _unshare(self) -> None:
+        """Give every arm its own matrix: from now on arms may see different rows."""
+        for m in np.flatnonzero(self.rules.params[:, ex.SHARED]):
+            self.model.inverse[m, 1:] = self.model.inverse[m, 0]
+            self.rules.params[m, ex.SHARED] = 0.0
+
+    def state(self):
+        """Models, biases and weights; parameters are rebuilt from the options."""
+        arrays = dict(zip(self.model._fields, self.model, strict=True))
+        return arrays, {"shared": [bool(x) for x in self.rules.params[:, ex.SHARED]]}
+
+    def set_state(self, arrays, values):
+        """Inverse of `state`."""
+        self.model = ex.Model(*(np.array(arrays[name], dtype=np.float64) for name in ex.Model._fields))
+        self.rules.params[:, ex.SHARED] = values["shared"]
+
+    def _grow(self):
+        self._unshare()
+        fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
+        zeros = np.zeros((len(self._experts), 1))
+        old = self.model
+        self.model = old._replace(
+            inverse=np.ascontiguousarray(np.concatenate([old.inverse, fresh], axis=1)),
+            theta=np.concatenate([old.theta, np.zeros_like(old.theta[:, :1])], axis=1),
+            bias=np.concatenate([old.bias, zeros], axis=1),
+            bias_count=np.concatenate([old.bias_count, zeros], axis=1),
+        )
+
+    def _shrink(self, index):
+        self._unshare()
+        old = self.model
+        parts = {
+            name: np.ascontiguousarray(np.delete(getattr(old, name), index, axis=1))
+            for name in ("inverse", "theta", "bias", "bias_count")
+        }
+        self.model = old._replace(**parts)
+
+    def add_arm(self, name: str) -> None:
+        """A new arm with cold models."""
+        super().add_arm(name)
+        self._rebuild()
+
+    def remove_arm(self, name: str) -> None:
+        """Forget an arm and its models."""
+        super().remove_arm(name)
+        self._rebuild()
+
+    # -- online -----------------------------------------------------------------------------------------------
+
+    @property
+    def uses_surrogates(self) -> bool:
+        """Whether any expert learns from surrogates."""
+        return any(e.kind == "cabs_c" for e in self._experts)
+
+    def decide(self, request: Request) -> Decision:
+        """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
+        k = len(self.arms)
+        rho, mask = self.rho_of(request), self.mask(request)
+        x = self.need(request, "context", (self.dim,))
+        affinity, prices, margins = np.zeros(k), np.zeros(k), np.ones(k)
+        if self.uses_surrogates:
+            affinity = self.need(request, "predicted_scores", (k,))
+        if self.uses_surrogates or self.target == "score":
+            prices = rho * self.need(request, "predicted_costs", (k,))
+        if self.target == "score":
+            margins = np.clip(1.0 - prices, 0.0, 1.0)
+        if not mask.all():
+            self._unshare()
+        memory = self._memory
+        arm, probability, gap, certified = ex.decide(
+            self.rules, self.model, x, margins, affinity, mask, self.round, self.scratch, memory, 0
+        )
+        pmf = memory.mixture[0].copy()
+        kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
+        kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
+        kept |= {name: getattr(memory, name)[0].copy() for name in ex.Memory._fields}
+        self.round += 1
+        return Decision(
+            int(arm), float(probability), pmf, self.round - 1, rho, tuple(self.arms), kept,
+            request.surrogate if self.uses_surrogates else None,
+        )  # fmt: skip
+
+    def update(
+        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
+    ) -> bool:
+        """Learn from a decision's outcome; False if its arm has been removed since."""
+        self.check_outcome(score, cost)
+        places = self.today(decision)
+        arm = decision.arm
+        d = self.deltas_for(decision, score, deltas) if self.uses_surrogates else np.zeros(len(decision.arms))
+        if d is None:
+            raise PolicyError(
+                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
+            )
+        kept = decision.memory
+        affinity, prices = kept["affinity"], kept["prices"]
+        parts = {name: kept[name] for name in ex.Memory._fields}
+        if places is not None:
+            if decision.arm_name not in self.arms:
+                return False
+            arm = self.arms.index(decision.arm_name)
+            seen = places >= 0
+            # arms that did not exist then were no neighbours: they learn nothing from this round
+            parts = {name: np.where(seen, value[..., places], 0.0) for name, value in parts.items()}
+            affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
+        reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
+        target = float(score) if self.target == "score" else reward
+        memory = ex.Memory(*(np.ascontiguousarray(parts[name])[None] for name in ex.Memory._fields))
+        ex.learn(
+            self.rules, self.model, kept["context"], np.ascontiguousarray(affinity), np.ascontiguousarray(prices),
+            np.ascontiguousarray(d), arm, target, reward, float(score), self.scratch, memory, 0,
+        )  # fmt: skip
+        return True
+
+    # -- replay -----------------------------------------------------------------------------------------------
+
+    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
+        """Gap, certificate and meta weights."""
+        lane.gaps[t] = decision.memory["gap"]
+        lane.uncertified += not decision.memory["certified"]
+        if lane.meta_weights is not None:
+            lane.meta_weights[t] = decision.memory["weights"]
+
+    def data(self, stream: Stream) -> ex.Data:
+        """The arrays of a replay in the models' units; computed once per stream and kind of target."""
+        key = f"data:{self.target}:{self.rho!r}"
+        found = stream.fitted.get(key)
+        if found is None:
+            prices = self.rho * stream.predicted_costs
+            score = self.target == "score"
+            found = ex.Data(
+                stream.contexts,
+                stream.scores if score else stream.utilities,
+                np.clip(1.0 - prices, 0.0, 1.0) if score else np.ones_like(prices),
+                stream.utilities, stream.scores, prices, stream.predicted_scores, stream.deltas,
+            )  # fmt: skip
+            stream.fitted[key] = found
+        return found
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Rounds start..stop-1 in compiled code; the same kernels as `decide` and `update`."""
+        if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
+            self._unshare()
+        delayed = lane.arrivals is not None
+        memory = self._memory
+        if delayed:
+            if not hasattr(self, "_late"):
+                self._late = self._slots(len(lane.order))
+            memory = self._late
+        weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
+        lane.uncertified += ex.play(
+            self.rules, self.model, self.data(stream), lane.order,
+            lane.arrivals if delayed else np.zeros((0, 2), dtype=np.int64),
+            stream.active_from, stream.active_until, self.round, start, stop, self.scratch, memory,
+            len(lane.order) if delayed else 1, np.zeros(len(self.arms)), lane.actions, lane.propensities, lane.gaps,
+            weights,
+        )  # fmt: skip
+        self.round += stop - start
+
+
+def cabs_columns(options: Any) -> dict[str, float]:
+    """Parameter columns of a CABS-C expert from its options (`cabs.CabsCOptions`)."""
+    form = "score" if options.target == "score" else options.surrogate
+    shared = (
+        options.graph == "all"
+        and options.importance != "weight"
+        and options.pseudo_weight == 1.0
+        and options.prune is None
+    )
+    return {
+        "CLIP": options.clip_predictions, "SHARED": shared, "GAMMA": options.gamma, "POWER": options.gamma_power,
+        "WEIGHTING": ex.IMPORTANCE[options.importance], "MIN_P": options.min_probability,
+        "PRUNE": -1.0 if options.prune is None else options.prune, "BIAS_KIND": ex.BIAS[options.bias],
+        "BIAS_PRIOR": options.bias_prior, "GRAPH_KIND": GRAPHS[options.graph],
+        "EXPECTED": options.program_graph == "expected", "SYMMETRIC": options.symmetric,
+        "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": ex.SURROGATES[form],
+        "TOL": options.tol, "BIAS_CLIP": options.clip_surrogates,
+    }  # fmt: skip
+
+
+__all__ = ["DEFAULT_HORIZON", "Expert", "LinearPolicy", "ModelOptions", "cabs_columns"]

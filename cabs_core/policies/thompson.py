@@ -1,0 +1,80 @@
+"""Probability that each arm has the largest of independent normal scores (LinTS's propensity), by quadrature.
+
+LinTS plays the argmax of one draw of the scores, so the probability of an arm given the past is an integral
+without closed form. Each arm's mass is cut into cells of a common grid (exact increments of its distribution
+function) and multiplied by the probability that all others lie below the cell's middle: error well under 1e-2 of
+a probability with 48 cells, and no Monte-Carlo noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cabs_core.solver.jit import kernel
+
+CELLS = 48
+
+
+@kernel
+def _cdf(s, mean, sd):
+    """P(N(mean, sd^2) < s)."""
+    if sd > 0.0:
+        return 0.5 * math.erfc((mean - s) / sd * 0.7071067811865476)
+    return 1.0 if mean < s else 0.0
+
+
+@kernel
+def best_probabilities(mean, sd, out, scratch, cells):
+    """out [K] = P(arm has the largest score) for scores N(mean, sd^2); sd = 0 is allowed. Entries of mean may be
+    -inf (cannot be played). scratch [2, K]. Sums to 1."""
+    K = mean.size
+    below = scratch[0]
+    middle_cdf = scratch[1]
+    low = -math.inf
+    high = -math.inf
+    for j in range(K):
+        out[j] = 0.0
+        if mean[j] > -math.inf:
+            low = max(low, mean[j] - 6.0 * sd[j])
+            high = max(high, mean[j] + 6.0 * sd[j])
+    if not high > low:
+        for j in range(K):
+            if mean[j] == high:
+                out[j] = 1.0
+                break
+        return
+    h = (high - low) / cells
+    for j in range(K):
+        # an arm that stays 6 sd below the level which another arm reaches for sure has no chance
+        below[j] = -1.0
+        if mean[j] > -math.inf and mean[j] + 6.0 * sd[j] > low:
+            below[j] = _cdf(low, mean[j], sd[j])
+    for c in range(cells):
+        middle = low + (c + 0.5) * h
+        all_below = 1.0
+        zero = -1
+        for j in range(K):
+            if below[j] >= 0.0:
+                m = _cdf(middle, mean[j], sd[j])
+                middle_cdf[j] = m
+                if m > 1e-300:
+                    all_below *= m
+                elif zero < 0:
+                    zero = j
+                else:
+                    all_below = 0.0
+        for j in range(K):
+            if below[j] >= 0.0:
+                right = _cdf(low + (c + 1) * h, mean[j], sd[j])
+                mass = right - below[j]
+                below[j] = right
+                if mass > 0.0 and all_below > 0.0:
+                    if zero < 0:
+                        out[j] += mass * all_below / middle_cdf[j]
+                    elif zero == j:
+                        out[j] += mass * all_below
+    total = 0.0
+    for j in range(K):
+        total += out[j]
+    for j in range(K):
+        out[j] /= total

@@ -1,0 +1,18 @@
+"""Regression solvers of the linear policies: ridge and Vovk-Azoury-Warmuth, updated one row at a time.
+
+One model per arm: A = lambda I + sum w x x', theta = A^-1 sum w y x, kept as A^-1 (`inverse`, lower triangle in a
+square array) and theta, updated by Sherman-Morrison in float64. All kernels are compiled, allocate nothing and
+take no GIL.
+"""
+
+from cabs_core.regression.ridge import (
+    dot,
+    observe,
+    product,
+    quadratic,
+    shrink_prediction,
+    start_inverse,
+    warm_start,
+)
+
+__all__ = ["dot", "observe", "product", "quadratic", "shrink_prediction", "start_inverse", "warm_start"]
