@@ -1,0 +1,15 @@
+"""Reports: one self-contained HTML page per pool, and a leaderboard over all pools.
+
+    build_report(pool, artifacts_dir) -> ReportResult      writes `reports/<pool>/index.html` and `tables/*.csv, *.tex`
+    build_leaderboard(artifacts_dir) -> ReportResult       writes `reports/index.html`
+
+    ReportResult(path, summary, markdown, images): `summary` is flat and JSON-safe (best_policy, utility, ...),
+    `markdown` a few lines for an asset's metadata, `images` {name: PNG bytes}, each under 100 kB.
+
+Every figure comes from the marts' parquet under `<artifacts_dir>/marts`; run those first. Marts that describe
+optional stages (oracle diagnostics, tuning, encoders) may be empty: the page says so.
+"""
+
+from cabs_core.report.build import ReportResult, build_leaderboard, build_report
+
+__all__ = ["ReportResult", "build_leaderboard", "build_report"]

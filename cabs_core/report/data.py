@@ -1,0 +1,119 @@
+"""The marts of one pool, as the page needs them. Reads parquet; computes no metric."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.errors import ResultError
+
+REGIMES = ("low", "medium", "high")
+LEVELS = (*REGIMES, "overall")
+
+
+def read_mart(artifacts_dir: str | Path, name: str, pool: str | None = None) -> pd.DataFrame:
+    """Rows of a mart (of one pool, if given).
+
+    Raises:
+        ResultError: the mart has not been built.
+    """
+    path = Path(artifacts_dir) / "marts" / f"{name}.parquet"
+    if not path.is_file():
+        raise ResultError(f"{path} does not exist: build the SQL marts before the report (marts/{name})")
+    try:
+        table = pq.read_table(path, filters=None if pool is None else [("pool", "=", pool)])
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ResultError(f"{path} cannot be read ({error}): run marts/{name} again") from None
+    return table.to_pandas()
+
+
+@dataclass(frozen=True)
+class PoolData:
+    """Lazily read marts of one pool."""
+
+    pool: str
+    artifacts_dir: Path
+
+    def mart(self, name: str) -> pd.DataFrame:
+        return read_mart(self.artifacts_dir, f"mart_{name}", self.pool)
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """The pool's row of stg_pools.
+
+        Raises:
+            ResultError: no replay of this pool is in the marts.
+        """
+        rows = read_mart(self.artifacts_dir, "stg_pools", self.pool)
+        if rows.empty:
+            known = sorted(read_mart(self.artifacts_dir, "stg_pools")["pool"])
+            raise ResultError(
+                f"no replays of pool {self.pool!r} are in the marts; there are replays of: {', '.join(known) or 'none'}. "
+                f"Run `cabs run --pool {self.pool}`."
+            )
+        return rows.iloc[0].to_dict()
+
+    @cached_property
+    def board(self) -> pd.DataFrame:
+        """mart_policy_leaderboard, indexed by policy, best first."""
+        board = self.mart("policy_leaderboard").set_index("policy", drop=False)
+        return board.sort_values(["rank", "utility"], ascending=[True, False], na_position="last")
+
+    @cached_property
+    def regimes(self) -> pd.DataFrame:
+        """mart_utility_by_regime, indexed by (policy, regime)."""
+        return self.mart("utility_by_regime").set_index(["policy", "regime"], drop=False).sort_index()
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """mart_pairwise_differences, indexed by (regime, policy, baseline)."""
+        return (
+            self.mart("pairwise_differences")
+            .set_index(["regime", "policy", "baseline"], drop=False)
+            .sort_index()
+        )
+
+    @property
+    def reference(self) -> str:
+        return self.info["reference_policy"]
+
+    @cached_property
+    def ranked(self) -> list[str]:
+        """Real routers that are complete, best first."""
+        return list(self.board[self.board["rank"].notna()]["policy"])
+
+    @property
+    def best(self) -> str:
+        """The best real router.
+
+        Raises:
+            ResultError: no policy was replayed at every rho.
+        """
+        if not self.ranked:
+            raise ResultError(
+                f"pool {self.pool!r}: no real router was replayed at every rho, so there is no ranking"
+            )
+        return self.ranked[0]
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return json.loads(self.info["pool_settings"] or "{}")
+
+    def pair(self, policy: str, baseline: str, regime: str = "overall") -> pd.Series | None:
+        """Paired difference policy - baseline, or None where there is none."""
+        key = (regime, policy, baseline)
+        return self.pairs.loc[key] if key in self.pairs.index else None
+
+    def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
+        key = (policy, regime)
+        if key not in self.regimes.index:
+            return None
+        value = self.regimes.loc[key, column]
+        return None if pd.isna(value) else float(value)

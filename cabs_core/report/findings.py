@@ -1,0 +1,172 @@
+"""What the data say, in sentences. Every sentence is computed; none is written in advance for a result."""
+
+from __future__ import annotations
+
+import math
+
+from cabs_core.report.data import PoolData
+from cabs_core.report.names import label
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def _pm(value: float, error: float) -> str:
+    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {error:.3f}")
+
+
+def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
+    """'+0.021 ± 0.004 (significant)' or a statement that the pair is missing."""
+    pair = data.pair(policy, baseline, regime)
+    if pair is None:
+        return "not compared"
+    error = pair["se"]
+    spread = f" ± {error:.3f}" if error == error else ""
+    if error != error:
+        verdict = "no error known, one trial and one query"
+    else:
+        verdict = "significant at 5 %" if pair["significant"] else "within the noise"
+    return f"{_signed(pair['difference'])}{spread}, {verdict}"
+
+
+def opening(data: PoolData) -> str:
+    """Who won, by how much, whether that is significant, and what it would cost."""
+    info, board, best = data.info, data.board, data.best
+    line = board.loc[best]
+    sentences = [
+        f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
+        f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
+        f"The best router was {label(best)}, with a mean utility of {_pm(line['utility'], line['utility_se'])}."
+    ]
+    if len(data.ranked) > 1:
+        second = data.ranked[1]
+        sentences.append(f"Its lead over the runner-up, {label(second)}, is {_compare(data, best, second)}.")
+    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in board.index and p != best]
+    others = [p for p in others if len(data.ranked) < 2 or p != data.ranked[1]]
+    for policy in others:
+        what = (
+            "always sending everything to the best single model" if policy == "best_single" else label(policy)
+        )
+        sentences.append(f"Against {what}: {_compare(data, best, policy)}.")
+    sentences.append(_money(data))
+    return " ".join(s for s in sentences if s)
+
+
+def _money(data: PoolData) -> str:
+    line = data.board.loc[data.best]
+    text = (
+        f"Averaged over the regimes it answers {100 * line['score']:.1f} % correctly for "
+        f"${line['cost_per_1000_calls']:.2f} per 1,000 calls"
+    )
+    if "best_single" in data.board.index and data.best != "best_single":
+        single = data.board.loc["best_single"]
+        text += (
+            f"; the best single model {100 * single['score']:.1f} % for ${single['cost_per_1000_calls']:.2f}"
+        )
+    saved = data.mart("cost_savings")
+    saved = saved[(saved["policy"] == data.best) & (saved["baseline"] == "best_single")]
+    if not saved.empty and data.best != "best_single":
+        share = saved.iloc[0]["share_saved"]
+        if share != share or share is None:
+            text += ". It never reaches the accuracy of the most accurate single model"
+        elif share > 0:
+            text += (
+                f". The accuracy of the most accurate single model costs {100 * share:.0f} % less with it, "
+                f"${saved.iloc[0]['saved_per_1000_calls']:.2f} per 1,000 calls"
+            )
+        else:
+            text += ". At the accuracy of the most accurate single model it saves nothing"
+    return text + "."
+
+
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def rq1(data: PoolData) -> str:
+    """Coupled against decoupled."""
+    mart = data.mart("coupled_vs_decoupled")
+    part = mart[(mart["metric"] == "utility") & (mart["regime"] == "overall")]
+    if part.empty:
+        return "This pool replayed no pair of CABS-C and CABS-D, so the question stays open here."
+    out = []
+    for r in part.itertuples():
+        verb = "better" if r.difference > 0 else "worse"
+        sure = "" if r.difference_se != r.difference_se else (
+            ", significant at 5 %" if r.significant else ", within the noise")  # fmt: skip
+        out.append(
+            f"{r.family.capitalize()}, {r.preset} preset: CABS-D is {abs(r.difference):.3f} "
+            + ("" if r.difference_se != r.difference_se else f"± {r.difference_se:.3f} ")
+            + f"{verb} than CABS-C{sure}."
+        )
+    return " ".join(out)
+
+
+def rq2(data: PoolData) -> str:
+    """The winner by regime, and how the paper's orderings fare."""
+    out = []
+    for regime in ("low", "medium", "high"):
+        part = data.regimes[(data.regimes["regime"] == regime) & (data.regimes["rank"] == 1)]
+        if not part.empty:
+            winner = part.iloc[0]
+            out.append(f"{regime}: {label(winner['policy'])} ({winner['utility']:.3f})")
+    text = "Highest utility among real routers – " + "; ".join(out) + "."
+    orderings = data.mart("paper_orderings")
+    if not orderings.empty:
+        encoders = list(orderings["paper_encoder"].unique())
+        encoder = data.info["encoder"] if data.info["encoder"] in encoders else encoders[-1]
+        part = orderings[orderings["paper_encoder"] == encoder]
+        sure = part[part["significant"].fillna(False).astype(bool)]
+        text += (
+            f" Of {len(part)} orderings of two methods in the paper's table ({encoder}), {int(part['holds'].sum())} "
+            f"hold here; of the {len(sure)} where our difference is significant, {int(sure['holds'].sum())} do."
+        )
+    return text
+
+
+def rq3(data: PoolData) -> str:
+    """Frontier and AIQ."""
+    aiq = data.mart("aiq")
+    real = aiq[aiq["kind"] != "upper bound"].sort_values("aiq", ascending=False)
+    top = real.iloc[0]
+    text = f"The highest AIQ among real routers is {label(top['policy'])}'s, {_pm(top['aiq'], top['aiq_se'])}"
+    reference = real[real["policy"] == data.reference]
+    if not reference.empty and top["policy"] != data.reference:
+        text += f", against {_pm(reference.iloc[0]['aiq'], reference.iloc[0]['aiq_se'])} for {label(data.reference)}"
+    points = data.mart("pareto_frontier")
+    front = points[points["on_pool_frontier"]]
+    names = front["policy"].value_counts()
+    text += f". {len(front)} settings are not dominated by any other; most belong to "
+    return text + _list([f"{label(p)} ({n})" for p, n in names.head(3).items()]) + "."
+
+
+def rq4(data: PoolData) -> str:
+    """Do surrogates speed up learning: when does regret fall below the reference's for good?"""
+    curves = data.mart("regret_curves")
+    curves = curves[(curves["regime"] == "overall") & curves["relative_regret"].notna()]
+    if curves.empty:
+        return f"The reference policy {label(data.reference)} was not replayed, so relative regret is not defined."
+    out = []
+    wanted = [
+        p
+        for p in dict.fromkeys((data.best, "cabs_d_linear", "cabs_c_linear", "lin_ts"))
+        if p != data.reference
+    ]
+    for policy in wanted:
+        own = curves[curves["policy"] == policy].sort_values("round")
+        if own.empty:
+            continue
+        last = own.iloc[-1]
+        worse = own[own["relative_regret"] + 1.96 * own["relative_regret_se"].fillna(0) >= 0]
+        if worse.empty:
+            since = f"clearly lower from the first checkpoint (round {int(own.iloc[0]['round'])}) on"
+        elif worse.iloc[-1]["round"] == last["round"]:
+            since = "not clearly lower at the end"
+        else:
+            since = f"clearly lower from round {int(own[own['round'] > worse.iloc[-1]['round']].iloc[0]['round'])} on"
+        out.append(f"{label(policy)} ends at {last['relative_regret']:+.1f} ({since})".replace("-", "−"))
+    return (
+        f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to {label(data.reference)}, mean of "
+        "the regimes: " + "; ".join(out) + "."
+    )

@@ -1,0 +1,265 @@
+"""The report's tables, one function each. A function returns None where the pool has nothing to show."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from cabs_core.report.charts import regime_levels
+from cabs_core.report.data import PoolData
+from cabs_core.report.names import label
+from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, number, percent, words
+
+_SHADED_POLICIES = 9
+
+
+def utility(data: PoolData) -> Table:
+    """RQ2: utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
+    levels = regime_levels(data)
+    paper, encoder = _paper_figures(data)
+    board = data.board.sort_values("utility", ascending=False)
+    real = board[board["rank"].notna()].index
+    best = {level: best_of(data.value(p, level) for p in real) for level in levels}
+    rows = []
+    for policy, line in board.iterrows():
+        row = [words(label(policy)), words(_kind(line))]
+        for level in levels:
+            value = data.value(policy, level)
+            bold = policy in real and value is not None and value == best[level]
+            row.append(estimate(value, data.value(policy, level, "utility_se"), bold=bold))
+        if paper is not None:
+            row += [number(paper.get((policy, level)), muted=True) for level in levels if level != "overall"]
+        row.append(estimate(line["versus_reference"], line["versus_reference_se"], signed=True,
+                            bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0))  # fmt: skip
+        rows.append(row)
+    groups = [("", 2), ("utility", len(levels))]
+    headers = ["Policy", "Kind", *[x.capitalize() for x in levels]]
+    if paper is not None:
+        plain = [x for x in levels if x != "overall"]
+        groups.append((f"paper ({encoder})", len(plain)))
+        headers += [x.capitalize() for x in plain]
+    groups.append(("paired difference", 1))
+    headers.append(f"to {label(data.reference)}")
+    note = "Bold: best real router of the column; in the last column, significantly better than the reference at 5 %. "
+    note += "± is the larger of the standard errors over trials and over queries."
+    if paper is not None and data.info["paper_benchmark"] == "openllm":
+        note += (
+            " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they are shown "
+            "for orientation, not as a target."
+        )
+    return Table("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
+
+
+def _kind(line: pd.Series) -> str:
+    if line["kind"] == "online":
+        return "online, offline labels" if line["offline_labels"] else "online, cold start"
+    return line["kind"]
+
+
+def _paper_figures(data: PoolData):
+    comparison = data.mart("paper_comparison")
+    comparison = comparison[comparison["metric"] == "utility"]
+    if comparison.empty:
+        return None, ""
+    encoders = list(comparison["paper_encoder"].unique())
+    encoder = data.info["encoder"] if data.info["encoder"] in encoders else "mdeberta-v3-base"
+    part = comparison[comparison["paper_encoder"] == encoder]
+    return {(r.policy, r.regime): r.paper for r in part.itertuples()}, encoder
+
+
+def coupled(data: PoolData) -> Table | None:
+    """RQ1: CABS-C against CABS-D."""
+    mart = data.mart("coupled_vs_decoupled")
+    if mart.empty:
+        return None
+    with_paper = bool(mart["paper_coupled"].notna().any())
+    order = {level: i for i, level in enumerate(regime_levels(data))}
+    mart = mart[mart["regime"].isin(order)].copy()
+    mart["place"] = mart["regime"].map(order)
+    rows = []
+    for r in mart.sort_values(
+        ["family", "preset", "metric", "place"], ascending=[True, True, False, True]
+    ).itertuples():
+        better_d = (r.difference > 0) == (r.metric == "utility") and r.difference != 0
+        row = [
+            words(f"{r.family}, {r.preset}"),
+            words(r.metric),
+            words(r.regime),
+            estimate(r.coupled, r.coupled_se, bold=not better_d),
+            estimate(r.decoupled, r.decoupled_se, bold=better_d),
+            estimate(r.difference, r.difference_se, signed=True, bold=r.significant is True),
+        ]
+        if with_paper:
+            row += [number(r.paper_coupled, muted=True), number(r.paper_decoupled, muted=True)]
+        rows.append(row)
+    headers = ["Family, preset", "Metric", "Regime", "CABS-C", "CABS-D", "D − C"]
+    groups = [("", 3), ("ours", 3)] + ([("paper", 2)] if with_paper else [])
+    headers += ["CABS-C", "CABS-D"] if with_paper else []
+    return Table(
+        "coupled", "Coupled (CABS-C) against decoupled (CABS-D)", headers, rows, groups,
+        "Utility: higher is better; regret: lower is better. Bold: the better of the two, and differences that are "
+        "significant at 5 %.",
+    )  # fmt: skip
+
+
+def presets(data: PoolData) -> Table | None:
+    """Literal, paper and tuned readings of the CABS policies side by side."""
+    mart = data.mart("presets")
+    if mart.empty or mart[["literal", "tuned"]].notna().sum().sum() == 0:
+        return None
+    rows = []
+    for base in mart["base_policy"].unique():
+        part = mart[mart["base_policy"] == base].set_index("regime")
+        for level in regime_levels(data):
+            if level not in part.index:
+                continue
+            r = part.loc[level]
+            top = best_of(r[k] for k in ("literal", "paper", "tuned"))
+            cells = [
+                estimate(r[k], r[f"{k}_se"], bold=not missing(r[k]) and r[k] == top)
+                for k in ("literal", "paper", "tuned")
+            ]
+            rows.append([words(label(base)), words(level), *cells])
+    return Table(
+        "presets", "Three readings of the same algorithms: utility", ["Policy", "Regime", "Literal", "Paper", "Tuned"],
+        rows, note="Literal: the published pseudo-code and constants word for word. Paper: the same algorithm with the "
+        "readings that make it work. Tuned: our best settings of it, chosen on the validation split.",
+    )  # fmt: skip
+
+
+def efficiency(data: PoolData) -> Table:
+    """RQ3 in figures: AIQ, accuracy, money, speed."""
+    aiq = data.mart("aiq").set_index("policy")
+    savings = data.mart("cost_savings")
+    single = savings[savings["baseline"] == "best_single"].set_index("policy")
+    reference = savings[savings["baseline"] == data.reference].set_index("policy")
+    real = set(data.board[data.board["rank"].notna()].index)
+    top = best_of(aiq.loc[[p for p in aiq.index if p in real], "aiq"])
+    rows = []
+    for policy, line in data.board.sort_values("aiq", ascending=False).iterrows():
+        value = aiq["aiq"].get(policy)
+        rows.append(
+            [
+                words(label(policy)),
+                estimate(value, aiq["aiq_se"].get(policy), bold=policy in real and value == top),
+                percent(line["score"], 1),
+                number(line["cost_per_1000_calls"], 3, prefix="$"),
+                percent(single["share_saved"].get(policy)),
+                percent(reference["share_saved"].get(policy)),
+                percent(line["gap_closed"]),
+                number(line["microseconds_per_round"], 0),
+            ]
+        )
+    low, high = aiq["cost_min_per_1000_calls"].iloc[0], aiq["cost_max_per_1000_calls"].iloc[0]
+    return Table(
+        "efficiency", "Accuracy, money and speed", [
+            "Policy", "AIQ", "Accuracy", "USD per 1,000 calls", "Saved at best single's accuracy",
+            f"Saved at {label(data.reference)}'s accuracy", "Full-feedback gap closed", "µs per round",
+        ],
+        rows, note=f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
+        "(RouterBench's definition). Accuracy and cost: means over the three regimes. Saved: share of the baseline's "
+        "spending at its most accurate setting; a dash means that this accuracy is never reached. Gap closed: from the "
+        "reference (0 %) to LinUCB that sees every arm's reward (100 %).",
+    )  # fmt: skip
+
+
+def arms(data: PoolData) -> Table | None:
+    """Which models are played, as a shaded table of arms by policies."""
+    shares = data.mart("arm_shares")
+    shares = shares[
+        shares["regime"] == ("overall" if (shares["regime"] == "overall").any() else shares["regime"].iloc[0])
+    ]
+    wanted = [data.best, data.reference, "cabs_d_linear", "cabs_c_linear", "lin_ts", "hier_mix", "cabs_mix", "kernel",
+              "best_single", "oracle_best"]  # fmt: skip
+    chosen = [p for p in dict.fromkeys(wanted) if p in data.board.index][:_SHADED_POLICIES]
+    if not chosen:
+        return None
+    wide = shares.pivot_table(index="arm", columns="policy", values="share")
+    behaviour = data.mart("routing_behaviour")
+    behaviour = behaviour[behaviour["regime"] == "overall"].set_index("policy")
+    rows = [
+        [words(arm), *[percent(wide.loc[arm, p], 1, shade=float(wide.loc[arm, p])) for p in chosen]]
+        for arm in wide[chosen[0]].sort_values(ascending=False).index
+    ]
+    rows.append([words("Switches per round"), *[percent(behaviour["switch_rate"].get(p), 1) for p in chosen]])
+    rows.append(
+        [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
+    )
+    return Table(
+        "arms", "Which models are played (share of rounds, mean of the regimes)", ["Model", *[label(p) for p in chosen]],
+        rows, note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share of "
+        "rounds whose model differs from the round before.",
+    )  # fmt: skip
+
+
+def encoders(data: PoolData) -> Table | None:
+    """Encoder robustness: pools that differ only in the encoder."""
+    from cabs_core.report.data import read_mart
+
+    mart = read_mart(data.artifacts_dir, "mart_encoder_robustness")
+    mart = mart[(mart["comparison_group"] == data.info["comparison_group"]) & (mart["regime"] == "overall")]
+    if mart.empty:
+        return None
+    pools = list(mart[["pool", "encoder"]].drop_duplicates().itertuples(index=False))
+    pools.sort(key=lambda p: (p.pool != data.pool, p.pool))
+    by = mart.set_index(["policy", "pool"])
+    rows = []
+    for policy in data.board.index:
+        cells: list[Cell] = []
+        for p in pools:
+            if (policy, p.pool) not in by.index:
+                cells += [number(None), number(None)]
+                continue
+            r = by.loc[(policy, p.pool)]
+            cells += [estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1), number(r["rank"], 0)]
+        rows.append([words(label(policy)), *cells])
+    headers = ["Policy"] + ["Utility", "Rank"] * len(pools)
+    groups = [("", 1)] + [(f"{p.encoder} ({p.pool})", 2) for p in pools]
+    return Table("encoders", "Encoder robustness: overall utility and rank", headers, rows, groups,
+                 "Pools with the same outcomes, split and settings that differ only in the text encoder.")  # fmt: skip
+
+
+def solver(data: PoolData) -> Table | None:
+    """Certificates of the exploration program."""
+    mart = data.mart("solver_certificates")
+    if mart.empty:
+        return None
+    rows = [
+        [words(label(r.policy)), number(r.solved_rounds, 0), number(r.uncertified, 0), percent(r.share_certified, 3),
+         words("–" if missing(r.max_gap) else f"{r.max_gap:.1e}"), words("–" if missing(r.mean_gap) else f"{r.mean_gap:.1e}")]
+        for r in mart.itertuples()
+    ]  # fmt: skip
+    return Table(
+        "solver", "Exploration program: certified solutions",
+        ["Policy", "Programs solved", "Uncertified", "Certified", "Largest gap", "Mean gap"], rows,
+        note="A solution is certified when the duality gap proves it optimal to the solver's tolerance.",
+    )  # fmt: skip
+
+
+def oracles(data: PoolData) -> Table | None:
+    """The oracles' diagnostics file as a table of its figures."""
+    note = (
+        "Figures of the oracles' diagnostics file, measured on splits that the oracles were not trained on."
+    )
+    return _flattened(data, "oracle_quality", "oracles", "Oracle quality", note)
+
+
+def tuning(data: PoolData) -> Table | None:
+    """The tuning file as a table of its figures."""
+    note = "Configurations tried with the same budget for every method, and the ones chosen."
+    return _flattened(data, "tuning", "tuning", "Tuning on the validation split", note)
+
+
+def _flattened(data: PoolData, name: str, key: str, caption: str, note: str, limit: int = 60) -> Table | None:
+    """A stage's JSON file as a table of its figures (oracle diagnostics, tuning)."""
+    mart = data.mart(name)
+    if mart.empty:
+        return None
+    rows = []
+    for r in mart.head(limit).itertuples():
+        value = (
+            words(r.text) if missing(r.value) else number(r.value, 4) if r.value % 1 else number(r.value, 0)
+        )
+        rows.append([words(r.key), value])
+    if len(mart) > limit:
+        note += f" The first {limit} of {len(mart)} entries; all are in marts/mart_{name}.parquet."
+    return Table(key, caption, ["Entry", "Value"], rows, note=note)

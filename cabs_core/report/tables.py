@@ -1,0 +1,159 @@
+"""Tables of the report: one description, written as HTML (by the template), CSV and LaTeX."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "ε": r"$\epsilon$",
+    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: `text` as shown, `value` as written to CSV and sorted by, and how it looks."""
+
+    text: str
+    value: Any = None
+    bold: bool = False
+    muted: bool = False
+    small: str = ""
+    shade: float | None = None
+    numeric: bool = True
+
+    @property
+    def raw(self) -> Any:
+        return self.text if self.value is None else self.value
+
+
+@dataclass(frozen=True)
+class Table:
+    """A captioned table. `groups` is an optional row of (title, columns spanned) above the headers."""
+
+    key: str
+    caption: str
+    headers: list[str]
+    rows: list[list[Cell]]
+    groups: list[tuple[str, int]] = field(default_factory=list)
+    note: str = ""
+
+    def csv(self) -> str:
+        """Plain numbers, one header row; standard errors in columns of their own."""
+        extra = [any(row[i].small for row in self.rows) for i in range(len(self.headers))]
+        names = self._flat_headers()
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(
+            [n for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
+        )
+        for row in self.rows:
+            cells: list[Any] = []
+            for cell, more in zip(row, extra):
+                cells.append(_safe(cell.raw))
+                if more:
+                    cells.append(cell.small.removeprefix("±").strip())
+            writer.writerow(cells)
+        return out.getvalue()
+
+    def latex(self) -> str:
+        """A booktabs table; best values bold."""
+        align = (
+            "".join("r" if c.numeric else "l" for c in self.rows[0]) if self.rows else "l" * len(self.headers)
+        )
+        lines = [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{latex_text(self.caption)}}}",
+            rf"\label{{tab:{self.key}}}",
+        ]
+        lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+        if self.groups:
+            spans = [rf"\multicolumn{{{n}}}{{c}}{{{latex_text(title)}}}" for title, n in self.groups]
+            lines.append(" & ".join(spans) + r" \\")
+        lines += [" & ".join(latex_text(h) for h in self.headers) + r" \\", r"\midrule"]
+        for row in self.rows:
+            cells = []
+            for c in row:
+                text = latex_text(c.text)
+                text = rf"\textbf{{{text}}}" if c.bold else text
+                cells.append(text + (rf" {{\scriptsize {latex_text(c.small)}}}" if c.small else ""))
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+    def data_uri(self, kind: str) -> str:
+        """`data:` address of the CSV or LaTeX text, so that the page needs no second file."""
+        text, mime = (self.csv(), "text/csv") if kind == "csv" else (self.latex(), "application/x-tex")
+        return f"data:{mime};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+
+    def _flat_headers(self) -> list[str]:
+        if not self.groups:
+            return self.headers
+        titles = [title for title, n in self.groups for _ in range(n)]
+        return [f"{t}: {h}" if t else h for t, h in zip(titles, self.headers)]
+
+
+def latex_text(text: str) -> str:
+    """Text with everything that LaTeX would interpret escaped."""
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda m: _LATEX[m.group()], str(text))
+
+
+def _safe(value: Any) -> Any:
+    """A text that a spreadsheet would run as a formula is quoted."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def missing(value: Any) -> bool:
+    return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
+
+
+def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look) -> Cell:
+    """A number with fixed decimals; an absent one is an en dash."""
+    if missing(value):
+        return Cell("–", "", **look)
+    value = float(value)
+    text = f"{value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
+    if signed and round(value, digits) == 0:
+        text = f"{0:.{digits}f}"
+    return Cell(prefix + text, value, **look)
+
+
+def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look) -> Cell:
+    """value ± standard error."""
+    if missing(value):
+        return Cell("–", "", **look)
+    small = "" if missing(error) else f"± {float(error):.{digits}f}"
+    return number(value, digits, signed=signed, small=small, **look)
+
+
+def percent(value: Any, digits: int = 0, **look) -> Cell:
+    if missing(value):
+        return Cell("–", "", **look)
+    return Cell(f"{100 * float(value):.{digits}f} %".replace("-", "−"), float(value), **look)
+
+
+def words(text: Any, **look) -> Cell:
+    return Cell("–" if missing(text) else str(text), numeric=False, **look)
+
+
+def best_of(values: Iterable[Any], *, lowest: bool = False) -> float | None:
+    """Best of the numbers that are there."""
+    present = [float(v) for v in values if not missing(v)]
+    return (min if lowest else max)(present, default=None)
