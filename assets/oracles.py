@@ -28,21 +28,22 @@ def oracles(
     context: dg.AssetExecutionContext, config: OracleConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     from cabs_core.oracles import train_oracles
-    from cabs_dagster.loading import embeddings, outcomes_of, split_of
+    from cabs_dagster.loading import embeddings, outcomes_of, split_of, with_condition
 
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
+        split = split_of(inputs)
         oracle = train_oracles(
             embeddings(inputs),
-            outcomes_of(inputs),
-            split_of(inputs),
+            with_condition(outcomes_of(inputs), split, chain.pool),
+            split,
             chain.pool.oracle,
             features=chain.pool.features,
             device=config.device or cabs.device,
         )
         oracle.save(folder)
-        return specs.plain(getattr(oracle, "report", {}))
+        return {"chosen": specs.plain(oracle.chosen), "validation": specs.plain(oracle.metrics.get("validation", {}))}
 
     with guarded():
         made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run_id)

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from cabs_dagster import partitions, specs
+from cabs_dagster.checks.data import data_check_specs, data_results, evaluate
 from cabs_dagster.making import RETRY, StageConfig, guarded, make
 from cabs_dagster.reporting import result, table_metadata
 from cabs_dagster.resources import CabsResource
@@ -27,6 +28,7 @@ COLUMNS = {
     description="Scores and costs of every model on every query: read from the pool's source, checked, and cut "
     "to the queries that every chosen model answered.",
     metadata=table_metadata(COLUMNS),
+    check_specs=data_check_specs("outcomes"),
 )
 def outcomes(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
@@ -45,9 +47,11 @@ def outcomes(
             "tasks": len(set(table.tasks.tolist())),
             "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, table.scores.mean(axis=0))},
             "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, table.costs.mean(axis=0))},
-            "loading": table.report,
+            "loading": specs.plain(table.report),
+            **evaluate("outcomes", table, chain.pool),
         }
 
     with guarded():
         made = make(chain, chain.stage("outcomes"), build, force=config.force, run_id=context.run_id)
-    return result(context, chain, made)
+    names = {check.name for check in context.selected_asset_check_keys}
+    return result(context, chain, made, check_results=list(data_results("outcomes", made.record, names)))

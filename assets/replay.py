@@ -11,11 +11,14 @@ from pydantic import Field
 
 from cabs_core.policies.names import FAMILIES, all_policies, asset_name, split_name
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks.traces import TRACE, trace_check_spec, trace_result
+from cabs_dagster.checks import check_results, recheck
+from cabs_dagster.checks.results import result_check_specs
+from cabs_dagster.checks.traces import trace_check_spec
 from cabs_dagster.making import StageConfig, guarded
 from cabs_dagster.replaying import replay_target
 from cabs_dagster.reporting import result
 from cabs_dagster.resources import CabsResource
+from cabs_dagster.stages import Target
 
 
 class ReplayConfig(StageConfig):
@@ -39,57 +42,46 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
         name=f"replay_{family}",
         specs=[
             specs.policy_spec(
-                key,
-                policy,
-                {},
-                deps=["replay_problem", "tuning"],
-                skippable=True,
-                partitions_def=partitions.pool_by_rho,
+                key, policy, {}, deps=["replay_problem", "tuning"], skippable=True, partitions_def=partitions.pool_by_rho
             )
             for key, policy in by_key.items()
         ],
-        check_specs=[trace_check_spec(key) for key in by_key],
+        check_specs=[spec for key in by_key for spec in (trace_check_spec(key), *result_check_specs(key))],
         can_subset=True,
         description=f"Replays of the {family} policies of one pool at one rho.",
     )
-    def replay_family(
-        context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource
-    ) -> Iterator[dg.MaterializeResult]:
+    def replay_family(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator:
         pool, rho = partitions.split_key(context.partition_key)
-        failed = {}
         with guarded():
             chain = cabs.chain(pool)
             partitions.require_rho(chain.pool, rho)
         wanted = set(chain.pool.policies) & set(config.policies or chain.pool.policies)
+        failed = {}
         for key, policy in by_key.items():
-            if key not in context.selected_asset_keys:
-                continue
+            checks = {c.name for c in context.selected_asset_check_keys if c.asset_key == key}
             if policy not in wanted:
-                context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
+                if key in context.selected_asset_keys:
+                    context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
                 continue
+            target = Target("replay", chain.pool, rho, policy)
             try:
                 with guarded():
-                    made = replay_target(chain, rho, policy, force=config.force, run_id=context.run_id)
+                    if key in context.selected_asset_keys:
+                        made = replay_target(chain, target, force=config.force, run_id=context.run_id)
+                        results = list(check_results(key, chain, target, made.record, checks))
+                        yield result(context, chain, made, asset_key=key, check_results=results)
+                    elif checks:
+                        yield from recheck(key, chain, target, checks)
             except dg.Failure as error:  # the other policies of the step still get their chance
                 failed[policy] = error.description
                 context.log.error(f"{policy}: {error.description}")
-                continue
-            checks = [trace_result(key, made)] if (key, TRACE) in _selected(context) else []
-            yield result(context, chain, made, asset_key=key, check_results=checks)
         if failed:
             text = "\n".join(f"{policy}: {reason}" for policy, reason in failed.items())
-            raise dg.Failure(
-                f"{len(failed)} of the policies could not be replayed:\n{text}", allow_retries=False
-            )
+            raise dg.Failure(f"{len(failed)} of the policies failed:\n{text}", allow_retries=False)
 
     return replay_family
 
 
-def _selected(context: dg.AssetExecutionContext) -> set[tuple[dg.AssetKey, str]]:
-    return {(check.asset_key, check.name) for check in context.selected_asset_check_keys}
-
-
 replay_families = [
-    _family(family, [p for p in all_policies() if split_name(p)[0] in bases])
-    for family, bases in FAMILIES.items()
+    _family(family, [p for p in all_policies() if split_name(p)[0] in bases]) for family, bases in FAMILIES.items()
 ]

@@ -13,13 +13,13 @@ from cabs_dagster.resources import CabsResource
     partitions_def=partitions.pools,
     deps=["outcomes", "splits", "prompt_embeddings", "oracles"],
     description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: one problem "
-    "for the test split, its twin for validation, and the stress conditions.",
+    "for the test split and its twin for validation, under the pool's stress condition if it names one.",
 )
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     from cabs_core.oracles import Oracles, build_problems
-    from cabs_dagster.loading import embeddings, outcomes_of, split_of
+    from cabs_dagster.loading import embeddings, outcomes_of, split_of, with_condition
 
     chain = cabs.chain(context.partition_key)
 

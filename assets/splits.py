@@ -3,6 +3,7 @@
 import dagster as dg
 
 from cabs_dagster import partitions, specs
+from cabs_dagster.checks.data import data_check_specs, data_results, evaluate
 from cabs_dagster.making import StageConfig, guarded, make
 from cabs_dagster.reporting import lineage, result, table_metadata
 from cabs_dagster.resources import CabsResource
@@ -32,19 +33,22 @@ def splits(
     import pyarrow.parquet as pq
 
     from cabs_core.outcomes import Outcomes, make_splits
+    from cabs_dagster.loading import is_shift, shifted
 
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
         table = Outcomes.load(inputs["outcomes"])
-        split = make_splits(table, chain.pool.split)
+        split = shifted(table, chain.pool) if is_shift(chain.pool) else make_splits(table, chain.pool.split)
         pq.write_table(
             pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
             folder / "splits.parquet",
         )
         names, counts = np.unique(split, return_counts=True)
-        return {"rows": len(split)} | {str(n): int(c) for n, c in zip(names, counts)}
+        sizes = {str(n): int(c) for n, c in zip(names, counts)}
+        return {"rows": len(split), **sizes, **evaluate("splits", table, chain.pool, split)}
 
     with guarded():
         made = make(chain, chain.stage("splits"), build, force=config.force, run_id=context.run_id)
-    return result(context, chain, made)
+    names = {check.name for check in context.selected_asset_check_keys}
+    return result(context, chain, made, check_results=list(data_results("splits", made.record, names)))

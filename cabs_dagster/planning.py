@@ -17,7 +17,7 @@ from cabs_dagster.provenance import Record, hash_file, make_key
 from cabs_dagster.stages import POOL_STAGES, Target
 from cabs_dagster.storage import ArtifactStore
 
-State = Literal["fresh", "stale", "missing", "waiting"]
+State = Literal["fresh", "stale", "missing", "waiting", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Status:
 
     Attributes:
         state: fresh: nothing to do; stale: there is one, made from something else; missing: there is none;
-            waiting: an input has to be made first, so it cannot be said.
+            waiting: an input has to be made first, so it cannot be said; blocked: an input failed a check.
         reasons: why it is not fresh.
         key: what a fresh artifact would have; empty while waiting.
         record: the record that is there, if any.
@@ -78,8 +78,13 @@ class Chain:
         inputs: dict[str, str] = self.external_inputs(target)
         for source in target.inputs:
             status = self.status(source)
+            if status.state == "blocked":
+                return Status(target, "blocked", status.reasons, record=record)
             if status.state != "fresh" or status.record is None:
                 return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
+            if status.record.summary.get("_blocked"):
+                failed = "; ".join(status.record.summary["_blocked"])
+                return Status(target, "blocked", (f"{source.stage} failed a check ({failed})",), record=record)
             inputs[source.stage] = input_content(target, source, status.record)
         version, config = target.code_version, target.config
         key = make_key(target.name, target.partition, version, config, inputs)
@@ -112,6 +117,9 @@ class Chain:
             ProvenanceError: an input is missing, was made from other inputs or settings than those at hand, or
                 was altered; the message says what to refresh, first things first.
         """
+        own = self.status(target)
+        if own.state == "blocked":
+            raise ProvenanceError(f"{_words(target)} is not made, because {own.reasons[0]}. Correct the data or the pool.")
         found: dict[str, tuple[Path, Record]] = {}
         for source in target.inputs:
             problem = self._first_problem(source)

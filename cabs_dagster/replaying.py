@@ -22,12 +22,6 @@ def load_problem(folder: str, content: str):
     return ReplayProblem.load(Path(folder))
 
 
-def problem_folder(root: Path, pool: ModelPool) -> Path:
-    """Folder of the problem that is replayed: the stress condition's when the pool names one, else the test split's."""
-    named = root / f"test_{pool.replay.condition}"
-    return named if pool.replay.condition != "none" and named.is_dir() else root / "test"
-
-
 def lane_hashes(result) -> list[str]:
     """One hash a trial over order, actions, propensities and rewards, for telling whether a re-run is the same."""
     import numpy as np
@@ -53,30 +47,40 @@ def tuned_options(tuning: Path, policy: str) -> dict[str, Any]:
 
 
 def run_replay(
-    pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials: int
+    pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials
 ):
-    """(result, problem) of a replay with the pool's settings."""
+    """(result, problem) of a replay with the pool's settings; `trials` is a number of trials or their numbers."""
     from cabs_core.replay import replay
 
-    problem = load_problem(str(problem_folder(problem_root, pool)), content)
-    options = tuned_options(tuning, policy)
-    if pool.replay.latency_weight:
-        options["latency_weight"] = pool.replay.latency_weight
-    if pool.replay.rounds:
-        options["rounds"] = pool.replay.rounds
+    problem = load_problem(str(problem_root / "test"), content)
+    from cabs_core.replay.conditions import STREAM_CONDITIONS, check_condition
+
+    check_condition(pool.replay.condition)
+    condition = pool.replay.condition if pool.replay.condition in STREAM_CONDITIONS else "none"
     replayed = replay(
-        problem, policy, rho=rho, trials=trials, seed=pool.replay.order_seed, pool=pool.name, **options
+        problem,
+        policy,
+        rho=rho,
+        trials=trials,
+        seed=pool.replay.order_seed,
+        pool=pool.name,
+        rounds=pool.replay.rounds,
+        condition=condition,
+        latency_weight=pool.replay.latency_weight,
+        options=tuned_options(tuning, policy),
     )
     return replayed, problem
 
 
-def replay_target(chain: Chain, rho: float, policy: str, *, force: bool = False, run_id: str = "") -> Made:
+def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: str = "") -> Made:
     """Replay one policy at one rho, unless that is done."""
     from cabs_dagster.checks.traces import examine
 
-    pool = chain.pool
+    pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
 
     def build(folder: Path, inputs: dict[str, Path]) -> dict[str, Any]:
+        import numpy as np
+
         from cabs_core.replay.results import load_replay_result, save_replay_result
 
         record = chain.status(chain.stage("replay_problem")).record
@@ -96,12 +100,24 @@ def replay_target(chain: Chain, rho: float, policy: str, *, force: bool = False,
             else 0.0,
             "trials": len(rewards),
             "rounds": int(rewards.shape[1]),
+            "random utility": random_utility(result, problem),
+            "arms played": len(np.unique(result.actions)),
             "uncertified rounds": int(_total(result, "uncertified")),
             "_lanes": lane_hashes(result),
             "_trace": findings,
         }
 
-    return make(chain, Target("replay", pool, rho, policy), build, force=force, run_id=run_id)
+    return make(chain, target, build, force=force, run_id=run_id)
+
+
+def random_utility(result, problem) -> float:
+    """Expected utility of uniformly random play on the rounds played: exact, no sampling."""
+    from cabs_core.utility import clipped_utility
+
+    utilities = clipped_utility(
+        problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
+    )
+    return float(utilities[result.order].mean())
 
 
 def _total(result, name: str) -> float:

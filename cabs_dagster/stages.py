@@ -55,7 +55,7 @@ POOL_STAGES: dict[str, Stage] = {
         Stage(
             "outcomes", (), _OUTCOME_SETTINGS, ("assets.outcomes", "cabs_core.outcomes", "cabs_core.simulate")
         ),
-        Stage("splits", ("outcomes",), ("split",), ("assets.splits", "cabs_core.outcomes.splits")),
+        Stage("splits", ("outcomes",), ("split", "shift"), ("assets.splits", "cabs_core.outcomes.splits")),
         Stage(
             "prompt_embeddings",
             ("outcomes",),
@@ -65,13 +65,13 @@ POOL_STAGES: dict[str, Stage] = {
         Stage(
             "oracles",
             ("outcomes", "splits", "prompt_embeddings"),
-            ("oracle", "features"),
+            ("oracle", "features", "labels"),
             ("assets.oracles", "cabs_core.oracles"),
         ),
         Stage(
             "replay_problem",
             ("outcomes", "splits", "prompt_embeddings", "oracles"),
-            ("features", "oracle", "replay.condition", "replay.order_seed"),
+            ("features", "labels"),
             ("assets.replay_problem", "cabs_core.oracles", "cabs_core.replay.problem"),
         ),
         Stage(
@@ -88,7 +88,7 @@ REPLAY_VOLATILE = ("run.parquet", "trials.parquet")
 
 def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
     """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves."""
-    data = pool.model_dump(mode="json")
+    data = pool.model_dump(mode="json") | derived(pool)
     found: dict[str, Any] = {}
     for dotted in settings:
         value: Any = data
@@ -96,6 +96,15 @@ def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
             value = value[part]
         found |= flatten(value, dotted)
     return found
+
+
+def derived(pool: ModelPool) -> dict[str, Any]:
+    """Settings read off the stress condition: what it does to the splits, and what it does to offline labels."""
+    condition = pool.replay.condition
+    return {
+        "shift": condition if condition in ("task_shift", "severe_shift") else "none",
+        "labels": condition if condition in ("corrupted_oracle", "noisy_oracle") else "true",
+    }
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
