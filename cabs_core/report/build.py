@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.atomic import write_text
+from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
 from cabs_core.report import charts, findings, png, sections, svg
 from cabs_core.report.data import PoolData, read_mart
@@ -30,14 +30,24 @@ class ReportResult:
     images: dict[str, bytes]
 
 
-def build_report(pool: str, artifacts_dir: str | Path) -> ReportResult:
-    """Write the page of one pool: `reports/<pool>/index.html`, with its tables as CSV and LaTeX beside it.
+def build_report(
+    pool: str,
+    artifacts_dir: str | Path,
+    folder: str | Path | None = None,
+    *,
+    leaderboard_link: str = "../index.html",
+) -> ReportResult:
+    """Write the page of one pool: `index.html`, with its tables as CSV and LaTeX and its plots as PNG beside it.
+
+    Args:
+        folder: where to write; default `<artifacts_dir>/reports/<pool>`.
+        leaderboard_link: address of the leaderboard as seen from the page; empty for none.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
     """
     data = PoolData(safe_name(pool, "pool name"), Path(artifacts_dir))
-    folder = Path(artifacts_dir) / "reports" / pool
+    folder = Path(folder or Path(artifacts_dir) / "reports" / pool)
     figures = [
         c
         for c in (
@@ -55,18 +65,24 @@ def build_report(pool: str, artifacts_dir: str | Path) -> ReportResult:
     }  # fmt: skip
     page = _environment().get_template("report.html.j2").render(
         info=data.info, text=text, tables=tables, figures={"regret": None} | {c.key: (c, svg.render(c)) for c in figures},
-        provenance=_provenance(data), commands=_commands(data), label=label, **_assets(),
+        provenance=_provenance(data), commands=_commands(data), leaderboard_link=leaderboard_link, **_assets(),
     )  # fmt: skip
     _write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
     images = {c.key: png.render(c) for c in figures}
     for name, image in images.items():
-        (folder / f"{name}.png").write_bytes(image)
+        write_bytes(folder / f"{name}.png", image)
     return ReportResult(path, _summary(data), _markdown(data, text["opening"], tables["utility"]), images)
 
 
-def build_leaderboard(artifacts_dir: str | Path) -> ReportResult:
-    """Write `reports/index.html`: every pool's winner, and every policy's utility and rank in every pool.
+def build_leaderboard(
+    artifacts_dir: str | Path, folder: str | Path | None = None, *, report_link: str = "{pool}/index.html"
+) -> ReportResult:
+    """Write the page over all pools: every pool's winner, and every policy's utility and rank in every pool.
+
+    Args:
+        folder: where to write `index.html`; default `<artifacts_dir>/reports`.
+        report_link: address of a pool's page as seen from this one.
 
     Raises:
         ResultError: the marts have not been built.
@@ -85,18 +101,16 @@ def build_leaderboard(artifacts_dir: str | Path) -> ReportResult:
                 if ranked
                 else "No real router was replayed at every cost sensitivity.",
                 "winner": label(data.best) if ranked else "–",
-                "link": f"{info['pool']}/index.html"
-                if (artifacts_dir / "reports" / info["pool"] / "index.html").is_file()
-                else "",
+                "link": report_link.format(pool=info["pool"]),
             }
         )
     table = _across_pools(board, list(pools["pool"]))
     page = (
         _environment()
         .get_template("leaderboard.html.j2")
-        .render(cards=cards, tables={table.key: table}, label=label, **_assets())
+        .render(cards=cards, tables={table.key: table}, **_assets())
     )
-    folder = artifacts_dir / "reports"
+    folder = Path(folder or artifacts_dir / "reports")
     _write_tables(folder, {table.key: table})
     path = write_text(folder / "index.html", page)
     lines = [f"* **{c['info']['title']}**: {c['winner']}" for c in cards]

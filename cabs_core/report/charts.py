@@ -36,7 +36,6 @@ class Panel:
     y_label: str
     series: list[Series]
     zero_line: bool = False
-    x_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,7 @@ def frontiers(data: PoolData) -> Chart:
         alt=f"Accuracy against cost in USD per 1,000 calls for {len(series)} policies. The most accurate real router "
         f"setting is {label(top['policy'])} at ρ = {top['rho']:g}: {top['score']:.3f} for "
         f"${top['cost_per_1000_calls']:.3f} per 1,000 calls.",
-        panels=[
-            Panel("", "mean cost (USD per 1,000 calls)", "mean score (accuracy, 0 to 1)", series, x_zero=True)
-        ],
+        panels=[Panel("", "mean cost (USD per 1,000 calls)", "mean score (accuracy, 0 to 1)", series)],
     )
 
 
@@ -152,7 +149,7 @@ def regret_curves(data: PoolData) -> Chart | None:
                 ends.append(f"{regime}: {y[-1]:+.1f}")
         panels.append(
             Panel(
-                f"{regime} cost sensitivity",
+                f"{regime.capitalize()} cost sensitivity",
                 "round (queries routed)",
                 "regret relative to reference",
                 series,

@@ -42,7 +42,7 @@ def opening(data: PoolData) -> str:
     if len(data.ranked) > 1:
         second = data.ranked[1]
         sentences.append(f"Its lead over the runner-up, {label(second)}, is {_compare(data, best, second)}.")
-    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in board.index and p != best]
+    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in data.ranked and p != best]
     others = [p for p in others if len(data.ranked) < 2 or p != data.ranked[1]]
     for policy in others:
         what = (
@@ -56,7 +56,7 @@ def opening(data: PoolData) -> str:
 def _money(data: PoolData) -> str:
     line = data.board.loc[data.best]
     text = (
-        f"Averaged over the regimes it answers {100 * line['score']:.1f} % correctly for "
+        f"Averaged over the regimes its answers score {100 * line['score']:.1f} % for "
         f"${line['cost_per_1000_calls']:.2f} per 1,000 calls"
     )
     if "best_single" in data.board.index and data.best != "best_single":
@@ -165,7 +165,8 @@ def rq4(data: PoolData) -> str:
             since = "not clearly lower at the end"
         else:
             since = f"clearly lower from round {int(own[own['round'] > worse.iloc[-1]['round']].iloc[0]['round'])} on"
-        out.append(f"{label(policy)} ends at {last['relative_regret']:+.1f} ({since})".replace("-", "−"))
+        end = f"{last['relative_regret']:+.1f}".replace("-", "−")
+        out.append(f"{label(policy)} ends at {end} ({since})")
     return (
         f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to {label(data.reference)}, mean of "
         "the regimes: " + "; ".join(out) + "."

@@ -47,7 +47,7 @@ def _panel(chart: Chart, panel: Panel, index: int, narrow: bool) -> str:
     xs = [s.x for s in shown] + [s.markers[:, 0] for s in shown if s.markers is not None]
     ys = [v for s in shown for v in (s.y, s.low, s.high) if v is not None]
     ys += [s.markers[:, 1] for s in shown if s.markers is not None]
-    x0, x1 = limits(np.concatenate(xs), zero=panel.x_zero, pad=0.02)
+    x0, x1 = limits(np.concatenate(xs), pad=0.02)
     y0, y1 = limits(np.concatenate(ys), zero=panel.zero_line)
 
     def to_x(v):

@@ -146,7 +146,8 @@ def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, *
 def percent(value: Any, digits: int = 0, **look) -> Cell:
     if missing(value):
         return Cell("–", "", **look)
-    return Cell(f"{100 * float(value):.{digits}f} %".replace("-", "−"), float(value), **look)
+    text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
+    return Cell(text.replace("-", "−"), float(value), **look)
 
 
 def words(text: Any, **look) -> Cell:
