@@ -1,0 +1,326 @@
+"""`cabs_mix`: surrogate rewards and offline labels mixed at the level of predictions, not of policies.
+
+CABS-D keeps its experts apart and mixes their policies, so a round played by one expert's policy is wasted on
+the other's mistakes. Here three ridge models of the *score* see every round and only their predictions are
+mixed, by how well each has predicted the outcomes of the arms that were played:
+
+    A  starts from the train split (discounted by `warm`), then learns from realised scores;
+    B  as A, and each round also from a surrogate score of every other arm,
+       clip01(clip01(y_i + delta_j) - b_j), where b_j = sum (ybar_j - y_j) / (n_j + bias_prior) over the plays of
+       j is the realised bias of the accuracy head;
+    C  knows nothing offline: the refuge when everything learnt offline is wrong.
+
+Mixture weights are proportional to exp(-temperature sum (y - clip01 f_m)^2). With f_j the mixed prediction and
+w_j = sum_m weight_m sqrt(x' A_mj^-1 x), arm j's value is the expected clipped utility of f_j, plus a normal draw
+of standard deviation `exploration` w_j times the margin (1 - rho chat_j)+; the largest value is played.
+Scores are learnt, not utilities: one model serves every rho. The propensity is the probability that the arm's
+value is the largest, by quadrature (`thompson.best_probabilities`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies.rng import NOISE, normal
+from cabs_core.policies.thompson import CELLS, best_probabilities
+from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
+from cabs_core.solver.jit import kernel
+
+MODELS = 3
+
+
+class MixOptions(Options):
+    """Settings of `cabs_mix`."""
+
+    penalty: float = Field(10.0, gt=0, description="lambda of every ridge model")
+    warm: float = Field(0.3, ge=0, le=1, description="Discount kappa of the train split in A and B")
+    bias_prior: float = Field(20.0, gt=0, description="Plays that shrink the realised bias b_j")
+    temperature: float = Field(3.0, ge=0, description="Of the mixture weights")
+    exploration: float = Field(0.1, ge=0, description="Scale of the normal draw, in widths sqrt(x'A^-1 x)")
+
+
+@kernel
+def mix_weights(losses, temperature, out):
+    """out [M] proportional to exp(-temperature losses), sum 1."""
+    least = losses[0]
+    for m in range(1, losses.size):
+        least = min(least, losses[m])
+    total = 0.0
+    for m in range(losses.size):
+        out[m] = np.exp(-temperature * (losses[m] - least))
+        total += out[m]
+    for m in range(losses.size):
+        out[m] /= total
+
+
+@kernel
+def value_and_slope(f, cost, rho, share):
+    """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
+    f = min(1.0, max(0.0, f))
+    top = min(1.0, max(0.0, 1.0 - rho * cost))
+    value, slope = f * top, top
+    if share < 1.0:
+        linear = f - rho * cost
+        value = share * value + (1.0 - share) * min(1.0, max(0.0, linear))
+        slope = share * slope + (1.0 - share) * (1.0 if linear > 0.0 else 0.0)
+    return value, slope
+
+
+@kernel
+def _values(
+    x, costs, mask, rho, share, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, weights, exploration, mean, sd
+):  # fmt: skip
+    """mean and sd [K] of the value of every arm; mean -inf where the arm is not available."""
+    for j in range(mean.size):
+        if not mask[j]:
+            mean[j], sd[j] = -np.inf, 0.0
+            continue
+        f = weights[0] * dot(th_a[j], x) + weights[1] * dot(th_b[j], x) + weights[2] * dot(th_c[j], x)
+        width = 0.0
+        if exploration > 0.0:
+            width = weights[0] * np.sqrt(quadratic(inv_a[j], x))
+            width += weights[1] * np.sqrt(quadratic(inv_b[group[j]], x))
+            width += weights[2] * np.sqrt(quadratic(inv_c[j], x))
+        mean[j], slope = value_and_slope(f, costs[j], rho, share)
+        sd[j] = slope * exploration * width
+
+
+@kernel
+def draw_largest(keys, t, mean, sd):
+    """Arm with the largest mean + sd N(0, 1) (the first of equals)."""
+    arm, best = 0, -np.inf
+    for j in range(mean.size):
+        if mean[j] > -np.inf:
+            value = mean[j]
+            if sd[j] > 0.0:
+                value += sd[j] * normal(keys, NOISE, t, j)
+            if value > best:
+                arm, best = j, value
+    return arm
+
+
+@kernel
+def _learn(
+    x, arm, score, predicted, deltas, known, bias_prior, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses,
+    bias, gain,
+):  # fmt: skip
+    """One outcome: losses of the three models first, then the realised bias, then the models.
+
+    bias [K, 2]: sum of (ybar - y) and number of plays; known [K]: whether predicted and deltas are (bool).
+    """
+    for m in range(3):
+        theta = th_a if m == 0 else (th_b if m == 1 else th_c)
+        error = score - min(1.0, max(0.0, dot(theta[arm], x)))
+        losses[m] += error * error
+    observe(inv_a[arm], th_a[arm], x, score, 1.0, gain)
+    observe(inv_c[arm], th_c[arm], x, score, 1.0, gain)
+    if known[arm]:
+        for g in range(inv_b.shape[0]):
+            member = False
+            for j in range(group.size):
+                member = member or (group[j] == g and known[j])
+            if not member:
+                continue
+            scale = 1.0 / (1.0 + product(inv_b[g], x, gain))
+            for j in range(group.size):
+                if group[j] == g and known[j]:
+                    target = score
+                    if j != arm:
+                        b = bias[j, 0] / (bias[j, 1] + bias_prior)
+                        surrogate = min(1.0, max(0.0, score + deltas[j]))
+                        target = min(1.0, max(0.0, surrogate - b))
+                    step = scale * (target - dot(th_b[j], x))
+                    for i in range(x.size):
+                        th_b[j, i] += step * gain[i]
+            for i in range(x.size):
+                s = scale * gain[i]
+                for k in range(i + 1):
+                    inv_b[g, i, k] -= s * gain[k]
+        bias[arm, 0] += predicted[arm] - score
+        bias[arm, 1] += 1.0
+
+
+@kernel
+def _run(
+    order, arrivals, immediate, first, start, stop, keys, rho, share, contexts, costs, scores, predicted, deltas,
+    active_from, active_until, bias_prior, temperature, exploration,
+    inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses, bias, actions, propensities, traced,
+):  # fmt: skip
+    K = costs.shape[1]
+    mask, known = np.ones(K, dtype=np.bool_), np.ones(K, dtype=np.bool_)
+    mean, sd, pmf, scratch, weights = np.empty(K), np.empty(K), np.empty(K), np.empty((2, K)), np.empty(3)
+    gain, delta = np.empty(contexts.shape[1]), np.empty(K)
+    due = 0
+    while due < arrivals.shape[0] and arrivals[due, 0] < start:
+        due += 1
+    for t in range(start, stop):
+        row = order[t]
+        for j in range(K):
+            mask[j] = active_from[j] <= t < active_until[j]
+        mix_weights(losses, temperature, weights)
+        for m in range(3):
+            traced[t, m] = weights[m]
+        _values(
+            contexts[row], costs[row], mask, rho, share, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, weights,
+            exploration, mean, sd,
+        )  # fmt: skip
+        arm = draw_largest(keys, first + t - start, mean, sd)
+        best_probabilities(mean, sd, pmf, scratch, CELLS)
+        actions[t], propensities[t] = arm, pmf[arm]
+        waiting = 1 if immediate else 0
+        if not immediate:
+            while due + waiting < arrivals.shape[0] and arrivals[due + waiting, 0] == t:
+                waiting += 1
+        for w in range(waiting):
+            s = t if immediate else arrivals[due + w, 1]
+            played = order[s]
+            for j in range(K):
+                delta[j] = deltas[played, actions[s], j]
+            _learn(
+                contexts[played], actions[s], scores[played, actions[s]], predicted[played], delta, known,
+                bias_prior, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses, bias, gain,
+            )  # fmt: skip
+        if not immediate:
+            due += waiting
+
+
+def arrival_table(lane: Lane) -> tuple[np.ndarray, bool]:
+    """(arrivals int64 [A, 2], whether every reward comes at the end of its own round) for compiled loops."""
+    if lane.arrivals is None:
+        return np.zeros((0, 2), dtype=np.int64), True
+    return lane.arrivals, False
+
+
+class CabsMix(Policy):
+    """See the module. Needs contexts, predicted scores and costs and surrogate deltas; serves any rho.
+
+    The latency term of the utility plays no part in its choice: nothing predicts latencies.
+    """
+
+    Settings: ClassVar = MixOptions
+    any_rho: ClassVar[bool] = True
+
+    def start(self, offline: Offline | None) -> None:
+        """A and B from the train split, C from nothing."""
+        o, k, d = self.settings, len(self.arms), self.dim
+        self.inv_a, self.th_a = start_inverse(k, d, o.penalty), np.zeros((k, d))
+        self.inv_b, self.th_b = start_inverse(1, d, o.penalty), np.zeros((k, d))
+        self.inv_c, self.th_c = start_inverse(k, d, o.penalty), np.zeros((k, d))
+        # B observes every arm in every round, so all arms known from the start share one inverse
+        self.group = np.zeros(k, dtype=np.int64)
+        if offline is not None and len(offline) and o.warm > 0:
+            inverse, theta = offline.once(
+                ("cabs_mix", o.penalty, o.warm),
+                lambda: warm_start(offline.contexts, offline.scores, o.penalty, o.warm),
+            )
+            self.inv_a[:], self.inv_b[:] = inverse, inverse
+            self.th_a[:], self.th_b[:] = theta, theta
+        self.losses, self.bias = np.zeros(MODELS), np.zeros((k, 2))
+
+    @property
+    def experts(self) -> int:
+        """Weights of A, B and C."""
+        return MODELS
+
+    def _models(self):
+        return self.inv_a, self.th_a, self.inv_b, self.group, self.th_b, self.inv_c, self.th_c
+
+    def _costs(self, request: Request) -> np.ndarray:
+        name = "predicted_costs" if request.static_costs is None else "static_costs"
+        return self.need(request, name, (len(self.arms),))
+
+    def weights(self) -> np.ndarray:
+        """Current mixture weights [3] of A, B, C."""
+        out = np.empty(MODELS)
+        mix_weights(self.losses, self.settings.temperature, out)
+        return out
+
+    def decide(self, request: Request) -> Decision:
+        """Play the largest sampled value."""
+        k = len(self.arms)
+        rho, mask = self.rho_of(request), self.mask(request)
+        x, predicted = (
+            self.need(request, "context", (self.dim,)),
+            self.need(request, "predicted_scores", (k,)),
+        )
+        mean, sd, pmf, weights = np.empty(k), np.empty(k), np.empty(k), self.weights()
+        _values(
+            x, self._costs(request), mask, rho, self.share, *self._models(), weights,
+            self.settings.exploration, mean, sd,
+        )  # fmt: skip
+        arm = int(draw_largest(self.keys, self.round, mean, sd))
+        best_probabilities(mean, sd, pmf, np.empty((2, k)), CELLS)
+        memory = {"context": x.copy(), "predicted": predicted.copy(), "weights": weights}
+        self.round += 1
+        return Decision(
+            arm, float(pmf[arm]), pmf, self.round - 1, rho, tuple(self.arms), memory, request.surrogate
+        )
+
+    def update(
+        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
+    ) -> bool:
+        """Learn from a realised score and, where deltas are known, from surrogate scores of the other arms."""
+        self.check_outcome(score, cost)
+        k = len(self.arms)
+        delta = self.deltas_for(decision, score, deltas)
+        places = self.today(decision)
+        places = np.arange(k) if places is None else places
+        arm = np.flatnonzero(places == decision.arm)
+        if not len(arm):
+            return False
+        known = (places >= 0) & (delta is not None)
+        predicted = np.where(known, decision.memory["predicted"][places], 0.0)
+        delta = np.where(known, delta[places], 0.0) if delta is not None else np.zeros(k)
+        _learn(
+            decision.memory["context"], int(arm[0]), float(score), predicted, delta, known,
+            self.settings.bias_prior, *self._models(), self.losses, self.bias, np.empty(self.dim),
+        )  # fmt: skip
+        return True
+
+    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
+        """Mixture weights before the round."""
+        lane.meta_weights[t] = decision.memory["weights"]
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """The same rounds in a compiled loop."""
+        o = self.settings
+        arrivals, immediate = arrival_table(lane)
+        _run(
+            lane.order, arrivals, immediate, self.round, start, stop, self.keys, self.rho, self.share,
+            stream.contexts, stream.static_costs, stream.scores, stream.predicted_scores, stream.deltas,
+            stream.active_from, stream.active_until, o.bias_prior, o.temperature, o.exploration,
+            *self._models(), self.losses, self.bias, lane.actions, lane.propensities, lane.meta_weights,
+        )  # fmt: skip
+        self.round += stop - start
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Models, losses and realised biases."""
+        names = ("inv_a", "th_a", "inv_b", "group", "th_b", "inv_c", "th_c", "losses", "bias")
+        return {name: getattr(self, name) for name in names}, {}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        for name in self.state()[0]:
+            setattr(self, name, np.array(arrays[name]))
+
+    def _grow(self) -> None:
+        d, penalty = self.dim, self.settings.penalty
+        for name in ("inv_a", "inv_b", "inv_c"):
+            setattr(self, name, np.concatenate([getattr(self, name), start_inverse(1, d, penalty)]))
+        for name in ("th_a", "th_b", "th_c", "bias"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros((1, old.shape[1]))]))
+        # an arm that comes later has seen fewer rounds: B keeps an inverse of its own for it
+        self.group = np.append(self.group, len(self.inv_b) - 1)
+
+    def _shrink(self, index: int) -> None:
+        for name in ("inv_a", "th_a", "inv_c", "th_c", "th_b", "bias", "group"):
+            setattr(self, name, np.delete(getattr(self, name), index, axis=0))
+        used = np.unique(self.group)
+        self.inv_b = np.ascontiguousarray(self.inv_b[used])
+        self.group = np.searchsorted(used, self.group)
