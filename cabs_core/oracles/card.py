@@ -1,0 +1,44 @@
+"""The model card that is saved with the oracles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cabs_core.oracles.oracles import Oracles
+
+
+def model_card(oracles: Oracles) -> str:
+    """Markdown: what was learned, from which data, with which errors, and what was chosen."""
+    m = oracles.metrics
+    lines = [
+        "# Routing oracles",
+        "",
+        "Predict the score and cost of every arm for a prompt, and what one arm's score says about the others.",
+        "Learned from the train split; early stopping and the choice of heads use the validation split.",
+        "",
+        f"* arms ({len(oracles.arms)}): {', '.join(oracles.arms)}",
+        f"* data: outcomes `{m.get('outcomes_hash', '')}`, rows {m.get('rows', {})}",
+        f"* settings: {m.get('settings', {})}",
+        "",
+        "| head | used | squared error on validation, by candidate |",
+        "|---|---|---|",
+    ]
+    for head, errors in m.get("validation", {}).items():
+        values = ", ".join(
+            f"{name} {value:.5g}" for name, value in sorted(errors.items(), key=lambda p: p[1])
+        )
+        lines.append(f"| {head} | {oracles.chosen.get(head, '')} | {values} |")
+    log = m.get("training")
+    if log:
+        lines += [
+            "",
+            f"Network: {log['parameters']} parameters, best epoch {log['best_epoch']} of {len(log['epochs']) - 1}, "
+            f"{log['stopped']}, {log['seconds']:.1f} s on {log['device']}.",
+        ]
+    lines += [
+        "",
+        "Predictions hold for prompts like those of the data, and for these arms as they were then.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,50 @@
+"""Contexts of the linear policies: principal components of the embedding, or the network's feature head.
+
+The 32 leading components, centred and scaled together so that their squared norm is 16 on average, and a
+constant 2. Everything is fitted on the train split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+SQUARED_NORM = 16.0
+CONSTANT = 2.0
+
+
+@dataclass(frozen=True)
+class PcaFeatures:
+    """Centre `[e]` and scaled basis `[e, d]`; `transform` adds the constant column."""
+
+    center: np.ndarray
+    basis: np.ndarray
+
+    @classmethod
+    def fit(cls, embeddings: np.ndarray, dim: int = 32) -> Self:
+        """Fit on the train split's embeddings `[N, e]`; fewer components where there are fewer directions."""
+        x = np.asarray(embeddings, dtype=np.float64)
+        center = x.mean(axis=0)
+        centred = x - center
+        values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        # no more components than the data has directions
+        count = max(1, min(dim, int((values > 1e-12 * max(values[0], 1e-300)).sum())))
+        vectors = vectors[:, :count]
+        # the sign of an eigenvector is arbitrary: fixed so that equal data give equal features
+        signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(count)])
+        spread = max(float(values[:count].sum()), 1e-12)
+        return cls(center, vectors * signs * np.sqrt(SQUARED_NORM / spread))
+
+    def transform(self, embeddings: np.ndarray) -> np.ndarray:
+        """Contexts `[n, d + 1]` float64; the last column is the constant 2."""
+        z = (np.asarray(embeddings, dtype=np.float64) - self.center) @ self.basis
+        return np.hstack([z, np.full((len(z), 1), CONSTANT)])
+
+
+def length_features(lengths: np.ndarray, center: float, scale: float) -> np.ndarray:
+    """`[n, 3]`: z, z^2, tanh 2z of the standardised log prompt length, clipped to 4 deviations."""
+    z = np.clip((np.log1p(np.asarray(lengths, dtype=np.float64)) - center) / scale, -4.0, 4.0)
+    return np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)

@@ -1,0 +1,218 @@
+"""Trained oracles: the chosen head for each purpose, what it was chosen from, and their files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.oracles.features import PcaFeatures, length_features
+from cabs_core.oracles.predictor import ScorePredictor
+from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
+from cabs_core.oracles.static import CostPredictor, KnnPredictor, load_score_predictor
+
+FORMAT = 1
+#: predictors whose scores go into every replay problem
+STATIC = ("knn", "knn_literal", "ridge", "kernel")
+
+
+@dataclass
+class Oracles:
+    """Everything learned offline, from the train split (validation: early stopping and choices only).
+
+    Attributes:
+        arms: names of the K arms. inputs: width of the embeddings.
+        predictors: fitted static score predictors by name.
+        costs: cost from the prompt's length.
+        correlation: propagation by residual correlation.
+        pca: contexts of the linear policies.
+        network: the trained network, or None where the pool asks for `ridge`.
+        scaling: what the network's inputs and cost outputs are standardised with.
+        chosen: head -> the model used for it: accuracy, propagation, cost, features.
+        metrics: validation errors per head and candidate, training log, data hash, settings.
+    """
+
+    arms: list[str]
+    inputs: int
+    predictors: dict[str, ScorePredictor]
+    costs: CostPredictor
+    correlation: CorrelationPropagation
+    pca: PcaFeatures
+    chosen: dict[str, str]
+    network: Any = None
+    scaling: dict[str, np.ndarray] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    # ---- predictions ----------------------------------------------------------------------------------
+    def predict_scores(self, embeddings, prompt_lengths, model: str | None = None) -> np.ndarray:
+        """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
+        model = model or self.chosen["accuracy"]
+        if model == "network":
+            return self._network(embeddings, prompt_lengths)["scores"]
+        return self._predictor(model).predict(embeddings, prompt_lengths)
+
+    def predict_costs(self, embeddings, prompt_lengths, model: str | None = None) -> np.ndarray:
+        """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
+        model = model or self.chosen["cost"]
+        if model == "network":
+            return self._network(embeddings, prompt_lengths)["costs"]
+        return self.costs.predict(prompt_lengths)
+
+    def surrogate_scores(self, embeddings, prompt_lengths, scores, model: str | None = None) -> np.ndarray:
+        """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known."""
+        model = model or self.chosen["propagation"]
+        if model == "network":
+            return np.clip(self._network(embeddings, prompt_lengths, scores)["surrogates"], 0.0, 1.0)
+        base = self.predict_scores(embeddings, prompt_lengths)
+        return self.correlation.surrogates(base, np.asarray(scores, dtype=np.float64))
+
+    def surrogate_deltas(self, embeddings, prompt_lengths, scores) -> np.ndarray:
+        """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
+        scores = np.asarray(scores, dtype=np.float64)
+        out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
+        for start in range(0, len(scores), 2048):
+            rows = slice(start, start + 2048)
+            parts = self.surrogate_scores(embeddings[rows], prompt_lengths[rows], scores[rows])
+            out[rows] = deltas_from_surrogates(parts, scores[rows])
+        return out
+
+    def contexts(self, embeddings, prompt_lengths) -> np.ndarray:
+        """Contexts `[n, d]` of the linear policies: scaled features and a constant."""
+        if self.chosen["features"] == "head":
+            head = self._network(embeddings, prompt_lengths)["features"]
+            scaled = (head - self.scaling["feature_center"]) * self.scaling["feature_scale"]
+            return np.hstack([scaled, np.full((len(scaled), 1), 2.0)])
+        return self.pca.transform(embeddings)
+
+    def static_scores(self, embeddings, prompt_lengths) -> dict[str, np.ndarray]:
+        """Predictions `[n, K]` of the static predictors, by name."""
+        return {name: self._predictor(name).predict(embeddings, prompt_lengths) for name in STATIC}
+
+    def _predictor(self, name: str) -> ScorePredictor:
+        if name == "knn_literal":
+            # the published k = 3 on the same neighbours
+            near = KnnPredictor(k=3)
+            known = self.predictors["knn"]
+            near.points_, near.scores_, near.k_ = known.points_, known.scores_, min(3, len(known.scores_))
+            return near
+        if name not in self.predictors:
+            raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
+        return self.predictors[name]
+
+    def network_inputs(self, embeddings, prompt_lengths) -> np.ndarray:
+        """Standardised inputs `[n, e + 3]` float32 of the network."""
+        s = self.scaling
+        x = (np.asarray(embeddings, dtype=np.float64) - s["input_center"]) / s["input_scale"]
+        extra = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
+        return np.hstack([x, extra]).astype(np.float32)
+
+    def _network(self, embeddings, prompt_lengths, scores=None) -> dict[str, np.ndarray]:
+        if self.network is None:
+            raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
+        from cabs_core.oracles.training import network_outputs
+
+        inputs = self.network_inputs(embeddings, prompt_lengths)
+        out = network_outputs(self.network, inputs, None if scores is None else np.asarray(scores))
+        out = {name: value.astype(np.float64) for name, value in out.items()}
+        out["scores"] = np.clip(out["scores"], 0.0, 1.0)
+        mean = self.scaling["cost_center"]
+        costs = mean + out["costs"] * self.scaling["cost_scale"]
+        out["costs"] = np.clip(costs, 0.25 * mean, 4.0 * mean)
+        return out
+
+    # ---- files ----------------------------------------------------------------------------------------
+    def save(self, folder: str | Path) -> Path:
+        """Write everything into `folder` (replaced as a whole): oracles.json, README.md (the model card),
+        network.safetensors, arrays.safetensors and one folder per static predictor."""
+        from safetensors.numpy import save_file
+
+        from cabs_core.oracles.card import model_card
+
+        arrays = {
+            "pca.center": self.pca.center,
+            "pca.basis": self.pca.basis,
+            "correlation": self.correlation.correlation,
+            **{f"scaling.{name}": np.atleast_1d(value) for name, value in self.scaling.items()},
+        }
+        arrays = {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}
+        settings = {
+            "format": FORMAT,
+            "arms": self.arms,
+            "inputs": self.inputs,
+            "chosen": self.chosen,
+            "predictors": sorted(self.predictors),
+            "network": None if self.network is None else self.network.shape.to_dict(),
+            "metrics": self.metrics,
+        }
+        with atomic_directory(folder) as temporary:
+            (temporary / "oracles.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+            (temporary / "README.md").write_text(model_card(self), encoding="utf-8")
+            save_file(arrays, temporary / "arrays.safetensors")
+            if self.network is not None:
+                from safetensors.torch import save_file as save_tensors
+
+                state = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+                save_tensors(state, temporary / "network.safetensors")
+            for name, predictor in self.predictors.items():
+                predictor.save(temporary / "predictors" / name)
+            self.costs.save(temporary / "predictors" / "cost")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ProvenanceError: a file is absent, unreadable or of another format.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        folder = Path(folder)
+        try:
+            settings = json.loads((folder / "oracles.json").read_text(encoding="utf-8"))
+            arrays = load_file(folder / "arrays.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ProvenanceError(
+                f"{folder} holds no readable oracles ({error}). Train them again."
+            ) from None
+        if settings.get("format") != FORMAT:
+            raise ProvenanceError(
+                f"{folder}: oracles of format {settings.get('format')!r}, this version reads {FORMAT}. Train again."
+            )
+        network = None
+        if settings["network"] is not None:
+            network = _load_network(folder / "network.safetensors", settings["network"])
+        scaling = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("scaling.")}
+        scaling = {k: v[0] if k.startswith("log_") or k == "input_scale" else v for k, v in scaling.items()}
+        return cls(
+            arms=settings["arms"],
+            inputs=settings["inputs"],
+            predictors={n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]},
+            costs=CostPredictor.load(folder / "predictors" / "cost"),
+            correlation=CorrelationPropagation(arrays["correlation"]),
+            pca=PcaFeatures(arrays["pca.center"], arrays["pca.basis"]),
+            chosen=settings["chosen"],
+            network=network,
+            scaling=scaling,
+            metrics=settings["metrics"],
+        )
+
+
+def _load_network(path: Path, shape: dict[str, Any]):
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from cabs_core.oracles.network import NetworkShape, OracleNetwork
+
+    network = OracleNetwork(NetworkShape(**shape))
+    try:
+        network.load_state_dict(load_file(path))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise ProvenanceError(f"{path}: not the weights of this network ({error}). Train it again.") from None
+    return network.eval().requires_grad_(False)

@@ -1,0 +1,77 @@
+"""From outcomes, embeddings and oracles to replay problems: the arrays that a replay needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.outcomes import Outcomes
+from cabs_core.pools.config import ModelPool
+
+if TYPE_CHECKING:
+    from cabs_core.replay import ReplayProblem
+
+
+def build_problems(
+    outcomes: Outcomes,
+    split: np.ndarray,
+    embeddings: np.ndarray,
+    oracles: Oracles,
+    pool: ModelPool,
+) -> dict[str, ReplayProblem]:
+    """The replay problems 'test' and 'validation' (its twin, for tuning) of a pool.
+
+    Contexts, predicted scores and costs, surrogate deltas for every anchor and the static predictors' scores
+    are computed in one batch each; the train split goes in as the offline arrays.
+
+    Raises:
+        ProvenanceError: the oracles were trained on other outcomes or arms.
+    """
+    from cabs_core.errors import ProvenanceError
+    from cabs_core.replay.problem import ReplayProblem
+
+    if oracles.arms != list(outcomes.arms) or oracles.inputs != embeddings.shape[1]:
+        raise ProvenanceError(
+            f"pool {pool.name!r}: the oracles were trained for arms {oracles.arms} and {oracles.inputs}-d "
+            f"embeddings, the data have {outcomes.arms} and {embeddings.shape[1]}-d: train them again"
+        )
+    lengths = outcomes.prompt_lengths
+    contexts = oracles.contexts(embeddings, lengths)
+    train = np.flatnonzero(split == "train")
+    problems = {}
+    for name in ("test", "validation"):
+        rows = np.flatnonzero(split == name)
+        x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
+        problems[name] = ReplayProblem(
+            arms=list(outcomes.arms),
+            query_ids=outcomes.query_ids[rows],
+            tasks=outcomes.tasks[rows],
+            contexts=contexts[rows],
+            scores=y,
+            costs=outcomes.costs[rows],
+            latencies=None if outcomes.latencies is None else outcomes.latencies[rows],
+            predicted_scores=oracles.predict_scores(x, long),
+            predicted_costs=oracles.predict_costs(x, long),
+            surrogate_deltas=oracles.surrogate_deltas(x, long, y),
+            offline_contexts=contexts[train],
+            offline_scores=outcomes.scores[train],
+            offline_costs=outcomes.costs[train],
+            embeddings=x,
+            offline_embeddings=embeddings[train],
+            prompt_lengths=long,
+            offline_prompt_lengths=lengths[train],
+            offline_tasks=outcomes.tasks[train],
+            static_scores=oracles.static_scores(x, long),
+            static_costs=oracles.predict_costs(x, long, model="lengths"),
+            name=name,
+            pool=pool.name,
+            metadata={
+                "chosen": oracles.chosen,
+                "validation_errors": oracles.metrics.get("validation", {}),
+                "split_seed": pool.split.split_seed,
+                "condition": outcomes.report.get("condition", "none"),
+            },
+        )
+    return problems

@@ -1,0 +1,55 @@
+"""Propagation of one arm's score to the others by residual correlation: the reference for the network's head.
+
+With f the accuracy head, s_i = y_i - f_i the surprise of the played arm and rho the correlation of
+standardised residuals on the train split, surrogate_j = f_j + rho_ij sd_j / sd_i s_i, where sd^2 = f (1 - f)
+is a 0/1 score's variance. For two jointly Gaussian residuals this is the conditional mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+_LOW, _HIGH = 0.02, 0.98
+
+
+@dataclass(frozen=True)
+class CorrelationPropagation:
+    """Correlations `[K, K]` of the arms' standardised residuals."""
+
+    correlation: np.ndarray
+
+    @classmethod
+    def fit(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
+        """From predictions and scores `[N, K]` of the train split.
+
+        The predictions must not fit their own rows closely (few parameters, such as ridge on components):
+        residuals of an overfitted predictor are small and their correlations noise.
+        """
+        standard = (scores - predicted) / _deviation(predicted)
+        standard = standard - standard.mean(axis=0)
+        # the + 1 is a prior of one row: an arm that never errs gets correlation 0, not nan
+        norm = np.sqrt((standard**2).sum(axis=0) + 1.0)
+        return cls((standard.T @ standard) / np.outer(norm, norm))
+
+    def surrogates(self, predicted: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """`[n, K anchors, K]` surrogate scores in [0, 1] from the accuracy head and the anchors' scores."""
+        spread = _deviation(predicted)
+        surprise = (scores - predicted) / spread
+        out = predicted[:, None, :] + surprise[:, :, None] * self.correlation * spread[:, None, :]
+        return np.clip(out, 0.0, 1.0)
+
+
+def _deviation(predicted: np.ndarray) -> np.ndarray:
+    q = np.clip(predicted, _LOW, _HIGH)
+    return np.sqrt(q * (1.0 - q))
+
+
+def deltas_from_surrogates(surrogates: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """`[n, K, K]` float32 deltas surrogate_j - y_i, zero where anchor and arm are the same."""
+    deltas = (np.clip(surrogates, 0.0, 1.0) - scores[:, :, None]).astype(np.float32)
+    arms = np.arange(deltas.shape[1])
+    deltas[:, arms, arms] = 0.0
+    return deltas

@@ -1,0 +1,154 @@
+"""Training of all oracles of a pool and the choice, per head, of the model that predicts validation best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cabs_core.errors import DataError
+from cabs_core.oracles.features import SQUARED_NORM, PcaFeatures
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.oracles.propagation import CorrelationPropagation
+from cabs_core.oracles.static import CostPredictor, make_score_predictor
+from cabs_core.outcomes import Outcomes
+from cabs_core.pools.config import Features, Oracle
+
+_PREDICTORS = ("mean", "ridge", "knn", "kernel")
+
+
+def train_oracles(
+    embeddings: np.ndarray,
+    outcomes: Outcomes,
+    split: np.ndarray,
+    config: Oracle | None = None,
+    *,
+    features: Features | None = None,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> Oracles:
+    """Learn from the train rows; stop and choose on the validation rows; the test rows are not looked at.
+
+    Args:
+        embeddings: `[n, e]` in the order of the outcomes.
+        outcomes: n queries, K arms.
+        split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
+        config: the pool's `oracle` settings. kind 'network' uses the network for every head, 'ridge' ridge,
+            residual correlation and the length regression of the cost, 'auto' the best on validation per head.
+        features: the pool's `features` settings.
+        device: where the network is trained: 'auto', 'cpu', 'cuda'.
+        progress: called with (epoch, max_epochs).
+
+    Raises:
+        DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2 rows.
+    """
+    config, features = config or Oracle(), features or Features()
+    x = np.asarray(embeddings, dtype=np.float64)
+    if x.ndim != 2 or len(x) != len(outcomes) or len(split) != len(outcomes):
+        raise DataError(
+            f"embeddings {x.shape} and split [{len(split)}] do not belong to {len(outcomes)} outcomes: compute "
+            "them again from the same outcomes"
+        )
+    train, validation = np.flatnonzero(split == "train"), np.flatnonzero(split == "validation")
+    if len(train) < 8 or len(validation) < 2:
+        raise DataError(
+            f"oracles need at least 8 train and 2 validation queries, got {len(train)} and {len(validation)}"
+        )
+    lengths, y, c = outcomes.prompt_lengths, outcomes.scores, outcomes.costs
+    held_out = (x[validation], lengths[validation], y[validation])
+    seed = config.oracle_seed
+    predictors = {
+        name: make_score_predictor(name).fit(
+            x[train], lengths[train], y[train], validation=held_out, seed=seed
+        )
+        for name in _PREDICTORS
+    }
+    oracles = Oracles(
+        arms=list(outcomes.arms),
+        inputs=x.shape[1],
+        predictors=predictors,
+        costs=CostPredictor().fit(lengths[train], c[train]),
+        correlation=CorrelationPropagation.fit(
+            predictors["ridge"].predict(x[train], lengths[train]), y[train]
+        ),
+        pca=PcaFeatures.fit(x[train], features.dim),
+        chosen={"accuracy": "ridge", "propagation": "correlation", "cost": "lengths", "features": "pca"},
+    )
+    oracles.metrics = {
+        "outcomes_hash": outcomes.content_hash(),
+        "rows": {name: int((split == name).sum()) for name in ("train", "validation", "test")},
+        "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
+    }
+    if config.kind != "ridge" or features.kind == "head":
+        _add_network(oracles, x, lengths, y, c, train, validation, config, device, progress)
+    _choose(oracles, x, outcomes, validation, config, features)
+    return oracles
+
+
+def _add_network(oracles, x, lengths, y, c, train, validation, config, device, progress) -> None:
+    from cabs_core.encoders.transformer import choose_device
+    from cabs_core.oracles.training import Rows, network_outputs, train_network
+
+    logs = np.log1p(lengths[train])
+    oracles.scaling = {
+        "input_center": x[train].mean(axis=0),
+        "input_scale": np.float64(max(x[train].std(), 1e-12)),
+        "log_center": np.float64(logs.mean()),
+        "log_scale": np.float64(max(logs.std(), 1e-6)),
+        "cost_center": c[train].mean(axis=0),
+        "cost_scale": np.maximum(c[train].std(axis=0), 1e-12),
+    }
+    standard = (c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
+    inputs = oracles.network_inputs(x, lengths)
+    oracles.network, log = train_network(
+        Rows(inputs[train], y[train], standard[train]),
+        Rows(inputs[validation], y[validation], standard[validation]),
+        seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
+        max_epochs=config.max_epochs, device=choose_device(device), progress=progress,
+    )  # fmt: skip
+    head = network_outputs(oracles.network, inputs[train])["features"].astype(np.float64)
+    center = head.mean(axis=0)
+    spread = max(float(((head - center) ** 2).sum(axis=1).mean()), 1e-12)
+    oracles.scaling["feature_center"] = center
+    oracles.scaling["feature_scale"] = np.full(head.shape[1], np.sqrt(SQUARED_NORM / spread))
+    oracles.metrics["training"] = log.to_dict()
+
+
+def _choose(oracles, x, outcomes, validation, config, features) -> None:
+    """Set `chosen` and record the validation errors of every candidate of every head."""
+    rows = (x[validation], outcomes.prompt_lengths[validation])
+    y, c = outcomes.scores[validation], outcomes.costs[validation]
+    has_network = oracles.network is not None
+    scores = [*_PREDICTORS, *(["network"] if has_network else [])]
+    errors = {"accuracy": {n: _error(oracles.predict_scores(*rows, model=n), y) for n in scores}}
+    if config.kind == "auto":
+        oracles.chosen["accuracy"] = _least(errors["accuracy"])
+    elif config.kind == "network":
+        oracles.chosen |= {"accuracy": "network", "propagation": "network", "cost": "network"}
+    unit = np.maximum(c.std(axis=0), 1e-12)
+    costs = ["lengths", *(["network"] if has_network else [])]
+    errors["cost"] = {n: _error(oracles.predict_costs(*rows, model=n) / unit, c / unit) for n in costs}
+    pairs = ["correlation", *(["network"] if has_network else [])]
+    errors["propagation"] = {n: pair_error(oracles.surrogate_scores(*rows, y, model=n), y) for n in pairs}
+    if config.kind == "auto":
+        oracles.chosen["cost"] = _least(errors["cost"])
+        oracles.chosen["propagation"] = _least(errors["propagation"])
+    if features.kind == "head":
+        oracles.chosen["features"] = "head"
+    oracles.metrics["validation"] = errors
+
+
+def _least(errors: dict[str, float]) -> str:
+    return min(errors, key=errors.__getitem__)
+
+
+def _error(predicted: np.ndarray, actual: np.ndarray) -> float:
+    return float(((predicted - actual) ** 2).mean())
+
+
+def pair_error(surrogates: np.ndarray, scores: np.ndarray) -> float:
+    """Mean squared error of surrogate scores `[n, K, K]` over all ordered pairs of different arms."""
+    square = ((surrogates - scores[:, None, :]) ** 2).sum(axis=(1, 2))
+    own = ((np.einsum("tii->ti", surrogates) - scores) ** 2).sum(axis=1)
+    k = scores.shape[1]
+    return float((square - own).mean() / max(k * (k - 1), 1))

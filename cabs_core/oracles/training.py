@@ -1,0 +1,195 @@
+"""Training of the oracle network: all anchors at once, Adam, early stopping on the validation split.
+
+Huber loss with threshold 1 on scores in [0, 1] is half the squared error; plain L1, which the paper also
+names, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is reproducible bit
+for bit by seed; on CUDA to rounding (no scatter operations are used).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import huber_loss, mse_loss
+
+from cabs_core.oracles.network import NetworkShape, OracleNetwork
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs `[n, inputs]`, scores `[n, K]` and z-scored costs `[n, K]` of one split."""
+
+    inputs: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+
+
+@dataclass
+class TrainingLog:
+    """Losses per epoch (validation: mean squared error of each head), the epoch kept, and why it ended."""
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    stopped: str = ""
+    seconds: float = 0.0
+    device: str = "cpu"
+    parameters: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+def residual_slopes(residuals: np.ndarray) -> np.ndarray:
+    """`[K anchors, K]` slope of arm j's residual on the anchor's: C_ij / C_ii, shrunk where C_ii is tiny."""
+    cov = np.cov(residuals, rowvar=False, ddof=0).reshape(residuals.shape[1], -1)
+    return cov / (np.diag(cov)[:, None] + 1e-3)
+
+
+def train_network(
+    train: Rows,
+    validation: Rows,
+    *,
+    seed: int = 0,
+    hidden: int = 256,
+    learning_rate: float = 1e-4,
+    max_epochs: int = 60,
+    patience: int = 8,
+    weight_decay: float = 0.0,
+    dropout: float = 0.3,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[OracleNetwork, TrainingLog]:
+    """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
+
+    The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error
+    relative to predicting the train means.
+    """
+    import time
+
+    begin = time.perf_counter()
+    k = train.scores.shape[1]
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.set_num_threads(1)
+            torch.manual_seed(seed)
+            shape = NetworkShape(train.inputs.shape[1], k, hidden, dropout=dropout)
+            network = OracleNetwork(shape)
+            means = train.scores.mean(axis=0)
+            slopes = residual_slopes(train.scores - means)
+            network.start_at(torch.tensor(means), torch.tensor(slopes))
+            network.to(device)
+            log = TrainingLog(device=device, parameters=sum(p.numel() for p in network.parameters()))
+            best = _fit(
+                network, _tensors(train, device), _tensors(validation, device), log, seed=seed, progress=progress,
+                learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, weight_decay=weight_decay,
+            )  # fmt: skip
+            network.load_state_dict(best)
+        finally:
+            torch.set_num_threads(threads)
+    log.seconds = time.perf_counter() - begin
+    return network.cpu().eval().requires_grad_(False), log
+
+
+def _tensors(rows: Rows, device: str) -> tuple[torch.Tensor, ...]:
+    return tuple(
+        torch.as_tensor(np.asarray(a), dtype=torch.float32).to(device)
+        for a in (rows.inputs, rows.scores, rows.costs)
+    )
+
+
+def _fit(
+    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, weight_decay, progress
+) -> dict[str, torch.Tensor]:
+    x, y, c = train
+    n, k = y.shape
+    size = int(min(128, max(16, n // 64)))
+    others = 1.0 - torch.eye(k, device=x.device)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    scale = _constant_errors(train, validation)
+    generator = torch.Generator().manual_seed(seed)
+    best, best_value, waited = copy.deepcopy(network.state_dict()), np.inf, 0
+    for epoch in range(max_epochs + 1):
+        total = 0.0
+        if epoch:
+            network.train()
+            order = torch.randperm(n, generator=generator).to(x.device)
+            for start in range(0, n, size):
+                rows = order[start : start + size]
+                heads = network(x[rows], y[rows])
+                pairs = huber_loss(heads.surrogates, y[rows].unsqueeze(1).expand(-1, k, -1), reduction="none")
+                loss = (
+                    huber_loss(heads.scores, y[rows])
+                    + (pairs * others).sum() / (len(rows) * max(k * (k - 1), 1))
+                    + 0.25 * mse_loss(heads.costs, c[rows])
+                    + huber_loss(heads.readout, y[rows])
+                )
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                total += float(loss.detach()) * len(rows)
+        errors = validation_errors(network, *validation)
+        value = sum(errors[name] / scale[name] for name in ("accuracy", "propagation", "cost"))
+        log.epochs.append({"epoch": epoch, "train_loss": total / n, "criterion": value, **errors})
+        if value < best_value - 1e-5:
+            best, best_value, waited = copy.deepcopy(network.state_dict()), value, 0
+            log.best_epoch = epoch
+        else:
+            waited += 1
+        if progress is not None:
+            progress(epoch, max_epochs)
+        if waited >= patience:
+            log.stopped = f"no improvement on validation for {patience} epochs"
+            break
+    else:
+        log.stopped = f"max_epochs = {max_epochs}"
+    return best
+
+
+@torch.no_grad()
+def validation_errors(network, x, y, c) -> dict[str, float]:
+    """Mean squared errors of the heads on rows of tensors, in evaluation mode, predictions clipped to [0, 1]."""
+    network.eval()
+    k = y.shape[1]
+    sums = dict.fromkeys(("accuracy", "propagation", "cost", "readout"), 0.0)
+    for start in range(0, len(x), 2048):
+        rows = slice(start, start + 2048)
+        heads = network(x[rows], y[rows])
+        sums["accuracy"] += float(((heads.scores.clamp(0, 1) - y[rows]) ** 2).mean(1).sum())
+        square = (heads.surrogates.clamp(0, 1) - y[rows].unsqueeze(1)) ** 2
+        square = square.sum((1, 2)) - square.diagonal(dim1=1, dim2=2).sum(1)
+        sums["propagation"] += float(square.sum()) / max(k * (k - 1), 1)
+        sums["cost"] += float(((heads.costs - c[rows]) ** 2).mean(1).sum())
+        sums["readout"] += float(((heads.readout.clamp(0, 1) - y[rows]) ** 2).mean(1).sum())
+    return {name: value / len(x) for name, value in sums.items()}
+
+
+def _constant_errors(train, validation) -> dict[str, float]:
+    """Validation squared errors of the train means, the unit in which heads are added up."""
+    _, y, c = train
+    _, vy, vc = validation
+    score = max(float(((vy - y.mean(0)) ** 2).mean()), 1e-6)
+    cost = max(float(((vc - c.mean(0)) ** 2).mean()), 1e-6)
+    return {"accuracy": score, "propagation": score, "cost": cost}
+
+
+@torch.no_grad()
+def network_outputs(
+    network: OracleNetwork, inputs: np.ndarray, scores: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Outputs of all heads as arrays: scores, costs (z), features, and surrogates where scores are given."""
+    parts: dict[str, list[np.ndarray]] = {}
+    for start in range(0, len(inputs), 2048):
+        rows = slice(start, start + 2048)
+        x = torch.as_tensor(inputs[rows], dtype=torch.float32)
+        y = None if scores is None else torch.as_tensor(scores[rows], dtype=torch.float32)
+        heads = network(x, y)
+        for name in ("scores", "surrogates", "costs", "features"):
+            value = getattr(heads, name)
+            if value is not None:
+                parts.setdefault(name, []).append(value.numpy())
+    return {name: np.concatenate(values) for name, values in parts.items()}
