@@ -1,0 +1,253 @@
+"""The profile page of a pool: one self-contained HTML file, no script, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.outcomes import Outcomes, published_means
+from cabs_core.pools import ModelPool
+from cabs_core.validation import charts
+from cabs_core.validation.alignment import Blocks, correlation_blocks
+from cabs_core.validation.catalog import CheckResult
+
+_TEMPLATE = Path(__file__).with_name("profile.html.j2")
+_TASKS_SHOWN = 60
+
+
+def write_profile(
+    outcomes: Outcomes,
+    splits: np.ndarray | None,
+    pool: ModelPool,
+    path: str | Path,
+    *,
+    checks: list[CheckResult] | None = None,
+) -> Path:
+    """Write the page atomically and return its path.
+
+    Args:
+        splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
+        checks: results to show; only the failed ones are listed.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    page = template.render(**_content(outcomes, splits, pool, checks or []))
+    return write_text(path, page)
+
+
+def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
+    """Mean utility per rho over all queries: random, best single (and which), best per query. Arrays `[R]`."""
+    rows = {"random": [], "single": [], "which": [], "oracle": []}
+    for rho in rhos:
+        utility = np.clip(outcomes.scores - rho * outcomes.costs, 0, 1)
+        means = utility.mean(axis=0)
+        rows["random"].append(means.mean())
+        rows["single"].append(means.max())
+        rows["which"].append(int(means.argmax()))
+        rows["oracle"].append(utility.max(axis=1).mean())
+    return {name: np.array(values) for name, values in rows.items()}
+
+
+def _content(
+    o: Outcomes, splits: np.ndarray | None, pool: ModelPool, checks: list[CheckResult]
+) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    rhos = pool.replay.rhos
+    gain = headroom(o, rhos)
+    blocks = correlation_blocks(o.scores, o.tasks)
+    tasks, hidden = _tasks(o, splits)
+    series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
+    order = _similar_order(blocks.correlations)
+    names = [o.arms[j] for j in order]
+    shown = [t["key"] for t in tasks]
+    by_task = np.array([o.scores[o.tasks == t].mean(axis=0) for t in shown])
+    best_first = np.argsort(-o.scores.mean(axis=0), kind="stable")
+    published = published_means(pool.paper_benchmark, o.arms) if pool.paper_benchmark else {}
+    return {
+        "title": pool.title or pool.name,
+        "description": pool.description,
+        "synthetic": pool.synthetic,
+        "facts": _facts(o, splits),
+        "checks": checks,
+        "headroom_chart": Markup(
+            charts.lines(rhos, series, x_label="cost sensitivity ρ", y_label="mean utility")
+        ),
+        "headroom": [
+            {
+                "rho": f"{rho:,.0f}",
+                "random": f"{gain['random'][i]:.3f}",
+                "single": f"{gain['single'][i]:.3f}",
+                "which": o.arms[gain["which"][i]],
+                "oracle": f"{gain['oracle'][i]:.3f}",
+                "gap": f"{gain['oracle'][i] - gain['single'][i]:+.3f}",
+            }
+            for i, rho in enumerate(rhos)
+            if i % max(1, len(rhos) // 5) == 0 or i == len(rhos) - 1
+        ],
+        "models": _models(o, published),
+        "published": bool(published),
+        "scatter_chart": Markup(
+            charts.scatter(
+                o.arms,
+                o.costs.mean(axis=0),
+                o.scores.mean(axis=0),
+                _frontier(o.costs.mean(axis=0), o.scores.mean(axis=0)),
+                x_label="mean cost per call, USD",
+                y_label="mean score",
+            )
+        ),
+        "tasks": tasks,
+        "hidden_tasks": hidden,
+        "task_chart": Markup(
+            charts.heatmap(
+                by_task[:, best_first],
+                shown,
+                [o.arms[j] for j in best_first],
+                low=0,
+                high=1,
+                what="mean score",
+            )
+        ),
+        "correlation_chart": Markup(
+            charts.heatmap(
+                blocks.correlations[np.ix_(order, order)],
+                names,
+                names,
+                low=-1,
+                high=1,
+                what="correlation",
+                diverging=True,
+            )
+        ),
+        "correlation_note": _block_note(blocks, o.arms),
+        "length_chart": Markup(charts.histogram(o.prompt_lengths, x_label="characters of a prompt")),
+        "content_hash": o.content_hash(),
+        "loading_note": _loading_note(o),
+    }
+
+
+def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
+    means = o.scores.mean(axis=0)
+    facts = [
+        ("queries", f"{len(o):,}"),
+        ("models", str(len(o.arms))),
+        ("tasks", f"{len(np.unique(o.tasks)):,}"),
+        ("mean score of all models", f"{means.mean():.3f}"),
+        (f"best single model: {o.arms[int(means.argmax())]}", f"{means.max():.3f}"),
+        ("best model per query", f"{o.scores.max(axis=1).mean():.3f}"),
+        ("dearest ÷ cheapest model", _ratio(o.costs.mean(axis=0))),
+        ("median prompt, characters", f"{np.median(o.prompt_lengths):,.0f}"),
+    ]
+    if splits is not None:
+        counts = " / ".join(f"{int((splits == s).sum()):,}" for s in ("train", "validation", "test"))
+        facts.insert(3, ("train / validation / test", counts))
+    return facts
+
+
+def _ratio(costs: np.ndarray) -> str:
+    return f"{costs.max() / costs.min():,.0f}×" if costs.min() > 0 else "a model is free"
+
+
+def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
+    best = o.scores == o.scores.max(axis=1, keepdims=True)
+    alone = (best & (best.sum(axis=1, keepdims=True) == 1)).mean(axis=0)
+    error = o.scores.std(axis=0) / np.sqrt(len(o))
+    low, high = np.quantile(o.costs, [0.05, 0.95], axis=0)
+    rows = []
+    for j in np.argsort(-o.scores.mean(axis=0), kind="stable"):
+        score, arm = float(o.scores[:, j].mean()), o.arms[j]
+        rows.append(
+            {
+                "name": arm,
+                "score": f"{score:.3f}",
+                "share": f"{100 * score:.1f}",
+                "se": f"{error[j]:.3f}",
+                "cost": f"{o.costs[:, j].mean():.2e}",
+                "spread": f"{low[j]:.1e} – {high[j]:.1e}",
+                "alone": f"{alone[j]:.1%}",
+                "paper_score": f"{published[arm].score:.3f}" if arm in published else "–",
+                "paper_cost": f"{published[arm].cost:.2e}" if arm in published else "–",
+            }
+        )
+    return rows
+
+
+def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]], int]:
+    names, counts = np.unique(o.tasks, return_counts=True)
+    rows = []
+    for name in names[np.argsort(-counts, kind="stable")][:_TASKS_SHOWN]:
+        here = o.tasks == name
+        means = o.scores[here].mean(axis=0)
+        mix = []
+        if splits is not None:
+            for split in ("train", "validation", "test"):
+                queries = int((splits[here] == split).sum())
+                mix.append(
+                    {"split": split, "queries": f"{queries:,}", "share": f"{100 * queries / here.sum():.2f}"}
+                )
+        rows.append(
+            {
+                "key": str(name),
+                "name": str(name),
+                "queries": f"{int(here.sum()):,}",
+                "mix": mix,
+                "score": f"{means.mean():.3f}",
+                "best": o.arms[int(means.argmax())],
+                "best_score": f"{means.max():.3f}",
+                "any": f"{o.scores[here].max(axis=1).mean():.3f}",
+            }
+        )
+    return rows, max(0, len(names) - _TASKS_SHOWN)
+
+
+def _frontier(costs: np.ndarray, scores: np.ndarray) -> list[bool]:
+    """Models that no model of at most their cost beats (or equals at lower cost)."""
+    return [
+        not any(
+            (costs[i] <= costs[j] and scores[i] > scores[j])
+            or (costs[i] < costs[j] and scores[i] >= scores[j])
+            for i in range(len(costs))
+        )
+        for j in range(len(costs))
+    ]
+
+
+def _similar_order(correlations: np.ndarray) -> np.ndarray:
+    """Leaf order of average-linkage clustering on 1 - correlation; constant models last."""
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    known = np.flatnonzero(np.isfinite(np.diag(correlations)))
+    rest = np.setdiff1d(np.arange(len(correlations)), known)
+    if len(known) < 3:
+        return np.concatenate([known, rest])
+    distance = np.clip(1 - correlations[np.ix_(known, known)], 0, None)
+    np.fill_diagonal(distance, 0)
+    flat = squareform((distance + distance.T) / 2, checks=False)
+    return np.concatenate([known[leaves_list(optimal_leaf_ordering(linkage(flat, "average"), flat))], rest])
+
+
+def _block_note(blocks: Blocks, arms: list[str]) -> str:
+    if len(blocks.blocks) < 2:
+        return "All models hang together, as they should when their scores are about the same queries."
+    if not blocks.conclusive:
+        return "There are too few queries to tell whether the models hang together."
+    listed = "; ".join(", ".join(arms[j] for j in block) for block in blocks.blocks)
+    return (
+        f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. Their scores cannot be about the "
+        "same queries."
+    )
+
+
+def _loading_note(o: Outcomes) -> str:
+    dropped = int(o.report.get("queries_dropped", 0))
+    read = int(o.report.get("queries_read", len(o)))
+    if not dropped:
+        return "No query was dropped."
+    return f"{dropped:,} of {read:,} queries were dropped because a model did not answer them."
