@@ -235,8 +235,8 @@ def _run(
             mask[j] = active_from[j] <= t < active_until[j]
         for i in range(d):
             z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
-        traced[t, 0] = _trust(log_weights)
-        traced[t, 1] = 1.0 - traced[t, 0]
+        trust = _trust(log_weights)
+        traced[t, 0], traced[t, 1] = trust, 1.0 - trust
         arm = _decide(
             z, base[query], costs[query], mask, keys, first + t - start, force, numbers, log_weights, plays,
             anchored, cold, work,

@@ -98,7 +98,7 @@ def test_models_and_weights_equal_solves_from_history():
             assert decision.arm == np.argmax(value + 0.1 * margin * width * draw)
         policy.update(decision, problem.scores[row, decision.arm], 0.0)
         reference.learn(row, decision.arm)
-    assert len(set(arm for _, arm, _ in reference.seen)) == 4
+    assert len({arm for _, arm, _ in reference.seen}) == 4
 
 
 @pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
@@ -132,7 +132,10 @@ def test_saved_half_way_continues_bit_for_bit(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.floats(-0.5, 1.5), st.floats(0, 0.01), st.sampled_from([0.0, 100.0, 900.0]), st.sampled_from([0.0, 0.4, 1.0])
+    st.floats(-0.5, 1.5),
+    st.floats(0, 0.01),
+    st.sampled_from([0.0, 100.0, 900.0]),
+    st.sampled_from([0.0, 0.4, 1.0]),
 )
 def test_value_is_the_shared_expected_utility(f, cost, rho, share):
     value, slope = value_and_slope(f, cost, rho, share)
@@ -141,7 +144,12 @@ def test_value_is_the_shared_expected_utility(f, cost, rho, share):
 
 
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 1000), K=st.integers(1, 7), d=st.integers(2, 6), rho=st.sampled_from([0.0, 400.0, 1e5]))
+@given(
+    seed=st.integers(0, 1000),
+    K=st.integers(1, 7),
+    d=st.integers(2, 6),
+    rho=st.sampled_from([0.0, 400.0, 1e5]),
+)
 def test_decisions_are_distributions_and_weights_sum_to_one(seed, K, d, rho):
     problem = synthetic_problem(n=40, K=K, d=d, offline=20, seed=seed)
     policy, stream = fresh(problem, rho=rho, seed=seed)
