@@ -43,7 +43,10 @@ def oracles(
             device=config.device or cabs.device,
         )
         oracle.save(folder)
-        return {"chosen": specs.plain(oracle.chosen), "validation": specs.plain(oracle.metrics.get("validation", {}))}
+        return {
+            "chosen": specs.plain(oracle.chosen),
+            "validation": specs.plain(oracle.metrics.get("validation", {})),
+        }
 
     with guarded():
         made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run_id)

@@ -42,7 +42,12 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
         name=f"replay_{family}",
         specs=[
             specs.policy_spec(
-                key, policy, {}, deps=["replay_problem", "tuning"], skippable=True, partitions_def=partitions.pool_by_rho
+                key,
+                policy,
+                {},
+                deps=["replay_problem", "tuning"],
+                skippable=True,
+                partitions_def=partitions.pool_by_rho,
             )
             for key, policy in by_key.items()
         ],
@@ -50,7 +55,9 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
         can_subset=True,
         description=f"Replays of the {family} policies of one pool at one rho.",
     )
-    def replay_family(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator:
+    def replay_family(
+        context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource
+    ) -> Iterator:
         pool, rho = partitions.split_key(context.partition_key)
         with guarded():
             chain = cabs.chain(pool)
@@ -83,5 +90,6 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
 
 
 replay_families = [
-    _family(family, [p for p in all_policies() if split_name(p)[0] in bases]) for family, bases in FAMILIES.items()
+    _family(family, [p for p in all_policies() if split_name(p)[0] in bases])
+    for family, bases in FAMILIES.items()
 ]

@@ -24,12 +24,10 @@ def replay_problem(
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
+        split = split_of(inputs)
+        table = with_condition(outcomes_of(inputs), split, chain.pool)
         problems = build_problems(
-            outcomes_of(inputs),
-            split_of(inputs),
-            embeddings(inputs),
-            Oracles.load(inputs["oracles"]),
-            chain.pool,
+            table, split, embeddings(inputs), Oracles.load(inputs["oracles"]), chain.pool
         )
         for name, problem in problems.items():
             problem.save(folder / name)

@@ -24,6 +24,7 @@ COLUMNS = {
     | lineage(
         {"query_id": [("outcomes", "query_id")], "split": [("outcomes", "prompt"), ("outcomes", "task")]}
     ),
+    check_specs=data_check_specs("splits"),
 )
 def splits(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource

@@ -44,7 +44,9 @@ def shifted(outcomes, pool: ModelPool) -> np.ndarray:
 
     tasks = pool.split.test_tasks
     if pool.replay.condition == "severe_shift" and not tasks:
-        raise PoolError(f"pool {pool.name!r}: condition severe_shift needs split.test_tasks, the tasks of the test split")
+        raise PoolError(
+            f"pool {pool.name!r}: condition severe_shift needs split.test_tasks, the tasks of the test split"
+        )
     train, validation, _ = pool.split.fractions
     return shifted_splits(
         outcomes.tasks,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +23,19 @@ from cabs_dagster.provenance import (
     RECORD_NAME,
     Record,
     content_hash,
+    hash_file,
     hash_folder,
     make_key,
     package_versions,
+    stable_hash,
 )
+from cabs_dagster.specs import plain
 from cabs_dagster.sql import MARTS, SqlFreshness
 from cabs_dagster.storage import ArtifactStore
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
+_LARGEST_IMAGE = 100_000
 
 
 def page_code_version() -> str:
@@ -86,18 +95,28 @@ def _make(
 
 
 def mart_inputs(store: ArtifactStore, pool: str | None = None) -> dict[str, str]:
-    """Content of the marts that a page shows: of one pool, its rows alone, so that other pools do not matter.
+    """{mart: hash of what a page shows of it}: the pool's rows where a mart has pools, else all of it.
 
     Raises:
         ProvenanceError: there are no marts yet.
     """
-    from cabs_core.report import mart_fingerprints
+    folder = SqlFreshness(store).folder / MARTS
+    files = sorted(folder.glob("mart_*.parquet"))
+    if not files:
+        raise ProvenanceError(f"there are no marts in {folder}: materialise the marts first")
+    return {path.stem: _rows_hash(str(path), hash_file(path), pool) for path in files}
 
-    folder = SqlFreshness(store).folder
-    found = mart_fingerprints(folder, pool)
-    if not found:
-        raise ProvenanceError(f"there are no marts in {folder / MARTS}: materialise the marts first")
-    return found
+
+@lru_cache(maxsize=4096)
+def _rows_hash(path: str, content: str, pool: str | None) -> str:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if pool is None or "pool" not in pq.read_schema(path).names:
+        return content[:32]
+    table = pq.read_table(path)
+    rows = table.filter(pc.equal(table["pool"], pool)).combine_chunks()
+    return stable_hash([str(rows.schema), hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
 
 
 def page_fresh(store: ArtifactStore, pool: str | None) -> bool:
@@ -115,36 +134,53 @@ def make_report(chain: Chain, *, force: bool, run_id: str) -> tuple[Made, dict[s
 
     store, pool = chain.store, chain.pool
     artifacts = SqlFreshness(store).folder
-    inputs = mart_inputs(store, pool.name)
 
     def build(folder: Path) -> dict[str, Any]:
-        summary = build_report(pool.name, artifacts, folder)
-        return {"_markdown": summary.get("markdown", ""), **summary.get("figures", {})}
+        with tempfile.TemporaryDirectory(prefix="cabs-report-") as name:
+            (Path(name) / MARTS).symlink_to(artifacts / MARTS, target_is_directory=True)
+            page = build_report(pool.name, name)
+            shutil.copytree(Path(page.path).parent, folder, dirs_exist_ok=True)
+        return {**plain(page.summary), "_markdown": page.markdown, "_images": _inline(page.images)}
 
+    inputs = mart_inputs(store, pool.name)
     made = _make(store, report_parts(pool.name), "report", pool.name, inputs, build, force, run_id)
-    page = made.folder / "index.html"
-    metadata: dict[str, Any] = {
-        "report": dg.MetadataValue.path(str(page)),
-        "open": dg.MetadataValue.url(page.as_uri()),
-    }
-    if made.record.summary.get("_markdown"):
-        metadata["summary"] = dg.MetadataValue.md(made.record.summary["_markdown"])
-    return made, metadata
+    return made, _shown(made, made.folder / "index.html")
 
 
 def make_leaderboard(store: ArtifactStore, *, force: bool, run_id: str) -> tuple[Made, dict[str, Any]]:
-    """The page with all pools."""
+    """The page with all pools: `reports/index.html`, beside the pools' folders that it links to."""
     from cabs_core.report import build_leaderboard
 
     artifacts = SqlFreshness(store).folder
+    page_path = artifacts / REPORTS / "index.html"
 
     def build(folder: Path) -> dict[str, Any]:
-        summary = build_leaderboard(artifacts, folder)
-        return {"_markdown": summary.get("markdown", ""), **summary.get("figures", {})}
+        page = build_leaderboard(artifacts)
+        shutil.copyfile(page.path, folder / "index.html")
+        return {**plain(page.summary), "_markdown": page.markdown, "_images": _inline(page.images)}
 
-    made = _make(store, LEADERBOARD, "leaderboard", "", mart_inputs(store), build, force, run_id)
-    page = made.folder / "index.html"
-    metadata: dict[str, Any] = {"page": dg.MetadataValue.path(str(page))}
-    if made.record.summary.get("_markdown"):
-        metadata["summary"] = dg.MetadataValue.md(made.record.summary["_markdown"])
-    return made, metadata
+    inputs = mart_inputs(store)
+    made = _make(
+        store, LEADERBOARD, "leaderboard", "", inputs, build, force or not page_path.is_file(), run_id
+    )
+    return made, _shown(made, page_path)
+
+
+def _inline(images: dict[str, bytes]) -> dict[str, str]:
+    return {
+        name: base64.b64encode(data).decode() for name, data in images.items() if len(data) < _LARGEST_IMAGE
+    }
+
+
+def _shown(made: Made, page: Path) -> dict[str, Any]:
+    """Metadata of a page: where it is, what it says, its plots."""
+    summary = made.record.summary
+    values: dict[str, Any] = {
+        "page": dg.MetadataValue.path(str(page)),
+        "link": dg.MetadataValue.url(page.as_uri()),
+    }
+    if summary.get("_markdown"):
+        values["summary"] = dg.MetadataValue.md(summary["_markdown"])
+    for name, data in summary.get("_images", {}).items():
+        values[name] = dg.MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
+    return values

@@ -84,7 +84,9 @@ class Chain:
                 return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
             if status.record.summary.get("_blocked"):
                 failed = "; ".join(status.record.summary["_blocked"])
-                return Status(target, "blocked", (f"{source.stage} failed a check ({failed})",), record=record)
+                return Status(
+                    target, "blocked", (f"{source.stage} failed a check ({failed})",), record=record
+                )
             inputs[source.stage] = input_content(target, source, status.record)
         version, config = target.code_version, target.config
         key = make_key(target.name, target.partition, version, config, inputs)
@@ -119,7 +121,9 @@ class Chain:
         """
         own = self.status(target)
         if own.state == "blocked":
-            raise ProvenanceError(f"{_words(target)} is not made, because {own.reasons[0]}. Correct the data or the pool.")
+            raise ProvenanceError(
+                f"{_words(target)} is not made, because {own.reasons[0]}. Correct the data or the pool."
+            )
         found: dict[str, tuple[Path, Record]] = {}
         for source in target.inputs:
             problem = self._first_problem(source)

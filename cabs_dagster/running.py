@@ -108,13 +108,20 @@ class Runner:
         tags = {"cabs/pool": pool.name, **(tags or {})}
         with self._timed("prepare"):
             self._prepare(pool_file, force, tags)
+        failures = []
         with self._timed("replay"):
             for number, rho in enumerate(rhos, 1):
-                self._replay(pool_file, rho, policies, force, tags, f"{number}/{len(rhos)}")
+                try:
+                    self._replay(pool_file, rho, policies, force, tags, f"{number}/{len(rhos)}")
+                except RunFailed as error:  # the other partitions do not depend on this one
+                    failures.append(str(error))
+                    self.progress.notify("failed", _first_lines(str(error)), 0.0)
         if report:
             with self._timed("marts and report"):
                 self._marts(tags)
                 self._pages(pool_file, tags)
+        if failures:
+            raise RunFailed(f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures))
         return self.progress
 
     def _prepare(self, pool_file: PoolFile, force: bool, tags: dict[str, str]) -> None:
@@ -271,8 +278,13 @@ def failure_texts(events) -> list[str]:
                 cause = data.error
                 while cause.cause is not None:
                     cause = cause.cause
-                description = cause.message.strip()
+                description = _first_lines(cause.message)
             texts.append(f"  {event.step_key}: {description}")
         elif event.is_job_failure and not texts and event.job_failure_data.error:
             texts.append(f"  {event.job_failure_data.error.message.strip()}")
     return texts or ["  the run failed without saying why; see it in the UI"]
+
+
+def _first_lines(text: str, count: int = 12) -> str:
+    lines = text.strip().splitlines()
+    return "\n    ".join(lines[:count] + (["..."] if len(lines) > count else []))

@@ -42,7 +42,9 @@ def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> 
     folder = chain.store.verify_files(target.parts, record)
     if TRACE in names:
         if record.pruned:
-            yield trace_result(key, {**record.summary["_trace"], "source": "the record; the trace itself was pruned"})
+            yield trace_result(
+                key, {**record.summary["_trace"], "source": "the record; the trace itself was pruned"}
+            )
         else:
             from cabs_core.replay.results import load_replay_result
             from cabs_dagster.replaying import load_problem

@@ -44,7 +44,9 @@ def evaluate(stage: Stage, outcomes, pool, split=None) -> dict[str, Any]:
     return {
         "_checks": [plain(result) for result in results],
         "_blocked": [
-            f"{r.name}: {r.observed}, expected {r.expected}" for r in results if not r.passed and r.name in blocking
+            f"{r.name}: {r.observed}, expected {r.expected}"
+            for r in results
+            if not r.passed and r.name in blocking
         ],
     }
 

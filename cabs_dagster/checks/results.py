@@ -74,7 +74,9 @@ def plausible(chain: Chain, target: Target, record: Record) -> tuple[list[str], 
         candidates = [f"{name}@{preset}", name] if preset not in ("default", "paper") else [name]
         for candidate in candidates:
             found = chain.store.record(Target("replay", chain.pool, target.rho, candidate).parts)
-            if found is not None and found.inputs.get("replay_problem") == record.inputs.get("replay_problem"):
+            if found is not None and found.inputs.get("replay_problem") == record.inputs.get(
+                "replay_problem"
+            ):
                 looked[candidate] = found.summary["utility"]
                 return found.summary["utility"]
         looked[name] = "not there, not compared"
@@ -108,14 +110,22 @@ def plausible_result(key: dg.AssetKey, chain: Chain, target: Target, record: Rec
     )
 
 
-def reproducible_result(key: dg.AssetKey, chain: Chain, target: Target, record: Record) -> dg.AssetCheckResult:
+def reproducible_result(
+    key: dg.AssetKey, chain: Chain, target: Target, record: Record
+) -> dg.AssetCheckResult:
     """Result of `reproducible`: plays one trial."""
     from cabs_dagster.replaying import lane_hashes, run_replay
 
     inputs = chain.require(target)
     problem, problem_record = inputs["replay_problem"]
     again, _ = run_replay(
-        chain.pool, problem, problem_record.content, inputs["tuning"][0], target.rho or 0.0, target.policy or "", [0]
+        chain.pool,
+        problem,
+        problem_record.content,
+        inputs["tuning"][0],
+        target.rho or 0.0,
+        target.policy or "",
+        [0],
     )
     now, then = lane_hashes(again)[0], record.summary["_lanes"][0]
     return dg.AssetCheckResult(
@@ -123,6 +133,8 @@ def reproducible_result(key: dg.AssetKey, chain: Chain, target: Target, record: 
         check_name=REPRODUCIBLE,
         passed=now == then,
         severity=dg.AssetCheckSeverity.ERROR,
-        description="trial 0 is the same when played again" if now == then else "trial 0 differs when played again",
+        description="trial 0 is the same when played again"
+        if now == then
+        else "trial 0 differs when played again",
         metadata={"hash then": then, "hash now": now, "made at": record.created},
     )

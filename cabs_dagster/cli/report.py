@@ -13,7 +13,7 @@ def report(pool: str | None, open_it: bool) -> None:
     import webbrowser
 
     from cabs_core.errors import ProvenanceError
-    from cabs_dagster.pages import LEADERBOARD, report_parts
+    from cabs_dagster.pages import LEADERBOARD, REPORTS, report_parts
     from cabs_dagster.storage import ArtifactStore
 
     store = ArtifactStore()
@@ -24,7 +24,8 @@ def report(pool: str | None, open_it: bool) -> None:
 
             find_pool(pool)
         raise ProvenanceError(f"there is no report yet: run `cabs run --pool {pool or 'NAME'}` first")
-    page = store.folder(parts) / "index.html"
+    folder = store.folder(parts)
+    page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
     if open_it:
         webbrowser.open(page.as_uri())

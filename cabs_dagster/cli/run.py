@@ -95,6 +95,8 @@ def _printer():
     def notify(event: str, text: str, seconds: float) -> None:
         if event == "start":
             click.echo(f"  {text} ...", nl=False)
+        elif event == "failed":
+            click.echo(" failed")
         elif event == "done":
             click.echo(f" {seconds:.1f} s")
         else:
