@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from cabs_core.policies import experts as ex
+from cabs_core.policies.base import Lane, Stream
 from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
+from cabs_core.policies.lookahead import play_blocks
 
 WARM = 0.3
 
@@ -103,3 +106,15 @@ class LinearBandit(LinearPolicy):
     def mixture_rules(self) -> dict[int, float]:
         """Whether lin_ts computes its propensity."""
         return {ex.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Rounds start..stop-1; by blocks (`lookahead`) where the policy allows, with the same actions."""
+        windows = (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any()
+        if windows or lane.arrivals is not None or not getattr(self.settings, "lookahead", False):
+            super().run(stream, lane, start, stop)
+            return
+        play_blocks(
+            self.rules, self.model, self.data(stream), lane.order, self.round, start, stop,
+            np.empty((len(self.arms), self.dim, self.dim)), self.scratch, lane.actions, lane.propensities,
+        )  # fmt: skip
+        self.round += stop - start

@@ -317,7 +317,7 @@ def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score,
     deltas [K] of the played arm and its score; target and reward of the played arm; score its realised score.
     """
     P = rules.params
-    M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
+    M = memory.pmfs.shape[1]
     if M > 1:
         _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot)
     for m in range(M):

@@ -39,6 +39,14 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _one_blas_thread():
+    """Lanes are the parallelism: BLAS threads of many small products only get in their way."""
+    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, user_api="blas")
+
+
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
     """Arrays that all lanes of a replay at this rho share."""
     share = problem.metadata.get("binary_share")
@@ -145,7 +153,8 @@ def replay(
             raise ReplayCancelled(f"replay of {policy} at rho {rho:g} was cancelled after {start} rounds")
         stop = min(start + CHUNK, total)
         begin = time.perf_counter()
-        cls.run_lanes(policies, stream, lanes, start, stop, threads)
+        with _one_blas_thread():
+            cls.run_lanes(policies, stream, lanes, start, stop, threads)
         spent += time.perf_counter() - begin
         if progress is not None:
             progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")

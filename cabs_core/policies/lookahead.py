@@ -1,0 +1,152 @@
+"""LinUCB and LinTS by blocks of rounds: the same actions as round by round, at the speed of matrix products.
+
+A replay knows its contexts in advance. For a block of B rounds, Y_a = X A_a^-1 and the inner products Y_a X' hold
+all that A_a^-1 can contribute; inside the block every played round changes predictions and widths of the later
+ones by scalars (the Sherman-Morrison recursion written on B x B numbers); at the block's end one rank-m update
+brings A_a^-1 up to date. Float64 throughout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.policies import experts as ex
+from cabs_core.policies.rng import NOISE, normal
+from cabs_core.policies.thompson import CELLS, best_probabilities
+from cabs_core.solver.jit import kernel
+
+BLOCK = 64
+FAST = {"reassoc", "contract", "nsz"}
+
+
+@kernel(fastmath=FAST)
+def _absorb(gram, c, m, i, B, mu, var, reward):
+    """Arm's play in round i of the block as its m-th: c[m, s] for later s, and their mu and var."""
+    root = np.sqrt(1.0 + var[i])
+    surprise = (reward - mu[i]) / root
+    row = c[m]
+    for s in range(i + 1, B):
+        row[s] = gram[i, s]
+    for k in range(m):
+        ck = c[k]
+        f = ck[i]
+        for s in range(i + 1, B):
+            row[s] -= f * ck[s]
+    for s in range(i + 1, B):
+        v = row[s] / root
+        row[s] = v
+        var[s] -= v * v
+        mu[s] += v * surprise
+
+
+@kernel(fastmath=FAST)
+def _diagonal(Y, X, var, B):
+    for i in range(B):
+        acc = 0.0
+        for k in range(X.shape[1]):
+            acc += Y[i, k] * X[i, k]
+        var[i] = acc
+
+
+@kernel(fastmath=FAST)
+def _gain(Y, plays, c, m, i, root, surprise, theta):
+    u = Y[i]
+    for k in range(m):
+        f = c[k, i]
+        uk = Y[plays[k]]
+        for z in range(u.size):
+            u[z] -= f * uk[z]
+    for z in range(u.size):
+        u[z] /= root
+        theta[z] += surprise * u[z]
+
+
+@kernel
+def play_blocks(rules, model, data, order, first, start, stop, full, s, actions, propensities):
+    """Rounds start..stop-1 of a lane with one expert, lin_ucb or lin_ts, all arms active, rewards at once.
+
+    full [K, d, d] is scratch for the symmetric inverses: filled from the lower triangles of model.inverse, brought
+    up to date block by block, and written back at the end.
+    """
+    K, d = model.theta.shape[1], model.theta.shape[2]
+    P = rules.params
+    thompson = P[0, ex.KIND] == ex.LIN_TS
+    vaw = P[0, ex.REGRESSION] == ex.VAW
+    width = P[0, ex.V] if thompson else P[0, ex.ALPHA]
+    integral = thompson and rules.meta[ex.PROPENSITY] > 0.0
+    X = np.empty((BLOCK, d))
+    Y = np.empty((K, BLOCK, d))
+    gram = np.empty((K, BLOCK, BLOCK))
+    mu = np.empty((K, BLOCK))
+    var = np.empty((K, BLOCK))
+    C = np.empty((K, BLOCK, BLOCK))
+    U = np.empty((BLOCK, d))
+    plays = np.empty((K, BLOCK), dtype=np.int64)
+    counts = np.empty(K, dtype=np.int64)
+    theta = model.theta[0]
+    q = np.empty(K)
+    for a in range(K):
+        for i in range(d):
+            for j in range(i + 1):
+                full[a, i, j] = model.inverse[0, a, i, j]
+                full[a, j, i] = model.inverse[0, a, i, j]
+    base = start
+    while base < stop:
+        # blocks end at multiples of BLOCK, so that a lane resumed at one repeats the same arithmetic
+        B = min(stop, (base // BLOCK + 1) * BLOCK) - base
+        for i in range(B):
+            X[i] = data.contexts[order[base + i]]
+        Xb = X[:B]
+        for a in range(K):
+            counts[a] = 0
+            np.dot(Xb, full[a], Y[a, :B])
+            np.dot(Xb, theta[a], mu[a, :B])
+            # of Y_a X' only the diagonal is needed before the first play of a in this block
+            _diagonal(Y[a], X, var[a], B)
+        for i in range(B):
+            t = base + i
+            row = order[t]
+            now = first + t - start
+            for a in range(K):
+                value, v = mu[a, i], var[a, i]
+                if vaw:
+                    value, v = value / (1.0 + v), v / (1.0 + v)
+                margin = data.margins[row, a]
+                s.values[a] = value * margin
+                s.spread[a] = width * np.sqrt(v * margin * margin)
+                s.work[a] = s.values[a] + (
+                    s.spread[a] * normal(rules.keys, NOISE, now, a) if thompson else s.spread[a]
+                )
+            arm = 0
+            for a in range(1, K):
+                if s.work[a] > s.work[arm]:
+                    arm = a
+            actions[t] = arm
+            propensities[t] = 1.0
+            if integral:
+                best_probabilities(s.values, s.spread, q, s.pair, CELLS)
+                propensities[t] = q[arm]
+            m = counts[arm]
+            y = data.targets[row, arm]
+            # row i of Y_a X' for the rounds still to come
+            np.dot(Xb, Y[arm, i], gram[arm, i, :B])
+            # row i of Y_a becomes u = A^-1 x / sqrt(1 + v) for the matrix as it stands now
+            c = C[arm]
+            root = np.sqrt(1.0 + var[arm, i])
+            surprise = (y - mu[arm, i]) / root
+            plays[arm, m] = i
+            _gain(Y[arm], plays[arm], c, m, i, root, surprise, theta[arm])
+            _absorb(gram[arm], c, m, i, B, mu[arm], var[arm], y)
+            counts[arm] = m + 1
+        for a in range(K):
+            m = counts[a]
+            if m == 0:
+                continue
+            for k in range(m):
+                U[k] = Y[a, plays[a, k]]
+            full[a] -= np.dot(U[:m].T, U[:m])
+        base += B
+    for a in range(K):
+        for i in range(d):
+            for j in range(i + 1):
+                model.inverse[0, a, i, j] = full[a, i, j]
