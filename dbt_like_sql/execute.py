@@ -243,7 +243,8 @@ def _execute(connection, model: SqlModel, sql: str):
     try:
         return connection.execute(sql)
     except duckdb.Error as error:
-        line = re.search(r"LINE (\d+):", str(error))
+        # Only the statement that holds the query itself has its line numbers.
+        line = re.search(r"LINE (\d+):", str(error)) if model.compiled in sql else None
         place = f"{model.path}:{line.group(1)}" if line else str(model.path)
         raise SqlModelError(f"{place}: model {model.name} failed: {error}") from None
 

@@ -234,6 +234,8 @@ def _read_schema(path: Path) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)
     except yaml.YAMLError as error:
         raise SqlModelError(f"{path} is not plain YAML: {error}") from None
+    if data is None:
+        return {}
     if not isinstance(data, dict):
         raise SqlModelError(f"{path}: expected a mapping with `sources` and `models`")
     return data

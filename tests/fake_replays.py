@@ -97,3 +97,25 @@ def write_pool(
             folder = artifacts / "replay" / pool.name / f"{int(rho):04d}" / asset_name(policy)
             save_replay_result(result, problem, folder, pool=pool)
     return problem
+
+
+def build_artifacts(artifacts):
+    """Two fake pools with replays, stage files and all marts: `one` (every policy) and `two` (another encoder)."""
+    from dbt_like_sql import build_all
+
+    few = ["random", "best_single", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix"]
+    problems = {
+        "one": write_pool(artifacts, fake_pool("one", paper_benchmark="routerbench")),
+        "two": write_pool(artifacts, fake_pool("two", encoder={"name": "tfidf-svd"}), policies=few, seed=1),
+    }
+    for stage, name, text in (
+        (
+            "oracles",
+            "diagnostics.json",
+            '{"validation": {"brier": 0.2084, "note": "held out"}, "epochs": [1, 5]}',
+        ),
+        ("tuning", "tuning.json", '{"lin_ucb": {"alpha": 0.4, "tried": 12}}'),
+    ):
+        (artifacts / stage / "one").mkdir(parents=True)
+        (artifacts / stage / "one" / name).write_text(text)
+    return problems, build_all(artifacts)

@@ -1,0 +1,132 @@
+"""Frontier, hull and AIQ against hand-computed cases."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core import metrics
+
+points = st.lists(
+    st.tuples(st.floats(0, 10, allow_subnormal=False), st.floats(0, 1, allow_subnormal=False)),
+    min_size=1,
+    max_size=12,
+).map(lambda p: (np.array([a for a, _ in p]), np.array([b for _, b in p])))
+
+
+def test_hull_of_three_points_drops_the_one_below_the_chord():
+    x, y = metrics.non_decreasing_hull([1, 2, 3], [0.2, 0.3, 0.8])
+    assert x.tolist() == [1, 3] and y.tolist() == [0.2, 0.8]
+
+
+def test_hull_keeps_the_point_above_the_chord():
+    x, y = metrics.non_decreasing_hull([3, 1, 2], [0.8, 0.2, 0.7])
+    assert x.tolist() == [1, 2, 3] and y.tolist() == [0.2, 0.7, 0.8]
+
+
+def test_hull_does_not_decrease_when_more_money_buys_less():
+    x, y = metrics.non_decreasing_hull([1, 2, 3], [0.5, 0.9, 0.4])
+    assert x.tolist() == [1, 2] and y.tolist() == [0.5, 0.9]
+
+
+def test_hull_ties_in_cost_keep_the_best_and_ties_in_score_the_cheapest():
+    x, y = metrics.non_decreasing_hull([1, 1, 2, 3], [0.1, 0.4, 0.6, 0.6])
+    assert x.tolist() == [1, 2] and y.tolist() == [0.4, 0.6]
+
+
+def test_hull_of_collinear_points_has_two_vertices():
+    x, y = metrics.non_decreasing_hull([1, 2, 3], [0.25, 0.5, 0.75])
+    assert x.tolist() == [1, 3] and y.tolist() == [0.25, 0.75]
+
+
+def test_hull_of_a_single_point_and_of_equal_points_is_that_point():
+    for costs, scores in (([2.0], [0.5]), ([2.0, 2.0, 2.0], [0.5, 0.5, 0.5])):
+        x, y = metrics.non_decreasing_hull(costs, scores)
+        assert x.tolist() == [2.0] and y.tolist() == [0.5]
+
+
+def test_aiq_by_hand():
+    # Null router (0, 0) joins the hull: (0,0), (1,.4), (3,.8); over [1, 3] the mean height is (.4 + .8) / 2.
+    assert metrics.aiq([1, 3], [0.4, 0.8], 1, 3) == pytest.approx(0.6)
+    # Over [1, 5] the hull is flat from 3 on: (.6 * 2 + .8 * 2) / 4.
+    assert metrics.aiq([1, 3], [0.4, 0.8], 1, 5) == pytest.approx(0.7)
+    # Over [0.5, 3] it starts on the segment from the null router: ((.2 + .4)/2 * .5 + .6 * 2) / 2.5.
+    assert metrics.aiq([1, 3], [0.4, 0.8], 0.5, 3) == pytest.approx((0.15 + 1.2) / 2.5)
+
+
+def test_aiq_of_a_single_point():
+    assert metrics.aiq([2], [0.5], 2, 2) == pytest.approx(0.5)
+    assert metrics.aiq([2], [0.5], 2, 6) == pytest.approx(0.5)
+    assert metrics.aiq([2], [0.5], 0, 2) == pytest.approx(0.25)  # triangle from the null router
+    assert metrics.aiq([2], [0.5], 0, 4) == pytest.approx((0.5 + 1.0) / 4)
+
+
+def test_a_dominated_router_has_the_lower_aiq_and_dominated_points_do_not_change_it():
+    better, worse = ([1, 3], [0.5, 0.9]), ([1.5, 3.5], [0.4, 0.8])
+    assert metrics.aiq(*better, 1, 3.5) > metrics.aiq(*worse, 1, 3.5)
+    with_dominated = metrics.aiq([1, 3, 2, 3], [0.5, 0.9, 0.1, 0.2], 1, 3.5)
+    assert with_dominated == pytest.approx(metrics.aiq(*better, 1, 3.5))
+
+
+def test_pareto_mask_with_ties():
+    mask = metrics.pareto_mask([1, 1, 2, 2, 3], [0.5, 0.5, 0.5, 0.7, 0.6])
+    assert mask.tolist() == [True, True, False, True, False]
+
+
+def test_cost_at_equal_accuracy_by_hand():
+    # Hull (1, .4) - (3, .8): .6 is half way, cost 2. Baseline pays 4 for it: half is saved.
+    assert metrics.cost_at_score([1, 3], [0.4, 0.8], 0.6) == pytest.approx(2)
+    assert metrics.cost_saved([1, 3], [0.4, 0.8], 4, 0.6) == pytest.approx(0.5)
+    assert metrics.cost_at_score([1, 3], [0.4, 0.8], 0.3) == pytest.approx(
+        1
+    )  # never below the cheapest point
+    assert np.isnan(metrics.cost_at_score([1, 3], [0.4, 0.8], 0.81))
+    assert np.isnan(metrics.cost_saved([1, 3], [0.4, 0.8], 0.0, 0.6))
+    assert metrics.per_thousand_calls(0.00042) == pytest.approx(0.42)
+
+
+@pytest.mark.parametrize(
+    ("costs", "scores"), [([], []), ([1, 2], [0.5]), ([np.nan], [0.5]), ([-1.0], [0.5]), ([1.0], [np.inf])]
+)
+def test_bad_points_are_refused(costs, scores):
+    with pytest.raises(ValueError):
+        metrics.non_decreasing_hull(costs, scores)
+    with pytest.raises(ValueError):
+        metrics.pareto_mask(costs, scores)
+
+
+def test_aiq_refuses_a_reversed_interval():
+    with pytest.raises(ValueError, match="cost_min <= cost_max"):
+        metrics.aiq([1], [0.5], 3, 1)
+
+
+@given(points)
+def test_hull_is_above_every_point_concave_and_increasing(p):
+    costs, scores = p
+    x, y = metrics.non_decreasing_hull(costs, scores)
+    assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
+    height = np.interp(costs, x, y)
+    assert (height >= scores - 1e-9).all()
+    slopes = np.diff(y) / np.diff(x)
+    assert (np.diff(slopes) <= 1e-9 * np.maximum(1, np.abs(slopes[1:]))).all()
+    assert {(a, b) for a, b in zip(x, y)} <= {(a, b) for a, b in zip(costs, scores)}
+
+
+@given(points)
+def test_frontier_points_are_exactly_the_undominated(p):
+    costs, scores = p
+    slow = [
+        not any(c <= a and s >= b and (c < a or s > b) for c, s in zip(costs, scores))
+        for a, b in zip(costs, scores)
+    ]
+    assert metrics.pareto_mask(costs, scores).tolist() == slow
+
+
+@given(points, st.floats(0, 5), st.floats(0.1, 5))
+def test_aiq_is_the_mean_height_of_the_hull(p, low, width):
+    costs, scores = p
+    grid = np.linspace(low, low + width, 20001)
+    heights = metrics.hull_score(costs, scores, grid)
+    value = metrics.aiq(costs, scores, low, low + width)
+    assert value == pytest.approx(heights.mean(), abs=2e-3)
+    assert -1e-12 <= value <= scores.max() + 1e-12
