@@ -23,7 +23,7 @@ ATTEMPTS = 6
 _BACKOFF_SECONDS = 1.0
 _LONGEST_WAIT = 60.0
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # what is lost of a cut connection
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,7 @@ def _from_hub(file: RemoteFile, lock: _Lock) -> tuple[Path, str | None]:
 
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
+    from httpx2 import HTTPError  # the transport of huggingface_hub: a cut connection is no OSError there
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -201,7 +202,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     for attempt in range(ATTEMPTS):
         try:
             return download()
-        except (HfHubHTTPError, OSError, RuntimeError) as error:
+        except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
             chain = list(_causes(error))
             statuses = [e.response.status_code for e in chain if getattr(e, "response", None) is not None]
             for kind, advice in (

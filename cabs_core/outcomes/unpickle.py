@@ -29,6 +29,10 @@ NUMPY_GLOBALS = frozenset(
 #: what a pandas DataFrame of plain columns is made of, from pandas 1.0 on
 PANDAS_GLOBALS = NUMPY_GLOBALS | {
     ("builtins", "slice"),
+    ("__builtin__", "slice"),
+    ("pandas", "DataFrame"),
+    ("pandas", "Index"),
+    ("pandas", "RangeIndex"),
     ("pandas.core.frame", "DataFrame"),
     ("pandas.core.internals.managers", "BlockManager"),
     ("pandas.core.internals.blocks", "new_block"),
@@ -39,6 +43,7 @@ PANDAS_GLOBALS = NUMPY_GLOBALS | {
     ("pandas.core.indexes.numeric", "Int64Index"),
 }
 _MOVED = {
+    ("__builtin__", "slice"): ("builtins", "slice"),
     ("pandas.core.internals.blocks", "new_block"): ("pandas._libs.internals", "_unpickle_block"),
     ("pandas.core.indexes.numeric", "Int64Index"): ("pandas.core.indexes.base", "Index"),
 }

@@ -10,6 +10,7 @@ import numpy as np
 from cabs_core.atomic import write_text
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.pools import ModelPool
+from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
 from cabs_core.validation.alignment import Blocks, correlation_blocks
 from cabs_core.validation.catalog import CheckResult
@@ -44,7 +45,7 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
     """Mean utility per rho over all queries: random, best single (and which), best per query. Arrays `[R]`."""
     rows = {"random": [], "single": [], "which": [], "oracle": []}
     for rho in rhos:
-        utility = np.clip(outcomes.scores - rho * outcomes.costs, 0, 1)
+        utility = clipped_utility(outcomes.scores, outcomes.costs, rho)
         means = utility.mean(axis=0)
         rows["random"].append(means.mean())
         rows["single"].append(means.max())

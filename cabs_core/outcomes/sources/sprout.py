@@ -76,7 +76,7 @@ def read(source: Source) -> RawOutcomes:
 def _read_part(file: VerifiedFile, split: str) -> dict:
     columns = ["dataset", "prompt", *(f"{model}.{field}" for model in MODELS for field in _FIELDS)]
     try:
-        table = pq.read_table(file.path, columns=columns)
+        table = pq.ParquetFile(file.path).read(columns=columns)  # keeps structs, with the fields asked for
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file.path} cannot be read as parquet: {error}") from None
     part: dict = {"split": [split] * table.num_rows}
