@@ -11,11 +11,15 @@ from typing import Any
 
 import numba
 
+from cabs_core.solver.cache import LOCATORS
+
 log = logging.getLogger(__name__)
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
+    before = numba.config.CACHE_LOCATOR_CLASSES
+    numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
     try:
         return decorate(*args, cache=True, **options)
     except RuntimeError as error:
@@ -23,6 +27,8 @@ def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
             raise
         log.info("numba cannot write a cache folder, so kernels compile anew in every process: %s", error)
         return decorate(*args, cache=False, **options)
+    finally:
+        numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 def kernel(function: Callable | None = None, **options: Any) -> Any:

@@ -1,0 +1,70 @@
+"""numba's on-disk cache, made aware of what a kernel calls.
+
+numba recompiles a cached function when its own file changes, not when a file changes from which it inlines other
+kernels, so after an upgrade old code could go on running. The locators here stamp a function with the content of
+its file and of every `cabs_core` module that this file imports, directly or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from pathlib import Path
+
+from numba.core import caching
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_IMPORT = re.compile(r"^\s*(?:from\s+(cabs_core[\w.]*)\s+import\s+([^#\n(]+|\([^)]*\))|import\s+(cabs_core[\w.]*))", re.M)
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[Path]:
+    """Files of cabs_core that a file names in its imports."""
+    found = set()
+    for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        candidates = [module or plain]
+        candidates += [f"{module}.{name}" for name in re.findall(r"\w+", names)] if module else []
+        for candidate in candidates:
+            base = _PACKAGE.joinpath(*candidate.split(".")[1:])
+            for file in (base.with_suffix(".py"), base / "__init__.py"):
+                if file.is_file():
+                    found.add(file)
+    return frozenset(found)
+
+
+@functools.cache
+def source_stamp(path: str) -> bytes:
+    """SHA-256 of a file and of all cabs_core files that it imports, directly or not."""
+    todo, seen = [Path(path).resolve()], set()
+    while todo:
+        file = todo.pop()
+        if file not in seen:
+            seen.add(file)
+            todo.extend(_imports(file))
+    digest = hashlib.sha256()
+    for file in sorted(seen):
+        digest.update(str(file.name).encode())
+        digest.update(file.read_bytes())
+    return digest.digest()
+
+
+class _Stamp:
+    def get_source_stamp(self):
+        """What the cached code was compiled from."""
+        return source_stamp(self._py_file)
+
+
+class UserFolder(_Stamp, caching.UserProvidedCacheLocator):
+    """The folder of NUMBA_CACHE_DIR, if set."""
+
+
+class BesideSource(_Stamp, caching.InTreeCacheLocator):
+    """__pycache__ beside the source, if it can be written."""
+
+
+class UserWide(_Stamp, caching.UserWideCacheLocator):
+    """The user's cache folder."""
+
+
+LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolder, BesideSource, UserWide))
