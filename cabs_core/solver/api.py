@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.solver import dense, lapack, small
+from cabs_core.solver import active, dense, lapack, small
 from cabs_core.solver.checks import check_arms, check_instances, check_tol
 from cabs_core.solver.jit import kernel
 from cabs_core.solver.program import objective
@@ -58,14 +58,20 @@ def make_workspace(arms: int) -> np.ndarray:
     """
     arms = check_arms(arms)
     fast = arms <= SMALL_ARMS
-    first = small.scratch_size(arms) if fast else 0
+    module = small if fast else active
+    first = module.scratch_size(arms)
     workspace = allocate(arms, first + dense.scratch_size(arms))
-    for i, address in enumerate(lapack.addresses()):
-        put_address(workspace, ROUTINES + i, address)
+    headers = (workspace,) if fast else (workspace, workspace[HEADER:])
+    for header in headers:
+        for i, address in enumerate(lapack.addresses()):
+            put_address(header, ROUTINES + i, address)
+        put_address(header, FALLBACK, dense.dense_kernel().address)
     workspace[SCRATCH] = HEADER + first
-    put_address(workspace, PRIMARY, (small.small_kernel(arms) if fast else dense.dense_kernel()).address)
-    if fast:
-        put_address(workspace, FALLBACK, dense.dense_kernel().address)
+    put_address(workspace, PRIMARY, (small.small_kernel(arms) if fast else active.active_kernel()).address)
+    if not fast:
+        # The inner problems have a header of their own.
+        put_address(workspace, HEADER + PRIMARY, small.any_kernel().address)
+        workspace[HEADER + SCRATCH] = HEADER
     return workspace
 
 

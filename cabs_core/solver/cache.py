@@ -15,7 +15,9 @@ from pathlib import Path
 from numba.core import caching
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_IMPORT = re.compile(r"^\s*(?:from\s+(cabs_core[\w.]*)\s+import\s+([^#\n(]+|\([^)]*\))|import\s+(cabs_core[\w.]*))", re.M)
+_IMPORT = re.compile(
+    r"^\s*(?:from\s+(cabs_core[\w.]*)\s+import\s+([^#\n(]+|\([^)]*\))|import\s+(cabs_core[\w.]*))", re.M
+)
 
 
 @functools.cache

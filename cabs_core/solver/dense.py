@@ -237,7 +237,8 @@ def _solve(losses, G, gamma, tol, ws, p_out):
     ws[ITERATIONS] = iterations
 
 
-def scratch_size(K: int) -> int:
+@kernel
+def scratch_size(K):
     """float64 entries of scratch memory for K arms."""
     return ROWS * K + 2 * K * K
 

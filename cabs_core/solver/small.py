@@ -25,7 +25,7 @@ from cabs_core.solver.vectors import (
     vector_min,
     vector_sum,
 )
-from cabs_core.solver.workspace import DUAL, GAP, HEADER, ITERATIONS, SIGNATURE
+from cabs_core.solver.workspace import ARMS, DUAL, GAP, HEADER, ITERATIONS, SIGNATURE
 
 MAX_ITERATIONS = 30
 # Scaled gap below which the explicit inverse is too coarse without refinement.
@@ -425,10 +425,11 @@ def _solve(K, C, losses, graph, gamma, tol, ws, p_out):
     ws[ITERATIONS] = iterations
 
 
-def scratch_size(K: int) -> int:
+@kernel
+def scratch_size(K):
     """float64 entries of scratch memory for K arms; they must start as zeros."""
-    n = -(-K // WIDTH) * WIDTH
-    return (ROWS + 5 * (-(-K // 4) * 4)) * n
+    n = (K + WIDTH - 1) // WIDTH * WIDTH
+    return (ROWS + 5 * ((K + 3) // 4 * 4)) * n
 
 
 @functools.cache
@@ -439,5 +440,17 @@ def small_kernel(K: int):
     @c_kernel(SIGNATURE)
     def solve(losses, graph, gamma, tol, ws, p_out):
         _solve(K, C, losses, graph, gamma, tol, ws, p_out)
+
+    return solve
+
+
+@functools.cache
+def any_kernel():
+    """The same with the number of arms read from the workspace: slower, one for all K."""
+
+    @c_kernel(SIGNATURE)
+    def solve(losses, graph, gamma, tol, ws, p_out):
+        K = int(ws[ARMS])
+        _solve(K, (K + WIDTH - 1) // WIDTH, losses, graph, gamma, tol, ws, p_out)
 
     return solve
