@@ -1,0 +1,319 @@
+"""The comparison of policies on real outcomes: several splits, stress conditions, paired differences with errors.
+
+Protocol: oracles and everything offline from the train split; the same orders, features and rounds for every
+policy. The first split is replayed at 21 rhos in 10 trials, further splits at 9 rhos in 5 trials; with
+`--protocol short` all splits are. Regime value = mean over the regime's rhos; overall = mean of the three.
+
+    python -m cabs_core.bench.study --pool openllm_lb_v2_carrot --split-seeds 0 1 2 --work DIR [--json FILE]
+
+Every (condition, split, policy, rho) is one small file under DIR/cells, written when it is done: interrupt and run
+again at will. Problems are built under DIR/problems (<pool>/<condition>/seed<k>/test) unless they are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import atomic_path, write_text
+from cabs_core.metrics import REGIMES, regime_of
+from cabs_core.paths import cabs_home
+from cabs_core.policies.names import asset_name
+from cabs_core.replay import ReplayProblem, replay
+
+LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
+SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
+#: folder -> stress condition
+CONDITIONS = {
+    "clean": "none",
+    "shift": "task_shift",
+    "severe": "severe_shift",
+    "corrupted": "corrupted_oracle",
+    "noisy": "noisy_oracle",
+}
+POLICIES = (
+    "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel",
+    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
+    "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
+    "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix",
+)  # fmt: skip
+#: changes what is logged, not what is played
+SILENT = {"lin_ts": {"propensity": "sampled"}, "lin_ts@warm": {"propensity": "sampled"}}
+#: (policy, reference, condition, least mean difference); None: no bound, reported only
+MARGINS = (
+    ("cabs_c_linear@tuned", "lin_ts", "clean", 0.02),
+    ("cabs_c_linear@tuned", "lin_ts", "shift", 0.02),
+    ("cabs_c_linear", "lin_ts", "clean", 0.012),
+    ("cabs_mix", "lin_ts", "clean", 0.025),
+    ("cabs_mix", "lin_ts", "shift", 0.025),
+    ("hier_mix", "lin_ts", "clean", 0.03),
+    ("hier_mix", "lin_ts", "shift", 0.025),
+    ("hier_mix", "lin_ts", "severe", 0.02),
+    ("hier_mix", "lin_ts", "corrupted", 0.01),
+    ("hier_mix", "ridge", "clean", 0.0),
+    ("hier_mix", "ridge", "severe", 0.0),
+    ("kernel", "ridge", "clean", 0.004),
+    ("hier_mix", "kernel", "clean", -0.006),
+    ("hier_mix", "kernel", "shift", -0.006),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: pools x conditions x split seeds x policies, each split with its rhos and trials."""
+
+    pools: tuple[str, ...]
+    conditions: tuple[str, ...]
+    split_seeds: tuple[int, ...]
+    policies: tuple[str, ...]
+    protocol: str = "full"
+
+    def grid(self, split_seed: int) -> tuple[tuple[float, ...], int]:
+        """(rhos, trials) of a split: the first one is replayed at length."""
+        if self.protocol == "full" and split_seed == self.split_seeds[0]:
+            return LONG_RHOS, 10
+        return SHORT_RHOS, 5
+
+
+def problem(
+    work: Path, pool_name: str, condition: str, split_seed: int, which: str = "test"
+) -> ReplayProblem:
+    """The problem of a pool under a condition, from DIR/problems or built there (encodes and trains oracles)."""
+    folder = work / "problems" / pool_name / condition / f"seed{split_seed}"
+    if not (folder / which / "meta.json").is_file():
+        _build(folder, pool_name, condition, split_seed)
+    return ReplayProblem.load(folder / which)
+
+
+def _build(folder: Path, pool_name: str, condition: str, split_seed: int) -> None:
+    from cabs_core.encoders import embed_prompts
+    from cabs_core.oracles import build_problems, outcomes_under, split_under, train_oracles
+    from cabs_core.outcomes import load_outcomes
+    from cabs_core.pools import find_pool
+
+    found = find_pool(pool_name)
+    outcomes = load_outcomes(found)
+    update: dict[str, Any] = {"split_seed": split_seed}
+    if condition == "severe" and not found.pool.split.test_tasks:
+        # a different kind of work in test: all tasks of the most frequent family (text before the first "_")
+        families = [t.split("_")[0] for t in outcomes.tasks.tolist()]
+        largest = max(sorted(set(families)), key=families.count)
+        update["test_tasks"] = tuple(
+            sorted({t for t in outcomes.tasks.tolist() if t.split("_")[0] == largest})
+        )
+    split_settings = found.pool.split.model_copy(update=update)
+    pool = found.pool.model_copy(update={"split": split_settings})
+    split = split_under(outcomes, split_settings, CONDITIONS[condition])
+    outcomes = outcomes_under(outcomes, split, CONDITIONS[condition], split_seed)
+    embeddings, _ = embed_prompts(outcomes.prompts, pool.encoder, store=cabs_home() / "embeddings")
+    oracles = train_oracles(embeddings, outcomes, split, pool.oracle, features=pool.features)
+    for name, built in build_problems(outcomes, split, embeddings, oracles, pool).items():
+        built.save(folder / name)
+
+
+def cell_path(work: Path, pool: str, condition: str, split_seed: int, policy: str, rho: float) -> Path:
+    """File of one (condition, split, policy, rho)."""
+    return (
+        work / "cells" / pool / condition / f"seed{split_seed}" / asset_name(policy) / f"{int(rho):04d}.npz"
+    )
+
+
+def run(plan: Plan, work: Path, threads: int | None = None) -> None:
+    """Replay whatever is not on disk yet, the short grid of all splits before the long one of the first."""
+    passes = [SHORT_RHOS, LONG_RHOS] if plan.protocol == "full" else [SHORT_RHOS]
+    for wanted, (pool, condition, seed) in product(
+        passes, product(plan.pools, plan.conditions, plan.split_seeds)
+    ):
+        rhos, trials = plan.grid(seed)
+        if wanted is LONG_RHOS and rhos is not LONG_RHOS:
+            continue
+        trials = trials if wanted is LONG_RHOS else 5
+        todo = [
+            (policy, rho)
+            for policy in plan.policies
+            for rho in wanted
+            if _trials_of(cell_path(work, pool, condition, seed, policy, rho)) < trials
+        ]
+        if not todo:
+            continue
+        test = problem(work, pool, condition, seed)
+        for policy, rho in todo:
+            result = replay(test, policy, rho=rho, trials=trials, threads=threads, options=SILENT.get(policy))
+            _save(cell_path(work, pool, condition, seed, policy, rho), result, test)
+        print(f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials done", flush=True)
+
+
+def _trials_of(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    with np.load(path, allow_pickle=False) as stored:
+        return int(stored["utilities"].shape[0])
+
+
+def _save(path: Path, result, test: ReplayProblem) -> None:
+    queries = np.zeros(test.n)
+    np.add.at(queries, result.order.ravel(), result.rewards.ravel())
+    plays = np.bincount(result.order.ravel(), minlength=test.n)
+    with atomic_path(path) as temporary, open(temporary, "wb") as handle:
+        np.savez_compressed(
+            handle,
+            utilities=result.rewards.mean(axis=1),
+            regrets=(result.best_rewards - result.rewards).mean(axis=1),
+            queries=(queries / np.maximum(plays, 1)).astype(np.float32),
+            uncertified=np.array(int(result.uncertified.sum())),
+            seconds=np.array(float(result.seconds.sum())),
+        )
+
+
+# -- the table --------------------------------------------------------------------------------------------------
+
+
+def _load(path: Path, trials: int) -> dict[str, np.ndarray] | None:
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as stored:
+        cell = {k: stored[k] for k in stored.files}
+    return cell if len(cell["utilities"]) >= min(trials, 5) else None
+
+
+def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
+    """Weights over rhos of each regime's mean, and of `mean`, the mean of the three."""
+    names = [regime_of(r) for r in rhos]
+    weights = {g: np.array([n == g for n in names], dtype=float) for g in REGIMES}
+    weights = {g: w / w.sum() for g, w in weights.items()}
+    weights["mean"] = sum(weights.values()) / len(weights)
+    return weights
+
+
+def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
+    """{policy: {split seed: {utilities [R, 5+], queries [R, n]}}} at the nine rhos that all splits share."""
+    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    for policy, seed in product(plan.policies, plan.split_seeds):
+        cells = [_load(cell_path(work, pool, condition, seed, policy, r), 5) for r in SHORT_RHOS]
+        if all(c is not None for c in cells):
+            trials = min(len(c["utilities"]) for c in cells)
+            found.setdefault(policy, {})[seed] = {
+                "utilities": np.stack([c["utilities"][:trials] for c in cells]),
+                "queries": np.stack([c["queries"] for c in cells]),
+            }
+    return found
+
+
+def _errors(
+    first: dict, second: dict | None, weights: np.ndarray, same_queries: bool
+) -> tuple[np.ndarray, float]:
+    """(per-split means, standard error): the larger of the spread over trials and over queries, averaged over
+    splits as independent (unless all splits test the same queries), and of the spread over splits where there are
+    three or more."""
+    means, variances = [], []
+    for seed in sorted(first):
+        u, q = weights @ first[seed]["utilities"], weights @ first[seed]["queries"]
+        if second is not None:
+            v = weights @ second[seed]["utilities"]
+            trials = min(len(u), len(v))
+            u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
+        means.append(u.mean())
+        over_trials = u.var(ddof=1) / len(u) if len(u) > 1 else 0.0
+        variances.append(max(over_trials, q.var(ddof=1) / len(q)))
+    error = np.sqrt(np.mean(variances) / (1 if same_queries else len(means)))
+    if len(means) > 2:
+        error = max(error, np.std(means, ddof=1) / np.sqrt(len(means)))
+    return np.array(means), float(error)
+
+
+def table(plan: Plan, work: Path) -> dict[str, Any]:
+    """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
+    out: dict[str, Any] = {"values": {}, "differences": [], "margins": []}
+    weights = regime_weights(SHORT_RHOS)
+    for pool, condition in product(plan.pools, plan.conditions):
+        found = collect(plan, work, pool, condition)
+        values = {}
+        for policy, splits in found.items():
+            row: dict[str, Any] = {"splits": sorted(splits)}
+            for regime, w in weights.items():
+                means, error = _errors(splits, None, w, condition == "severe")
+                row[regime], row[f"{regime}_se"] = float(means.mean()), error
+            values[policy] = row
+        out["values"].setdefault(pool, {})[condition] = values
+        for policy, reference in product(found, ("lin_ts", "ridge", "kernel")):
+            common = sorted(set(found[policy]) & set(found.get(reference, {})))
+            if policy == reference or not common:
+                continue
+            pick = [{s: found[p][s] for s in common} for p in (policy, reference)]
+            means, error = _errors(*pick, weights["mean"], condition == "severe")
+            entry = {
+                "pool": pool, "condition": condition, "policy": policy, "reference": reference,
+                "difference": float(means.mean()), "se": error, "per_split": [float(m) for m in means],
+            }  # fmt: skip
+            out["differences"].append(entry)
+            for p, r, c, least in MARGINS:
+                if pool.startswith("openllm") and (p, r, c) == (policy, reference, condition):
+                    out["margins"].append(entry | {"least": least, "holds": entry["difference"] >= least})
+    return out
+
+
+def show(figures: dict[str, Any]) -> Iterable[str]:
+    """Lines of Markdown."""
+    for pool, conditions in figures["values"].items():
+        for condition, values in conditions.items():
+            if not values:
+                continue
+            yield f"\n### {pool}, {condition}\n"
+            yield "| policy | low | medium | high | mean | SE | splits |"
+            yield "|---|---|---|---|---|---|---|"
+            for policy, row in values.items():
+                cells = " | ".join(f"{row[g]:.4f}" for g in (*REGIMES, "mean"))
+                yield f"| {policy} | {cells} | {row['mean_se']:.4f} | {len(row['splits'])} |"
+    if figures["margins"]:
+        yield "\n### Margins (paired over splits, orders and queries)\n"
+        yield "| policy - reference | condition | difference | SE | per split | at least | holds |"
+        yield "|---|---|---|---|---|---|---|"
+        for m in figures["margins"]:
+            each = ", ".join(f"{x:+.4f}" for x in m["per_split"])
+            yield (
+                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} | {m['se']:.4f} | "
+                f"{each} | {m['least']:+.3f} | {'yes' if m['holds'] else 'no'} |"
+            )
+
+
+def main(
+    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Run what is missing and return the figures; see the module. quick: one split, the short protocol."""
+    parser = argparse.ArgumentParser(
+        description="Compare policies on real outcomes over splits and conditions."
+    )
+    parser.add_argument("--pool", nargs="+", default=["openllm_lb_v2_carrot"])
+    parser.add_argument("--conditions", nargs="+", default=["clean"], choices=sorted(CONDITIONS))
+    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0] if quick else [0, 1, 2])
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES))
+    parser.add_argument("--protocol", choices=("full", "short"), default="short" if quick else "full")
+    parser.add_argument("--work", type=Path, default=cabs_home() / "study")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--table-only", action="store_true", help="Only read what is on disk")
+    parser.add_argument("--json", dest="json_path", default=json_path)
+    args = parser.parse_args(list(argv) if argv is not None else [])
+    plan = Plan(
+        tuple(args.pool), tuple(args.conditions), tuple(args.split_seeds), tuple(args.policies), args.protocol
+    )
+    if not args.table_only:
+        run(plan, args.work, args.threads)
+    figures = table(plan, args.work)
+    print("\n".join(show(figures)))
+    if args.json_path:
+        write_text(args.json_path, json.dumps(figures, indent=1))
+    return figures
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(argv=sys.argv[1:])
