@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +11,8 @@ import numpy as np
 from cabs_core.solver import active, dense, lapack, small
 from cabs_core.solver.checks import check_arms, check_instances, check_tol
 from cabs_core.solver.jit import kernel
-from cabs_core.solver.program import objective
 from cabs_core.solver.workspace import (
+    DUAL,
     FALLBACK,
     HEADER,
     PRIMARY,
@@ -24,13 +26,16 @@ from cabs_core.solver.workspace import (
 # Up to here a kernel compiled for K is the fastest.
 SMALL_ARMS = 48
 
+_local = threading.local()
+
 
 @dataclass(frozen=True)
 class ExplorationSolution:
     """The exploration distribution of one instance.
 
     p [K]: the distribution (>= 0, sums to 1); objective: F(p), in the units of the losses; gap: proven bound
-    on F(p) - F*; iterations: interior-point iterations; certified: gap <= tol.
+    on F(p) - F*; iterations: interior-point iterations; certified: gap <= tol; q [K]: the adversary's
+    distribution, which with p proves the gap (`program.certificate`).
     """
 
     p: np.ndarray
@@ -38,17 +43,19 @@ class ExplorationSolution:
     gap: float
     iterations: int
     certified: bool
+    q: np.ndarray
 
 
 @dataclass(frozen=True)
 class ExplorationBatch:
-    """The same for B instances: p [B, K]; objective, gap, iterations and certified [B]."""
+    """The same for B instances: p and q [B, K]; objective, gap, iterations and certified [B]."""
 
     p: np.ndarray
     objective: np.ndarray
     gap: np.ndarray
     iterations: np.ndarray
     certified: np.ndarray
+    q: np.ndarray
 
 
 def make_workspace(arms: int) -> np.ndarray:
@@ -75,12 +82,33 @@ def make_workspace(arms: int) -> np.ndarray:
     return workspace
 
 
+def _own_workspace(arms: int) -> np.ndarray:
+    """This thread's workspace for K = `arms`, kept for the next call."""
+    kept = getattr(_local, "kept", None)
+    if kept is None or kept[0] != (os.getpid(), arms):
+        _local.kept = kept = ((os.getpid(), arms), make_workspace(arms))
+    return kept[1]
+
+
 @kernel
-def _solve_each(losses, graphs, gammas, tol, workspace, p, gaps, iterations):
+def _solve_each(losses, graphs, gammas, tol, workspace, p, q, gaps, iterations, values):
+    K = losses.shape[1]
     for b in range(losses.shape[0]):
-        gap, count, _ = solve_kernel(losses[b], graphs[b], gammas[b], tol, workspace, p[b])
-        gaps[b] = gap
-        iterations[b] = count
+        gaps[b], iterations[b], _ = solve_kernel(losses[b], graphs[b], gammas[b], tol, workspace, p[b])
+        start = int(workspace[DUAL])
+        q[b] = workspace[start : start + K]
+        low = np.min(losses[b])
+        total = 0.0
+        linear = 0.0
+        worst = -np.inf
+        for j in range(K):
+            weight = 0.0
+            for i in range(K):
+                weight += graphs[b, i, j] * p[b, i]
+            total += p[b, j] * p[b, j] / weight
+            linear += p[b, j] * (losses[b, j] - low)
+            worst = max(worst, (1.0 - 2.0 * p[b, j]) / weight / gammas[b] - (losses[b, j] - low))
+        values[b] = linear + total / gammas[b] + worst
 
 
 def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> ExplorationSolution:
@@ -100,6 +128,7 @@ def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> Exploration
         gap=float(batch.gap[0]),
         iterations=int(batch.iterations[0]),
         certified=bool(batch.certified[0]),
+        q=batch.q[0],
     )
 
 
@@ -110,9 +139,8 @@ def solve_exploration_batch(losses, graphs, gammas, tol: float = 1e-8) -> Explor
 
 
 def _solve_batch(f, G, gammas, tol) -> ExplorationBatch:
-    p = np.empty_like(f)
-    gaps = np.empty(f.shape[0])
+    p, q = np.empty_like(f), np.empty_like(f)
+    gaps, values = np.empty(f.shape[0]), np.empty(f.shape[0])
     iterations = np.empty(f.shape[0], dtype=np.int64)
-    _solve_each(f, G, gammas, tol, make_workspace(f.shape[1]), p, gaps, iterations)
-    values = np.array([objective(p[b], f[b], G[b], gammas[b]) for b in range(f.shape[0])])
-    return ExplorationBatch(p, values, gaps, iterations, gaps <= tol)
+    _solve_each(f, G, gammas, tol, _own_workspace(f.shape[1]), p, q, gaps, iterations, values)
+    return ExplorationBatch(p, values, gaps, iterations, gaps <= tol, q)

@@ -5,6 +5,8 @@ Matrices are row-major and K x K throughout; Fortran sees their transposes.
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -15,6 +17,7 @@ _REAL = ir.DoubleType()
 _DOUBLES = types.CPointer(types.float64)
 
 
+@functools.cache
 def addresses() -> list[int]:
     """Addresses of dsyrk, dpotrf, dpotrs and dgemv, in this order."""
     return [

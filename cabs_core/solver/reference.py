@@ -1,0 +1,143 @@
+"""The exploration program by general convex solvers: what our kernels are tested and timed against.
+
+Three ways of asking Clarabel (through cvxpy in the paper's form, through cvxpy with parameters, directly) and
+the closed form for graphs without edges. None of them is the judge: at gamma of 100 and above Clarabel often
+stops short, so every answer is scored with `program.objective`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.solver.program import objective
+
+
+@dataclass(frozen=True)
+class ReferenceSolution:
+    """p [K] in the simplex, F(p), and whether the solver said "solved" (not "almost" or worse)."""
+
+    p: np.ndarray
+    objective: float
+    solved: bool
+
+
+def _solution(p, losses, graph, gamma, solved: bool) -> ReferenceSolution:
+    """Project the solver's p onto the simplex by clipping, and evaluate it."""
+    if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
+        return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False)
+    p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
+    p /= p.sum()
+    return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved))
+
+
+def _close(problem, variable, losses, graph, gamma) -> ReferenceSolution:
+    import warnings
+
+    import cvxpy as cp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
+        try:
+            problem.solve(solver=cp.CLARABEL)
+        except cp.error.SolverError:
+            return _solution(None, losses, graph, gamma, False)
+    return _solution(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL)
+
+
+def cvxpy_paper(losses, graph, gamma) -> ReferenceSolution:
+    """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built anew on every call."""
+    import cvxpy as cp
+
+    f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
+    K = len(f)
+    p, z = cp.Variable(K), cp.Variable()
+    W = G.T @ p
+    constraints = [p >= 0, cp.sum(p) == 1]
+    for a in range(K):
+        unit = np.eye(K)[a]
+        norm = sum(cp.quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
+        constraints.append(norm / gamma <= f[a] + z)
+    return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma)
+
+
+class CvxpyParametric:
+    """The program with parameters (cvxpy's DPP rules), canonicalised once per K and solved many times.
+
+    Minimise p.c + t over the simplex subject to u_j >= p_j^2 / W_j, v_a >= (p_a - 1)^2 / W_a and
+    sum u - u_a + v_a <= c_a + t, with c = gamma (f - min f) and W = G'p.
+    """
+
+    def __init__(self, arms: int):
+        import cvxpy as cp
+
+        self.p = cp.Variable(arms, nonneg=True)
+        u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
+        self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
+        W = self.G.T @ self.p
+        constraints = [cp.sum(self.p) == 1, cp.sum(u) - u + v <= self.c + t]
+        for j in range(arms):
+            constraints.append(cp.quad_over_lin(self.p[j], W[j]) <= u[j])
+            constraints.append(cp.quad_over_lin(self.p[j] - 1, W[j]) <= v[j])
+        self.problem = cp.Problem(cp.Minimize(self.c @ self.p + t), constraints)
+
+    def __call__(self, losses, graph, gamma) -> ReferenceSolution:
+        f = np.asarray(losses, dtype=np.float64)
+        self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
+        return _close(self.problem, self.p, f, self.G.value, gamma)
+
+
+def clarabel_direct(losses, graph, gamma, *, tol: float = 1e-8) -> ReferenceSolution:
+    """The same formulation as `CvxpyParametric`, its cones written down directly.
+
+    Variables (p, u, v, t). x^2 <= u W is the second-order cone |(2x, u - W)| <= u + W. Clarabel's absolute
+    and relative gap and feasibility tolerances are `tol` (its defaults are 1e-8).
+    """
+    import clarabel
+    from scipy import sparse
+
+    f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
+    K = len(f)
+    c = gamma * (f - f.min())
+    n = 3 * K + 1
+    cost = np.concatenate([c, np.zeros(2 * K), [1.0]])
+    eye = np.eye(K)
+    total = np.zeros((1, n))
+    total[0, :K] = 1.0
+    # s = b - A x lies in the cone.
+    epigraph = np.hstack([np.zeros((K, K)), 1.0 - eye, eye, -np.ones((K, 1))])
+    cones_A, cones_b = [], []
+    for j in range(K):
+        for offset, start in ((0.0, K), (1.0, 2 * K)):
+            block = np.zeros((3, n))
+            block[0, start + j] = block[2, start + j] = -1.0
+            block[0, :K] -= G[:, j]
+            block[2, :K] += G[:, j]
+            block[1, j] -= 2.0
+            cones_A.append(block)
+            cones_b.append([0.0, -2.0 * offset, 0.0])
+    A = sparse.csc_matrix(np.vstack([total, -np.eye(K, n), epigraph, *cones_A]))
+    b = np.concatenate([[1.0], np.zeros(K), c, np.ravel(cones_b)])
+    cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * K)]
+    cones += [clarabel.SecondOrderConeT(3)] * (2 * K)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+    solver = clarabel.DefaultSolver(sparse.csc_matrix((n, n)), cost, A, b, cones, settings)
+    answer = solver.solve()
+    return _solution(np.array(answer.x[:K]), f, G, gamma, answer.status == clarabel.SolverStatus.Solved)
+
+
+def identity_optimum(losses, gamma) -> ReferenceSolution:
+    """The exact answer for G = I: p_a = 1 / (u + gamma (f_a - min f)), u in [1, K] the root of sum p = 1."""
+    f = np.asarray(losses, dtype=np.float64)
+    c = gamma * (f - f.min())
+    low, high = 1.0, float(len(f))
+    for _ in range(200):
+        u = 0.5 * (low + high)
+        low, high = (u, high) if np.sum(1.0 / (u + c)) > 1.0 else (low, u)
+    p = 1.0 / (high + c)
+    # The optimum is (K - 1) / gamma whatever f is.
+    return ReferenceSolution(p / p.sum(), (len(f) - 1) / gamma, True)
