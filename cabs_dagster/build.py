@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from cabs_dagster import sqlite
 from cabs_dagster.executors import executor
 from cabs_dagster.features import preview
 from cabs_dagster.jobs import jobs
@@ -32,6 +33,7 @@ def assets() -> list:
 
 def build_defs(**overrides: Any) -> dg.Definitions:
     """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that name."""
+    sqlite.install()
     parts: dict[str, Any] = {
         "assets": assets(),
         "jobs": jobs(),

@@ -14,6 +14,7 @@ import dagster as dg
 
 from cabs_core.atomic import write_text
 from cabs_core.paths import cabs_home
+from cabs_dagster import sqlite
 
 
 def template(name: str) -> str:
@@ -35,5 +36,6 @@ def prepare_home() -> Path:
 def open_instance() -> Iterator[dg.DagsterInstance]:
     """The persistent instance in DAGSTER_HOME, set up when needed."""
     prepare_home()
+    sqlite.install()
     with dg.DagsterInstance.get() as instance:
         yield instance

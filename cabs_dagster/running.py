@@ -121,7 +121,9 @@ class Runner:
                 self._marts(tags)
                 self._pages(pool_file, tags)
         if failures:
-            raise RunFailed(f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures))
+            raise RunFailed(
+                f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures)
+            )
         return self.progress
 
     def _prepare(self, pool_file: PoolFile, force: bool, tags: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ import dagster as dg
 from cabs_dagster.code_versions import code_version
 from cabs_dagster.making import Made
 from cabs_dagster.provenance import Record, hash_file, make_key, package_versions, stable_hash
-from cabs_dagster.reporting import figures
+from cabs_dagster.reporting import figures, markdown_table
 from cabs_dagster.storage import ArtifactStore
 
 MARTS = "marts"
@@ -64,35 +64,51 @@ def duckdb_schema(columns) -> dict[str, Any]:
     return {"dagster/column_schema": table}
 
 
+def _check_name(severity: str) -> str:
+    return "sql_tests" if severity == "error" else "sql_tests_warn"
+
+
 def test_specs(model) -> list[dg.AssetCheckSpec]:
-    """One asset check a SQL test. Errors stop what depends on the model in the same run."""
-    return [
-        dg.AssetCheckSpec(
-            test.name,
-            asset=model_key(model),
-            description=test.description
-            or f"SQL test {test.kind}" + (f" of column {test.column}" if test.column else ""),
-            blocking=test.severity == "error",
-        )
-        for test in model.tests
-    ]
+    """One asset check for a model's tests of each severity; failed errors stop what depends on the model."""
+    specs = []
+    for severity in ("error", "warn"):
+        tests = [test for test in model.tests if test.severity == severity]
+        if tests:
+            specs.append(
+                dg.AssetCheckSpec(
+                    _check_name(severity),
+                    asset=model_key(model),
+                    description=f"{len(tests)} SQL tests: {', '.join(test.name for test in tests)}"[:1000],
+                    blocking=severity == "error",
+                )
+            )
+    return specs
 
 
 def test_results(model, made: Made) -> list[dg.AssetCheckResult]:
     """Results of a model's tests, as kept in its record."""
-    return [
-        dg.AssetCheckResult(
-            asset_key=model_key(model),
-            check_name=test["name"],
-            passed=test["passed"],
-            severity=dg.AssetCheckSeverity.ERROR
-            if test["severity"] == "error"
-            else dg.AssetCheckSeverity.WARN,
-            description=None if test["passed"] else f"{test['failures']} rows fail",
-            metadata={"failures": test["failures"], "sample": dg.MetadataValue.json(test["sample"])},
+    results = []
+    for severity in ("error", "warn"):
+        tests = [test for test in made.record.summary["_tests"] if test["severity"] == severity]
+        if not tests:
+            continue
+        failed = [test for test in tests if not test["passed"]]
+        rows = [[t["name"], "passed" if t["passed"] else f"{t['failures']} rows fail"] for t in tests]
+        metadata: dict[str, Any] = {"tests": dg.MetadataValue.md(markdown_table(["test", "result"], rows))}
+        for test in failed[:5]:
+            metadata[f"sample of {test['name']}"] = dg.MetadataValue.json(test["sample"])
+        results.append(
+            dg.AssetCheckResult(
+                asset_key=model_key(model),
+                check_name=_check_name(severity),
+                passed=not failed,
+                severity=dg.AssetCheckSeverity.ERROR if severity == "error" else dg.AssetCheckSeverity.WARN,
+                description="; ".join(f"{t['name']}: {t['failures']} rows fail" for t in failed)
+                or f"all {len(tests)} tests passed",
+                metadata=metadata,
+            )
         )
-        for test in made.record.summary["_tests"]
-    ]
+    return results
 
 
 def column_metadata(model, made: Made) -> dict[str, Any]:
