@@ -1,0 +1,231 @@
+"""Settings chosen on the validation problem, with the same budget of configurations for every method.
+
+A method is tuned over the grid of its space below: its preset as it is always counts as the first configuration,
+the others are drawn without replacement (seeded). Every configuration is replayed over the validation problem on
+the same orders; the value is the mean utility over the regimes of rho. A configuration replaces the preset only
+if its lead over it, paired over trials and queries, exceeds one standard error: with some hundred validation
+queries the largest of a dozen noisy means is no evidence by itself.
+
+Presets `literal` and `paper` are what the paper says and are never tuned; static policies have nothing to tune.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.errors import ProvenanceError
+from cabs_core.policies.names import split_name
+from cabs_core.policies.rng import stream_key
+from cabs_core.replay.engine import replay
+from cabs_core.replay.problem import ReplayProblem
+
+FORMAT = 1
+TRIALS = 3
+#: rhos of the search: one or two per regime
+RHOS = (150.0, 550.0, 900.0)
+
+_PENALTY = (3.0, 10.0, 30.0)
+#: base policy -> option -> values. The mean of the grid is about a dozen configurations times a few.
+SPACES: dict[str, dict[str, Sequence[Any]]] = {
+    "epsilon_greedy": {"eps0": (0.05, 0.1, 0.2, 0.5, 1.0), "penalty": _PENALTY, "target": ("utility", "score")},
+    "square_cb": {"gamma": (16.0, 32.0, 64.0, 128.0, 256.0), "penalty": _PENALTY, "target": ("utility", "score")},
+    "lin_ucb": {"alpha": (0.05, 0.1, 0.2, 0.4, 0.8), "penalty": _PENALTY, "target": ("utility", "score")},
+    "lin_ts": {"v": (0.03, 0.05, 0.1, 0.2, 0.4), "penalty": _PENALTY, "target": ("utility", "score")},
+    "lin_ucb_full": {"penalty": (1.0, 3.0, 10.0, 30.0, 100.0), "target": ("utility", "score")},
+    "cabs_c_linear": {
+        "gamma": (4.0, 16.0, 64.0, 256.0), "penalty": _PENALTY, "target": ("utility", "score"),
+        "bias": ("none", "realised"), "graph": ("all", "sigmoid_similarity"), "pseudo_weight": (1.0, 0.5),
+    },
+    "cabs_d_linear": {
+        "eta": (0.01, 0.03, 0.1, 0.3), "penalty": _PENALTY, "target": ("utility", "score"),
+        "experts": (
+            (("lin_ts", {}), ("cabs_c", {})),
+            (("lin_ts", {}), ("cabs_c", {"gamma": 64.0})),
+            (("square_cb", {}), ("cabs_c", {})),
+        ),
+    },
+    "cabs_mix": {
+        "exploration": (0.03, 0.1, 0.2), "temperature": (1.0, 3.0, 10.0), "warm": (0.1, 0.3, 1.0),
+        "penalty": _PENALTY,
+    },
+    "hier_mix": {
+        "exploration": (0.25, 0.5, 1.0), "anchor_weight": (0.5, 0.9, 0.97), "anchor_context": (0.05, 0.1, 0.2),
+    },
+    "neural_ucb": {"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": (3e-4, 1e-3, 3e-3)},
+}  # fmt: skip
+_FIXED_PRESETS = ("literal", "paper")
+
+
+@dataclass
+class TuningResult:
+    """What was tried and what was chosen.
+
+    Attributes:
+        budget: configurations per method, the preset included; rhos, trials, seed: of every evaluation.
+        problem: content hash of the validation problem.
+        chosen: {policy: {"options", "utility", "preset_utility", "lead", "lead_se", "configurations", "seconds"}}.
+        tried: one dict per configuration: policy, options, utility, per-rho utilities.
+    """
+
+    budget: int
+    rhos: list[float]
+    trials: int
+    seed: int
+    problem: str
+    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+    def options(self, policy: str) -> dict[str, Any]:
+        """Overrides chosen for a policy, to be passed to `replay(options=...)`; empty where it was not tuned."""
+        return dict(self.chosen.get(policy, {}).get("options", {}))
+
+    def save(self, path: str | Path) -> Path:
+        """Write as JSON, atomically."""
+        return write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True))
+
+    @classmethod
+    def load(cls, path: str | Path) -> TuningResult:
+        """Inverse of `save`. Raises ProvenanceError for anything else."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            if data.pop("format") != FORMAT:
+                raise ValueError("another format")
+            return cls(**data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ProvenanceError(
+                f"{path}: cannot be read as a tuning result ({error}); tune again"
+            ) from None
+
+
+def tunable(policy: str) -> bool:
+    """Whether a policy (with its preset) has settings that tuning may change."""
+    base, preset = split_name(policy)
+    return base in SPACES and preset not in _FIXED_PRESETS
+
+
+def configurations(policy: str, budget: int, seed: int = 0) -> list[dict[str, Any]]:
+    """At most `budget` different overrides of a policy: none at all first, then seeded draws from its grid."""
+    base, _ = split_name(policy)
+    if budget < 1 or not tunable(policy):
+        return [{}]
+    space = SPACES[base]
+    grid = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+    generator = np.random.Generator(np.random.PCG64(int(stream_key("tuning", base, int(seed))[0])))
+    drawn = [grid[i] for i in generator.permutation(len(grid))[: budget - 1]]
+    return [{}, *drawn]
+
+
+def tune(
+    problem: ReplayProblem,
+    policies: Sequence[str],
+    rhos: Sequence[float] = RHOS,
+    budget: int = 12,
+    seed: int = 0,
+    *,
+    trials: int = TRIALS,
+    fixed: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> TuningResult:
+    """Choose settings of every tunable policy on a validation problem.
+
+    Args:
+        problem: the validation problem; the test problem must never be given.
+        policies: names; those with nothing to tune are left out of the result.
+        rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
+        seed: of the configurations drawn and of the orders; trials: orders per evaluation.
+        fixed: {policy: overrides} that every configuration of it gets (logging options, say).
+    """
+    result = TuningResult(budget, [float(r) for r in rhos], trials, int(seed), problem.content_hash())
+    names = [p for p in dict.fromkeys(policies) if tunable(p)]
+    for number, policy in enumerate(names):
+        begin = time.perf_counter()
+        records, traces = [], []
+        candidates = configurations(policy, budget, seed)
+        for step, options in enumerate(candidates):
+            extra = dict((fixed or {}).get(policy, {}))
+            if split_name(policy)[0] == "lin_ts":
+                extra.setdefault("propensity", "sampled")
+            runs = [
+                replay(
+                    problem,
+                    policy,
+                    rho=r,
+                    trials=trials,
+                    seed=seed,
+                    cancel=cancel,
+                    options={**extra, **options},
+                )
+                for r in rhos
+            ]
+            traces.append((np.stack([r.utilities() for r in runs]).mean(axis=0), _per_query(runs, problem.n)))
+            records.append(
+                {
+                    "policy": policy, "options": options, "utility": float(traces[-1][0].mean()),
+                    "by_rho": [float(r.rewards.mean()) for r in runs],
+                }
+            )  # fmt: skip
+            if progress is not None:
+                progress(
+                    (number + (step + 1) / len(candidates)) / len(names),
+                    f"tuning {policy}: {step + 1} of {len(candidates)}",
+                )
+        best = int(np.argmax([r["utility"] for r in records]))
+        by_trial, by_query = (b - a for a, b in zip(traces[0], traces[best], strict=True))
+        lead = float(by_trial.mean())
+        lead_se = float(
+            max(
+                by_trial.std(ddof=1) / np.sqrt(trials) if trials > 1 else 0.0,
+                by_query.std(ddof=1) / np.sqrt(problem.n),
+            )
+        )
+        winner = best if best and lead > lead_se else 0
+        result.tried.extend(records)
+        result.chosen[policy] = {
+            "options": records[winner]["options"],
+            "utility": records[winner]["utility"],
+            "preset_utility": records[0]["utility"],
+            "best_utility": records[best]["utility"],
+            "lead": lead,
+            "lead_se": lead_se,
+            "configurations": len(records),
+            "seconds": time.perf_counter() - begin,
+        }
+    return result
+
+
+def _per_query(runs, n: int) -> np.ndarray:
+    total, count = np.zeros(n), np.zeros(n)
+    for run in runs:
+        np.add.at(total, run.order.ravel(), run.rewards.ravel())
+        np.add.at(count, run.order.ravel(), 1)
+    return total / np.maximum(count, 1)
+
+
+def tune_policies(problem: ReplayProblem, pool, *, progress=None, cancel=None) -> dict[str, dict[str, Any]]:
+    """`TuningResult.chosen` for a pool's policies with the pool's budget (0: nothing is tuned).
+
+    The rhos searched are those of `RHOS` nearest among the pool's own; ties go to the smaller.
+    """
+    if not pool.tuning_budget:
+        return {}
+    own = np.array(sorted(pool.replay.rhos))
+    rhos = sorted({float(own[np.argmin(np.abs(own - r))]) for r in RHOS})
+    return tune(
+        problem,
+        pool.policies,
+        rhos,
+        pool.tuning_budget,
+        pool.replay.order_seed,
+        progress=progress,
+        cancel=cancel,
+    ).chosen
