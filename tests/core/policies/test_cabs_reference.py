@@ -1,0 +1,213 @@
+"""CABS-C and CABS-D, line by line against the pseudocode, in plain NumPy with full solves of the history."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cabs_core.policies import Request, build_policy
+from cabs_core.policies.rng import GRAPH, uniform
+from cabs_core.simulate.problems import synthetic_problem
+from cabs_core.solver import solve_exploration
+
+RHO = 400.0
+K, D, ROUNDS = 5, 6, 500
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic_problem(n=ROUNDS, K=K, d=D, seed=11)
+
+
+def request(problem, t):
+    return Request(
+        context=problem.contexts[t],
+        predicted_scores=problem.predicted_scores[t],
+        predicted_costs=problem.predicted_costs[t],
+        surrogate=problem.surrogate_deltas[t].astype(float),
+    )
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def paper_graph(keys, t, ybar, probability):
+    A = np.eye(K)
+    for i in range(K):
+        for j in range(K):
+            if i != j:
+                A[i, j] = uniform(keys, GRAPH, t, i * K + j) < probability(abs(ybar[i] - ybar[j]))
+    return A
+
+
+class History:
+    """Rows per arm; estimates by solving the normal equations from scratch."""
+
+    def __init__(self, penalty=10.0):
+        self.penalty, self.rows = penalty, [[] for _ in range(K)]
+
+    def theta(self, j):
+        A, b = self.penalty * np.eye(D), np.zeros(D)
+        for x, y, w in self.rows[j]:
+            A += w * np.outer(x, x)
+            b += w * y * x
+        return np.linalg.solve(A, b)
+
+
+def test_literal_follows_algorithm_1_line_by_line(problem):
+    policy = build_policy("cabs_c_linear@literal", arms=problem.arms, dim=D, rho=RHO)
+    history = History(penalty=10.0)  # lambda = 10
+    n, b = np.zeros(K), np.zeros(K)  # line 3
+    for t in range(ROUNDS):
+        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
+        A = paper_graph(policy.keys, t, ybar, sigmoid)  # line 6: sigma((1 - R)/2) = sigma(|difference|)
+        theta = np.array([history.theta(j) for j in range(K)])  # line 7
+        if t < 60 or t % 25 == 0:
+            np.testing.assert_allclose(policy.model.theta[0] @ x, theta @ x, atol=1e-9)
+        decision = policy.decide(request(problem, t))
+        if t < 60 or t % 25 == 0:  # line 8, gamma = 4, losses 1 - clipped predictions
+            best = solve_exploration(1 - np.clip(theta @ x, 0, 1), A, 4.0, tol=1e-9)
+            from cabs_core.solver.program import objective
+
+            value = objective(decision.pmf, 1 - np.clip(theta @ x, 0, 1), A, 4.0)
+            assert value <= best.objective + 2e-6
+        p, i = decision.pmf, decision.arm  # line 9
+        y, c = problem.scores[t, i], problem.costs[t, i]
+        r = np.clip(y - RHO * c, 0, 1)
+        delta = problem.surrogate_deltas[t, i].astype(float)
+        s = np.clip(y + delta - RHO * chat, 0, 1)  # line 10
+        others = np.abs(np.delete(delta, i))
+        q1, q3 = np.quantile(others, [0.25, 0.75])
+        kept = [j for j in range(K) if j == i or (A[i, j] and abs(delta[j]) > q3 + 1.5 * (q3 - q1))]
+        debiased = {j: s[j] - b[j] for j in kept}  # line 11
+        for j in kept:  # lines 12, 13
+            n[j] += 1
+            b[j] = (1 - 1 / n[j]) * b[j] + (s[j] - x @ theta[j]) / n[j]
+        for j in kept:
+            if j == i:
+                target = r / max(p[i], 1e-3)  # line 14
+            else:
+                target = debiased[j] / max(A[:, j] @ p, 1e-3)  # line 15
+            history.rows[j].append((x, target, 1.0))  # line 16
+        policy.update(decision, float(y), float(c))
+        np.testing.assert_allclose(policy.model.bias[0], b, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "probability"),
+    [
+        ({}, sigmoid),
+        ({"graph": "all"}, lambda g: 1.0),
+        ({"graph": "similarity", "pseudo_weight": 0.3, "bias": "none"}, lambda g: 1 - g),
+        ({"graph": "sigmoid_similarity", "importance": "weight"}, lambda g: sigmoid(1 - g)),
+    ],
+)
+def test_paper_preset_equals_brute_force(problem, options, probability):
+    policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, **options)
+    o = policy.settings
+    history = History()
+    n, total = np.zeros(K), np.zeros(K)
+    for t in range(ROUNDS):
+        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
+        margin = np.clip(1 - RHO * chat, 0, None)
+        if t % 20 == 0:
+            theta = np.array([history.theta(j) for j in range(K)])
+            np.testing.assert_allclose(policy.model.theta[0] @ x, theta @ x, atol=1e-9)
+        decision = policy.decide(request(problem, t))
+        A = paper_graph(policy.keys, t, ybar, probability)
+        p, i = decision.pmf, decision.arm
+        y, c = problem.scores[t, i], problem.costs[t, i]
+        r = np.clip(y - RHO * c, 0, 1)
+        s = np.clip(y + problem.surrogate_deltas[t, i].astype(float), 0, 1) * margin
+        bias = total / (n + 20) if o.bias == "realised" else np.zeros(K)
+        for j in range(K):
+            if j == i:
+                weight = 1 / max(p[i], 1e-3) if o.importance == "weight" else 1.0
+                history.rows[j].append((x, r, weight))
+            elif A[i, j]:
+                seen = max(A[:, j] @ p, 1e-3)
+                weight = o.pseudo_weight / (seen if o.importance == "weight" else 1.0)
+                history.rows[j].append((x, np.clip(s[j] - bias[j], 0, 1), weight))
+        total[i] += np.clip(ybar[i], 0, 1) * margin[i] - r
+        n[i] += 1
+        policy.update(decision, float(y), float(c))
+
+
+def test_exploration_follows_the_certified_optimum(problem):
+    policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, tol=1e-9)
+    for t in range(100):
+        theta = policy.model.theta[0].copy()
+        decision = policy.decide(request(problem, t))
+        losses = 1 - np.clip(theta @ problem.contexts[t], 0, 1)
+        A = paper_graph(policy.keys, t, problem.predicted_scores[t], sigmoid)
+        gamma = 4 * math.sqrt(t + 1)
+        from cabs_core.solver.program import objective
+
+        best = solve_exploration(losses, A, gamma, tol=1e-10)
+        assert objective(decision.pmf, losses, A, gamma) <= best.objective + 2e-9
+        policy.update(decision, float(problem.scores[t, decision.arm]), float(problem.costs[t, decision.arm]))
+
+
+def test_cabs_d_weights_by_hand():
+    """Two rounds of the realised loss with round numbers, worked out on paper."""
+    problem = synthetic_problem(n=10, K=3, d=3, seed=1)
+    policy = build_policy(
+        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1,
+        experts=["square_cb", ["cabs_c", {"graph": "self"}]],
+    )  # fmt: skip
+    first = policy.decide(Request(
+        context=np.ones(3), predicted_scores=np.zeros(3), predicted_costs=np.zeros(3), surrogate=np.zeros((3, 3))
+    ))  # fmt: skip
+    # no data: both experts are uniform (SquareCB with equal predictions; the program with equal losses)
+    np.testing.assert_allclose(first.memory["pmfs"], 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(first.memory["weights"], [0.5, 0.5])
+    # give the experts different opinions by hand: p_1(arm) = .2, p_2(arm) = .6, so q = .4
+    first.memory["pmfs"][0, first.arm], first.memory["pmfs"][1, first.arm] = 0.2, 0.6
+    first.memory["mixture"][first.arm] = 0.4
+    policy.update(first, 0.0, 0.0)
+    # losses .2 / .5 = .4 and .6 / .5 = 1.2; weights exp(-.5 x .4), exp(-.5 x 1.2)
+    second = policy.decide(Request(
+        context=np.ones(3), predicted_scores=np.zeros(3), predicted_costs=np.zeros(3), surrogate=np.zeros((3, 3))
+    ))  # fmt: skip
+    expected = 1 / (1 + math.exp(-0.4))
+    np.testing.assert_allclose(second.memory["weights"], [expected, 1 - expected], atol=1e-12)
+
+
+def test_literal_cabs_d_follows_algorithm_2(problem):
+    copies, horizon = 3, 500
+    policy = build_policy(
+        "cabs_d_linear@literal", arms=problem.arms, dim=D, rho=RHO, horizon=horizon, ix_copies=copies
+    )
+    gammas = np.array([2.0**g for g in range(copies)]) / math.sqrt(K * horizon)
+    w, second_order = np.ones((2, copies)), 0.0
+    for t in range(200):
+        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
+        decision = policy.decide(request(problem, t))
+        mu = w / w.sum()
+        p = decision.memory["pmfs"]
+        q = mu.sum(axis=1) @ p
+        np.testing.assert_allclose(decision.pmf, q, atol=1e-9)
+        # expert 1 is SquareCB with gamma 4 on its own model
+        r1 = np.clip(policy.model.theta[0] @ x, 0, 1)
+        pmf = 1 / (K + 4 * (r1.max() - r1))
+        pmf[np.argmax(r1)] = 0
+        pmf[np.argmax(r1)] = 1 - pmf.sum()
+        np.testing.assert_allclose(p[0], pmf, atol=1e-12)
+        A, i = paper_graph(policy.keys, t, ybar, sigmoid), decision.arm
+        y, c = problem.scores[t, i], problem.costs[t, i]
+        r = np.clip(y - RHO * c, 0, 1)
+        s = np.clip(y + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
+        loss = 1 - s
+        loss[i] = 1 - r
+        estimates = np.empty((2, copies))
+        for g in range(copies):
+            estimates[0, g] = loss[i] * p[0, i] / (q[i] + gammas[g])
+            estimates[1, g] = sum(loss[j] * p[1, j] / (A[:, j] @ q + gammas[g]) for j in range(K) if A[i, j])
+        eta = min(gammas[0], math.sqrt(math.log(2 * copies) / (1 + second_order)))
+        second_order += (mu * estimates**2).sum()
+        w = w * np.exp(-eta * estimates)
+        policy.update(decision, float(y), float(c))
+        got = np.exp(policy.model.log_weights.reshape(2, copies))
+        np.testing.assert_allclose(got / got.sum(), w / w.sum(), atol=1e-10)
+    assert policy.model.scalars[0] == pytest.approx(second_order, rel=1e-10)
