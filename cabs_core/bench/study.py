@@ -45,13 +45,20 @@ POLICIES = (
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
     "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix",
+    "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm",
 )  # fmt: skip
 #: changes what is logged, not what is played
 SILENT = {"lin_ts": {"propensity": "sampled"}, "lin_ts@warm": {"propensity": "sampled"}}
+#: policies with options, under a name of their own
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
+    "cabs_c_all_arms": ("cabs_c_linear", {"graph": "all", "gamma": 16.0}),
+    "cabs_c_tuned_warm": ("cabs_c_linear@tuned", {"warm": 0.3}),
+}
 #: (policy, reference, condition, least mean difference); None: no bound, reported only
 MARGINS = (
-    ("cabs_c_linear@tuned", "lin_ts", "clean", 0.02),
-    ("cabs_c_linear@tuned", "lin_ts", "shift", 0.02),
+    ("cabs_c_all_arms", "lin_ts", "clean", 0.02),
+    ("cabs_c_all_arms", "lin_ts", "shift", 0.02),
     ("cabs_c_linear", "lin_ts", "clean", 0.012),
     ("cabs_mix", "lin_ts", "clean", 0.025),
     ("cabs_mix", "lin_ts", "shift", 0.025),
@@ -147,7 +154,8 @@ def run(plan: Plan, work: Path, threads: int | None = None) -> None:
             continue
         test = problem(work, pool, condition, seed)
         for policy, rho in todo:
-            result = replay(test, policy, rho=rho, trials=trials, threads=threads, options=SILENT.get(policy))
+            name, options = VARIANTS.get(policy, (policy, SILENT.get(policy, {})))
+            result = replay(test, name, rho=rho, trials=trials, threads=threads, options=options)
             _save(cell_path(work, pool, condition, seed, policy, rho), result, test)
         print(f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials done", flush=True)
 
@@ -244,7 +252,7 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
                 row[regime], row[f"{regime}_se"] = float(means.mean()), error
             values[policy] = row
         out["values"].setdefault(pool, {})[condition] = values
-        for policy, reference in product(found, ("lin_ts", "ridge", "kernel")):
+        for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel")):
             common = sorted(set(found[policy]) & set(found.get(reference, {})))
             if policy == reference or not common:
                 continue
