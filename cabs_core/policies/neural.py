@@ -1,0 +1,339 @@
+"""Neural policies: `neural_ucb`, `neural_ucb_full`, and the base of the neural CABS policies (`neural_cabs`).
+
+One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU units,
+Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network takes
+`updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's features
+(the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020) and its last-layer form.
+
+In replay the trials advance in lockstep as batched torch tensors (`neural_lanes`); online use is one lane of the
+same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely at
+first and part when a near tie falls the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies import experts as ex
+from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies.linear import Expert, ModelOptions
+from cabs_core.policies.neural_lanes import MAX_EXPERTS, NeuralLanes, Shape
+from cabs_core.utility import clipped_utility
+
+
+class NeuralOptions(Options):
+    """The networks and their training.
+
+    hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights to where they started and starts the
+    covariances of the widths. batch, updates: rows of a minibatch and Adam steps after every reward. output: what
+    an untrained network predicts. width: features of the confidence widths. device: cpu, cuda or auto (cuda where
+    there is one and 64 networks or more make it worth its latency).
+    """
+
+    hidden: int = Field(64, ge=1, le=4096)
+    learning_rate: float = Field(1e-3, gt=0, le=1)
+    penalty: float = Field(1e-3, gt=0)
+    batch: int = Field(32, ge=1, le=4096)
+    updates: int = Field(1, ge=1, le=100)
+    output: float = Field(0.0, ge=0, le=1)
+    width: Literal["last_layer", "gradient_diagonal"] = "last_layer"
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+
+
+def neural_expert(name: str, kind: str, **columns: float) -> Expert:
+    """An expert whose predictions come from a network; columns of `experts.params`."""
+    return Expert(name, kind, ModelOptions(), **columns)
+
+
+class NeuralPolicy(Policy):
+    """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models."""
+
+    Settings: ClassVar = NeuralOptions
+
+    # -- to implement -----------------------------------------------------------------------------------------
+
+    def expert_rules(self) -> list[Expert]:
+        """The experts, in the order of the meta weights."""
+        raise NotImplementedError
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Entries of `experts.Rules.meta` that differ from their defaults."""
+        return {}
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def start(self, offline: Offline | None) -> None:
+        """Untrained networks."""
+        if self.dim < 1:
+            raise PolicyError(f"{self.name} needs dim, the number of context features")
+        self._experts = self.expert_rules()
+        if len(self._experts) > MAX_EXPERTS:
+            raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
+        self._params = np.stack([e.row for e in self._experts])
+        # every arm has a model of its own here; what the linear policies share to save time is the matrix
+        self._params[:, ex.SHARED] = 0.0
+        self._meta = np.zeros(ex.META)
+        self._meta[ex.COPIES] = 1
+        self._meta[ex.PROPENSITY] = 1
+        for entry, value in self.mixture_rules().items():
+            self._meta[entry] = value
+        self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
+
+    def _shape(self, lanes: int = 1) -> Shape:
+        o = self.settings
+        wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
+        return Shape(
+            self.dim, o.hidden, len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
+            wide, int(self._meta[ex.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
+        )  # fmt: skip
+
+    def _lanes(self, states, keys) -> NeuralLanes:
+        return NeuralLanes(self._shape(len(states)), self._params, self._meta, keys, states)
+
+    @property
+    def experts(self) -> int:
+        """Meta weights in the trace: one per expert of a mixture."""
+        return len(self._experts) if len(self._experts) > 1 else 0
+
+    @property
+    def uses_surrogates(self) -> bool:
+        """Whether any expert learns from surrogates."""
+        return any(e.kind == "cabs_c" for e in self._experts)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Networks, Adam's moments, covariances, biases, meta weights and the history they train on."""
+        return self.core.part(0), {}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.core = self._lanes([arrays], self.keys[None])
+
+    def add_arm(self, name: str) -> None:
+        """A new output of every network, untrained."""
+        keep = list(range(len(self.arms)))
+        super().add_arm(name)
+        self._resize(keep, 1)
+
+    def remove_arm(self, name: str) -> None:
+        """Forget an arm's output and its rows."""
+        keep = [i for i, a in enumerate(self.arms) if a != name]
+        super().remove_arm(name)
+        self._resize(keep, 0)
+
+    def _resize(self, keep: Sequence[int], added: int) -> None:
+        core, o = self.core, self.settings
+        state = core.part(0)
+        nets = core.nets.resize_arms(keep, added, o.output)
+        state |= nets.arrays(slice(None))
+        if core.widths is not None:
+            core.widths.resize(keep, added, self.dim, o.hidden)
+            state["widths"] = core.widths.inverse.cpu().numpy()
+        for name in ("bias", "bias_count", "history_y", "history_w"):
+            old = state[name][..., list(keep)]
+            state[name] = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
+        self.core = self._lanes([state], self.keys[None])
+
+    # -- online -----------------------------------------------------------------------------------------------
+
+    def decide(self, request: Request) -> Decision:
+        """One round; the decision remembers context and probabilities for its update."""
+        k = len(self.arms)
+        rho, mask = self.rho_of(request), self.mask(request)
+        x = self.need(request, "context", (self.dim,))
+        affinity, prices = np.zeros(k), np.zeros(k)
+        if self.uses_surrogates:
+            affinity = self.need(request, "predicted_scores", (k,))
+            prices = rho * self.need(request, "predicted_costs", (k,))
+        core = self.core
+        core.decide(
+            x[None],
+            affinity[None],
+            mask[None],
+            np.array([self.round]),
+            core.memory,
+            np.zeros(1, dtype=np.int64),
+        )
+        kept = {"context": x.copy(), "affinity": affinity, "prices": prices}
+        kept |= {"gap": core.numbers[0, 1:2].copy(), "certified": core.numbers[0, 2:].copy()}
+        kept |= {"weights": core.mu[0].copy()}
+        kept |= {name: value[0, 0].copy() for name, value in zip(ex.Memory._fields, core.memory, strict=True)}
+        self.round += 1
+        return Decision(
+            int(core.arms[0]), float(core.numbers[0, 0]), core.memory[2][0, 0].copy(), self.round - 1, rho,
+            tuple(self.arms), kept, request.surrogate if self.uses_surrogates else None,
+        )  # fmt: skip
+
+    def update(
+        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
+    ) -> bool:
+        """Learn from a decision's outcome and train; False if its arm has been removed since."""
+        self.check_outcome(score, cost)
+        places, arm = self.today(decision), decision.arm
+        d = self.deltas_for(decision, score, deltas) if self.uses_surrogates else np.zeros(len(decision.arms))
+        if d is None:
+            raise PolicyError(
+                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
+            )
+        everything = self._everything(decision, all_scores, all_costs)
+        kept = decision.memory
+        affinity, prices = kept["affinity"], kept["prices"]
+        parts = [kept[name] for name in ex.Memory._fields]
+        if places is not None:
+            if decision.arm_name not in self.arms:
+                return False
+            arm, seen = self.arms.index(decision.arm_name), places >= 0
+            parts = [np.where(seen, value[..., places], 0.0) for value in parts]
+            affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
+            if everything is not None:
+                everything = np.where(seen, everything[places], np.nan)
+        reward = np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0)
+        memory = tuple(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts)
+        self.core.learn(
+            kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
+            np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]), np.array([float(reward)]),
+            np.array([float(score)]), np.array([True]), memory, np.zeros(1, dtype=np.int64),
+            None if everything is None else everything[None],
+        )  # fmt: skip
+        return True
+
+    def _everything(self, decision, all_scores, all_costs) -> np.ndarray | None:
+        if not self.full_feedback:
+            return None
+        if all_scores is None or all_costs is None:
+            raise PolicyError(f"{self.name} observes every arm: pass all_scores and all_costs [K] to update")
+        y, c = (np.asarray(v, dtype=np.float64) for v in (all_scores, all_costs))
+        if y.shape != (len(decision.arms),) or c.shape != y.shape:
+            raise PolicyError(
+                f"{self.name}: all_scores {y.shape} and all_costs {c.shape}: expected [{len(decision.arms)}]"
+            )
+        return clipped_utility(y, c, decision.rho)
+
+    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
+        """Gap, certificate and meta weights."""
+        lane.gaps[t] = decision.memory["gap"][0]
+        lane.uncertified += decision.memory["certified"][0] == 0.0
+        if lane.meta_weights is not None:
+            lane.meta_weights[t] = decision.memory["weights"]
+
+    # -- replay -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def run_lanes(cls, policies, stream: Stream, lanes, start: int, stop: int, threads: int) -> None:
+        """All lanes in lockstep; `threads` changes nothing."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            _play(policies, stream, lanes, start, stop)
+        finally:
+            torch.set_num_threads(before)
+
+
+def _wide(expert: Expert) -> bool:
+    return expert.row[ex.ALPHA] > 0 or expert.row[ex.V] > 0
+
+
+def _device(wanted: str, networks: int) -> str:
+    if wanted == "cpu":
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        if wanted == "cuda":
+            raise PolicyError("option device is 'cuda', but torch sees no GPU; use 'cpu' or 'auto'")
+        return "cpu"
+    return "cuda" if wanted == "cuda" or networks >= 64 else "cpu"
+
+
+def _play(
+    policies: Sequence[NeuralPolicy], stream: Stream, lanes: Sequence[Lane], start: int, stop: int
+) -> None:
+    first = policies[0]
+    core = first._lanes([p.core.part(0) for p in policies], np.stack([p.keys for p in policies]))
+    count, k = len(lanes), len(stream.arms)
+    prices_of = first.rho * stream.predicted_costs
+    delayed = lanes[0].arrivals is not None
+    memory, zeros = core.memory, np.zeros(count, dtype=np.int64)
+    if delayed:
+        # decisions of earlier chunks may still wait, so their memory stays with the first policy
+        if not hasattr(first, "_late"):
+            first._late = core.slots(len(lanes[0].order))
+        memory = first._late
+    everyone, each = np.ones(count, dtype=np.bool_), np.arange(count)
+    offset = np.array([p.round for p in policies]) - start
+    pointers = [0 if a is None else int(np.searchsorted(a[:, 0], start)) for a in (x.arrivals for x in lanes)]
+    for t in range(start, stop):
+        rows = np.array([lane.order[t] for lane in lanes])
+        active = np.ascontiguousarray(
+            np.broadcast_to((stream.active_from <= t) & (t < stream.active_until), (count, k))
+        )
+        slots = np.full(count, t) if delayed else zeros
+        core.decide(stream.contexts[rows], stream.predicted_scores[rows], active, offset + t, memory, slots)
+        for i, lane in enumerate(lanes):
+            lane.actions[t], lane.propensities[t] = core.arms[i], core.numbers[i, 0]
+            lane.gaps[t] = core.numbers[i, 1]
+            lane.uncertified += core.numbers[i, 2] == 0.0
+            if lane.meta_weights is not None:
+                lane.meta_weights[t] = core.mu[i]
+        if not delayed:
+            _learn(
+                core, stream, prices_of, rows, core.arms.copy(), everyone, memory, slots, first, again=False
+            )
+            continue
+        while True:
+            # one reward of every lane that has one, until no lane has any left
+            past, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
+            for i, lane in enumerate(lanes):
+                p = pointers[i]
+                if p < len(lane.arrivals) and lane.arrivals[p, 0] == t:
+                    past[i], due[i] = lane.arrivals[p, 1], True
+                    pointers[i] += 1
+            if not due.any():
+                break
+            rows = np.array([lane.order[past[i]] for i, lane in enumerate(lanes)])
+            arms = np.array([lane.actions[past[i]] for i, lane in enumerate(lanes)])
+            _learn(core, stream, prices_of, rows, arms, due, memory, past, first, again=True)
+    for i, policy in enumerate(policies):
+        policy.core = policy._lanes([core.part(int(each[i]))], policy.keys[None])
+        policy.round += stop - start
+
+
+def _learn(core, stream: Stream, prices, rows, arms, due, memory, slots, policy, again: bool) -> None:
+    core.learn(
+        stream.contexts[rows], stream.predicted_scores[rows], prices[rows],
+        stream.deltas[rows, arms].astype(np.float64), arms, stream.utilities[rows, arms],
+        stream.scores[rows, arms], due, memory, slots, stream.utilities[rows] if policy.full_feedback else None,
+        again=again,
+    )  # fmt: skip
+
+
+class NeuralUCBOptions(NeuralOptions):
+    """alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy."""
+
+    alpha: float = Field(1.0, ge=0)
+
+
+class NeuralUCB(NeuralPolicy):
+    """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width. `neural_ucb_full` learns
+    from every arm's reward and has alpha 0, as in the paper: an upper bound, not a router."""
+
+    Settings: ClassVar = NeuralUCBOptions
+
+    def __init__(self, name: str, **keywords: Any):
+        self.full_feedback = name.split("@")[0] == "neural_ucb_full"
+        super().__init__(name, **keywords)
+
+    @classmethod
+    def defaults(cls, base: str) -> dict[str, Any]:
+        """No exploration where everything is observed."""
+        return {"alpha": 0.0} if base == "neural_ucb_full" else {}
+
+    def expert_rules(self) -> list[Expert]:
+        """One expert."""
+        return [neural_expert(self.base, "lin_ucb", ALPHA=self.settings.alpha)]

@@ -1,0 +1,145 @@
+"""`cabs_c_neural` and `cabs_d_neural`: CABS with a network in place of the ridge models (paper, section "From linear
+to neural bandits").
+
+Algorithms, options and readings are those of `cabs`; only the regression differs. Rows that a ridge model would
+see with weight w and target y enter the network's history with that weight and target. Where the paper's
+theory needs the regression's widths (none of CABS-C's steps does) nothing changes. CABS-D's standard expert is a
+neural bandit: square_cb as in the paper, or neural_ucb or neural_ts (Thompson sampling on the last layer's
+widths), the analogue of the linear policy's LinTS.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError, create_model, field_validator
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies import experts as ex
+from cabs_core.policies.bandits import OPTIONS as LINEAR_BANDITS
+from cabs_core.policies.bandits import bandit_expert
+from cabs_core.policies.cabs import LITERAL_C, TUNED_C, CabsCOptions, cabs_expert
+from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, ModelOptions
+from cabs_core.policies.neural import NeuralOptions, NeuralPolicy, neural_expert
+
+# what belongs to ridge models only, or to targets that networks here do not learn
+_NOT_NEURAL = {*ModelOptions.model_fields, "target"}
+_CABS_FIELDS = {name: f for name, f in CabsCOptions.model_fields.items() if name not in _NOT_NEURAL}
+
+NeuralCabsCOptions = create_model(
+    "NeuralCabsCOptions",
+    __base__=NeuralOptions,
+    __doc__="Settings of the networks and of CABS-C (`cabs.CabsCOptions`, less its regression and target).",
+    **{name: (field.annotation, field) for name, field in _CABS_FIELDS.items()},
+)
+
+
+def _cabs_row(options: Any) -> Expert:
+    return cabs_expert(CabsCOptions(**{name: getattr(options, name) for name in _CABS_FIELDS}))
+
+
+class CabsCNeural(NeuralPolicy):
+    """CABS-C (Algorithm 1) with a network."""
+
+    Settings: ClassVar = NeuralCabsCOptions
+    PRESETS: ClassVar[dict] = {"paper": {}, "literal": LITERAL_C, "tuned": TUNED_C}
+
+    def expert_rules(self) -> list[Expert]:
+        """One expert, CABS-C."""
+        return [_cabs_row(self.settings)]
+
+
+class _UCB(NeuralOptions):
+    alpha: float = Field(1.0, gt=0)
+
+
+class _TS(NeuralOptions):
+    v: float = Field(0.1, gt=0)
+
+
+def _standard_expert(policy: str, name: str, own: dict[str, Any]) -> Expert:
+    """A neural bandit as an expert; `own` holds its exploration settings only."""
+    try:
+        if name == "neural_ucb":
+            return neural_expert(name, "lin_ucb", ALPHA=_UCB(**own).alpha)
+        if name == "neural_ts":
+            return neural_expert(name, "lin_ts", V=_TS(**own).v)
+        if set(own) & _NOT_NEURAL:
+            raise PolicyError(f"{policy}: expert {name!r} has no options {sorted(set(own) & _NOT_NEURAL)}")
+        return bandit_expert(name, LINEAR_BANDITS[name](**own))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(x) for x in first["loc"])
+        raise PolicyError(f"{policy}: expert {name!r}, option {place}: {first['msg']}") from None
+
+
+STANDARD = ("epsilon_greedy", "square_cb", "neural_ucb", "neural_ts")
+ExpertSpec = tuple[str, dict[str, Any]]
+
+
+class NeuralCabsDOptions(NeuralOptions):
+    """Settings of the networks and of CABS-D (`cabs.CabsDOptions`).
+
+    experts: each a name or [name, options]; names: epsilon_greedy, square_cb, neural_ucb, neural_ts and cabs_c.
+    """
+
+    experts: tuple[ExpertSpec, ...] = (("neural_ts", {}), ("cabs_c", {}))
+    cabs_preset: Literal["paper", "literal", "tuned"] = "paper"
+    meta_loss: Literal["realised", "literal"] = "realised"
+    eta: float | None = Field(0.03, gt=0)
+    ix_copies: int = Field(1, ge=1, le=32)
+    gamma_ix: float | None = Field(None, gt=0)
+
+    @field_validator("experts", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) < 2:
+            raise ValueError("expected two or more experts, each a name or [name, options]")
+        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+
+    @field_validator("experts")
+    @classmethod
+    def _known(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
+        for name, _ in value:
+            if name not in (*STANDARD, "cabs_c"):
+                raise ValueError(f"unknown expert {name!r}; known: {', '.join((*STANDARD, 'cabs_c'))}")
+        return value
+
+
+class CabsDNeural(NeuralPolicy):
+    """CABS-D (Algorithm 2) with a network for every expert."""
+
+    Settings: ClassVar = NeuralCabsDOptions
+    PRESETS: ClassVar[dict] = {
+        "paper": {},
+        "literal": {
+            "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
+            "cabs_preset": "literal", "meta_loss": "literal", "eta": None, "ix_copies": 8,
+        },
+        "tuned": {"cabs_preset": "tuned"},
+    }  # fmt: skip
+
+    def expert_rules(self) -> list[Expert]:
+        """The experts of the options."""
+        found = []
+        for name, own in self.settings.experts:
+            if name == "cabs_c":
+                if set(own) & set(NeuralOptions.model_fields):
+                    raise PolicyError(f"{self.name}: network settings are common to all experts, not {own}")
+                options = CabsCNeural.parse(f"cabs_c_neural@{self.settings.cabs_preset}", own)
+                found.append(_cabs_row(options))
+            else:
+                found.append(_standard_expert(self.name, name, dict(own)))
+        return found
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Loss, learning rate and grid of the weights."""
+        o = self.settings
+        gamma = o.gamma_ix
+        if gamma is None:
+            gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
+        return {
+            ex.META_LOSS: ex.META_LOSSES[o.meta_loss], ex.ETA: o.eta or 0.0, ex.GAMMA_IX: gamma,
+            ex.COPIES: o.ix_copies,
+        }  # fmt: skip

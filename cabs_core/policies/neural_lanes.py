@@ -1,0 +1,347 @@
+"""Rounds of the neural policies: lanes in lockstep, networks in torch, decisions by the linear policies' kernels.
+
+A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs, the
+exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
+`experts.learn`, the same code as for linear models. To them an arm's model is a linear one of a single feature
+x = 1: its coefficient is f_j and its inverse the squared width. Before learning, every such model gets inverse 1,
+so that what it then holds tells which target and weight the arm's row has: inverse 1 / (1 + w), coefficient
+f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by minibatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cabs_core.policies import experts as ex
+from cabs_core.policies.rng import normal, uniform
+from cabs_core.regression.neural import WIDTHS, NetworkBatch
+from cabs_core.solver import make_workspace
+from cabs_core.solver.jit import kernel
+
+#: streams of a policy's own: experts use NOISE + m, so there are at most 8 experts
+START, SAMPLE = 10, 11
+MAX_EXPERTS = 8
+_FIRST_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the networks of a policy look like and how they train; equal for all lanes of a replay."""
+
+    dim: int
+    hidden: int
+    arms: int
+    rate: float
+    penalty: float
+    batch: int
+    updates: int
+    output: float
+    widths: str
+    wide: tuple[int, ...]
+    copies: int
+    experts: int
+    device: str
+
+
+@kernel
+def _normals(keys, network, out):
+    for i in range(out.size):
+        out[i] = normal(keys, START, network, i)
+
+
+@kernel
+def _decide_lanes(
+    params, meta, keys, values, squares, affinity, active, rounds, state, s, memory, slots, arms, numbers, mu
+):  # fmt: skip
+    """Every lane decides. values, squares [L, M, K, 1] and [L, M, K, 1, 1]; numbers [L, 3]: probability, gap,
+    certified; state = (bias, bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2])."""
+    one = np.ones(1)
+    margins = np.ones(values.shape[2])
+    bias, bias_count, log_weights, scalars = state
+    reach, pmfs, mixture, cover = memory
+    for lane in range(values.shape[0]):
+        rules = ex.Rules(params, meta, keys[lane])
+        model = ex.Model(
+            squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
+        )
+        own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
+        arm, probability, gap, certified = ex.decide(
+            rules, model, one, margins, affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
+        )
+        arms[lane] = arm
+        numbers[lane, 0], numbers[lane, 1], numbers[lane, 2] = probability, gap, 1.0 if certified else 0.0
+        for m in range(mu.shape[1]):
+            mu[lane, m] = s.mu[m]
+
+
+@kernel
+def _learn_lanes(
+    params, meta, keys, values, squares, x, affinity, prices, deltas, arms, rewards, scores, due, state, s, memory,
+    slots, counts, history_x, history_y, history_w,
+):  # fmt: skip
+    """Lanes with due[lane] learn an outcome: biases and meta weights at once, rows for the networks to history."""
+    one = np.ones(1)
+    bias, bias_count, log_weights, scalars = state
+    reach, pmfs, mixture, cover = memory
+    for lane in range(values.shape[0]):
+        if not due[lane]:
+            continue
+        rules = ex.Rules(params, meta, keys[lane])
+        for m in range(values.shape[1]):
+            for j in range(values.shape[2]):
+                squares[lane, m, j, 0, 0] = 1.0
+                history_y[lane, counts[lane], m, j] = values[lane, m, j, 0]
+        model = ex.Model(
+            squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
+        )
+        own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
+        ex.learn(
+            rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], rewards[lane], rewards[lane],
+            scores[lane], s, own, slots[lane],
+        )  # fmt: skip
+        n = counts[lane]
+        for m in range(values.shape[1]):
+            for j in range(values.shape[2]):
+                weight = 1.0 / squares[lane, m, j, 0, 0] - 1.0
+                before = history_y[lane, n, m, j]
+                if weight > 0.0:
+                    moved = values[lane, m, j, 0] - before
+                    history_y[lane, n, m, j] = before + moved * (1.0 + weight) / weight
+                else:
+                    history_y[lane, n, m, j] = 0.0
+                history_w[lane, n, m, j] = weight
+        for i in range(x.shape[1]):
+            history_x[lane, n, i] = x[lane, i]
+        counts[lane] = n + 1
+
+
+@kernel
+def _draw_batches(keys, counts, update, updates, history_x, history_y, history_w, x, y, w):
+    """Minibatches x [L M, B, d], y and w [L M, B, K] of rows drawn with replacement from every lane's history."""
+    lanes, experts = history_y.shape[0], history_y.shape[2]
+    for lane in range(lanes):
+        for b in range(x.shape[1]):
+            if counts[lane] > 0:
+                u = uniform(keys[lane], SAMPLE, counts[lane] * updates + update, b)
+                row = int(u * counts[lane])
+            else:
+                row = 0
+            for m in range(experts):
+                place = lane * experts + m
+                for i in range(x.shape[2]):
+                    x[place, b, i] = history_x[lane, row, i]
+                for j in range(y.shape[2]):
+                    y[place, b, j] = history_y[lane, row, m, j]
+                    w[place, b, j] = history_w[lane, row, m, j]
+
+
+_NETS = ("flat", "start", "first", "second", "steps")
+
+
+class NeuralLanes:
+    """The state of L lanes (one online policy is one lane) and the rounds that they play together.
+
+    params, meta: `experts.Rules` without keys; keys uint64 [L, purposes, 2].
+    """
+
+    def __init__(self, shape: Shape, params, meta, keys, states: Sequence[Mapping[str, np.ndarray]]):
+        self.shape, self.params, self.meta = shape, params, meta
+        self.keys = np.ascontiguousarray(keys, dtype=np.uint64)
+        lanes, m, k, d = len(states), shape.experts, shape.arms, shape.dim
+        parts = [{name: s[name][i] for name in _NETS} for s in states for i in range(m)]
+        self.nets = NetworkBatch.join(d, shape.hidden, k, parts, device=shape.device)
+        self.widths = None
+        if shape.wide:
+            inverse = np.concatenate([s["widths"] for s in states])
+            self.widths = WIDTHS[shape.widths](inverse, shape.penalty, device=shape.device)
+        self.state = tuple(
+            np.stack([np.array(s[name], dtype=np.float64) for s in states])
+            for name in ("bias", "bias_count", "log_weights", "scalars")
+        )
+        self.counts = np.array([len(s["history_x"]) for s in states], dtype=np.int64)
+        room = max(_FIRST_ROWS, int(self.counts.max()) + 1)
+        self.history = (
+            np.zeros((lanes, room, d)),
+            np.zeros((lanes, room, m, k)),
+            np.zeros((lanes, room, m, k)),
+        )
+        for i, s in enumerate(states):
+            for array, name in zip(self.history, ("history_x", "history_y", "history_w"), strict=True):
+                array[i, : self.counts[i]] = s[name]
+        solves = bool((params[:, ex.KIND] == ex.CABS_C).any())
+        self.scratch = ex.Scratch(
+            np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(1), np.zeros((m, k, k)),
+            np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * shape.copies), np.zeros(m),
+            make_workspace(k) if solves else np.zeros(1),
+        )  # fmt: skip
+        self.memory = self.slots(1)
+        self.values, self.squares = np.zeros((lanes, m, k, 1)), np.zeros((lanes, m, k, 1, 1))
+        self.arms, self.numbers = np.zeros(lanes, dtype=np.int64), np.zeros((lanes, 3))
+        self.mu = np.zeros((lanes, m))
+        b = shape.batch
+        self.batch = (np.zeros((lanes * m, b, d)), np.zeros((lanes * m, b, k)), np.zeros((lanes * m, b, k)))
+        self._wide = None
+        if shape.wide and len(shape.wide) < m:
+            index = [lane * m + e for lane in range(lanes) for e in shape.wide]
+            self._wide = torch.as_tensor(index, device=shape.device)
+        self._seen = None
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes L."""
+        return len(self.counts)
+
+    @staticmethod
+    def fresh(shape: Shape, keys) -> dict[str, np.ndarray]:
+        """State of one lane before its first round."""
+        m, k = shape.experts, shape.arms
+        flats = []
+        normals = np.empty(shape.dim * shape.hidden + shape.hidden * k)
+        for i in range(m):
+            _normals(keys, i, normals)
+            flats.append(NetworkBatch.initial(shape.dim, shape.hidden, k, normals, shape.output))
+        flat = np.stack(flats)
+        state = {
+            "flat": flat,
+            "start": flat.copy(),
+            "first": np.zeros_like(flat),
+            "second": np.zeros_like(flat),
+        }
+        state |= {"steps": np.zeros(m, dtype=np.int64), "scalars": np.zeros(2)}
+        state |= {"bias": np.zeros((m, k)), "bias_count": np.zeros((m, k))}
+        state |= {"log_weights": np.zeros(m * shape.copies), "history_x": np.zeros((0, shape.dim))}
+        state |= {"history_y": np.zeros((0, m, k)), "history_w": np.zeros((0, m, k))}
+        if shape.wide:
+            one = WIDTHS[shape.widths].initial(shape.dim, shape.hidden, k, shape.penalty)
+            state["widths"] = np.stack([one] * len(shape.wide))
+        return state
+
+    def part(self, lane: int) -> dict[str, np.ndarray]:
+        """State of one lane, from which another NeuralLanes can go on."""
+        m, n = self.shape.experts, int(self.counts[lane])
+        state = self.nets.arrays(slice(lane * m, (lane + 1) * m))
+        for name, array in zip(("bias", "bias_count", "log_weights", "scalars"), self.state, strict=True):
+            state[name] = array[lane].copy()
+        for name, array in zip(("history_x", "history_y", "history_w"), self.history, strict=True):
+            state[name] = array[lane, :n].copy()
+        if self.widths is not None:
+            w = len(self.shape.wide)
+            state["widths"] = self.widths.inverse[lane * w : (lane + 1) * w].cpu().numpy().copy()
+        return state
+
+    def slots(self, slots: int) -> tuple[np.ndarray, ...]:
+        """Memory of decisions: reach, pmfs [L, S, M, K], mixture [L, S, K], cover [L, S, M, K]."""
+        lanes, m, k = self.lanes, self.shape.experts, self.shape.arms
+        shapes = ((lanes, slots, m, k), (lanes, slots, m, k), (lanes, slots, k), (lanes, slots, m, k))
+        return tuple(np.zeros(s) for s in shapes)
+
+    def _forward(self, x: np.ndarray):
+        """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""
+        m, k = self.shape.experts, self.shape.arms
+        inputs = torch.from_numpy(np.repeat(x, m, axis=0)).to(self.shape.device)
+        hidden, out = self.nets.forward(inputs[:, None, :])
+        self.values[...] = out[:, 0].cpu().numpy().reshape(self.lanes, m, k, 1)
+        return inputs, hidden[:, 0]
+
+    def _wide_part(self, *tensors):
+        return tensors if self._wide is None else tuple(t[self._wide] for t in tensors)
+
+    def _wide_nets(self):
+        return self.nets if self._wide is None else _Subset(self.nets, self._wide)
+
+    def decide(self, x, affinity, active, rounds, memory, slots) -> None:
+        """Every lane plays a round; results in `arms`, `numbers`, `mu` and the memory slots [L].
+
+        x [L, d]; affinity [L, K]; active bool [L, K]; rounds int64 [L].
+        """
+        inputs, hidden = self._forward(x)
+        self._seen = (inputs, hidden)
+        self.squares[...] = 0.0
+        if self.widths is not None:
+            a, b = self._wide_part(inputs, hidden)
+            found = self.widths.squared_widths(a, b, self._wide_nets()).cpu().numpy()
+            found = np.maximum(found, 0.0).reshape(self.lanes, len(self.shape.wide), self.shape.arms)
+            for i, expert in enumerate(self.shape.wide):
+                self.squares[:, expert, :, 0, 0] = found[:, i]
+        _decide_lanes(
+            self.params, self.meta, self.keys, self.values, self.squares, affinity, active, rounds, self.state,
+            self.scratch, memory, slots, self.arms, self.numbers, self.mu,
+        )  # fmt: skip
+
+    def learn(
+        self,
+        x,
+        affinity,
+        prices,
+        deltas,
+        arms,
+        rewards,
+        scores,
+        due,
+        memory,
+        slots,
+        everything=None,
+        again=True,
+    ):
+        """Lanes with due [L] learn the outcome of one of their decisions, then train.
+
+        rewards, scores [L] of the played arms [L]; deltas [L, K]; everything [L, K]: rewards of all arms where they
+        are observed; again: whether x may differ from that of the last `decide`.
+        """
+        inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
+        self._seen = None
+        self._room()
+        if everything is None:
+            _learn_lanes(
+                self.params, self.meta, self.keys, self.values, self.squares, x, affinity, prices, deltas, arms,
+                rewards, scores, due, self.state, self.scratch, memory, slots, self.counts, *self.history,
+            )  # fmt: skip
+        else:
+            for lane in np.flatnonzero(due):
+                n = self.counts[lane]
+                known = np.isfinite(everything[lane])
+                self.history[0][lane, n] = x[lane]
+                self.history[1][lane, n, :] = np.where(known, everything[lane], 0.0)
+                self.history[2][lane, n, :] = known
+                self.counts[lane] += 1
+        every = bool(due.all())
+        if self.widths is not None:
+            repeat = self.shape.experts if self._wide is None else len(self.shape.wide)
+            played = torch.from_numpy(np.repeat(arms, repeat)).to(self.shape.device)
+            a, b = self._wide_part(inputs, hidden)
+            mask = None if every else torch.from_numpy(np.repeat(due, repeat)).to(self.shape.device)
+            self.widths.observe(a, b, played, self._wide_nets(), mask)
+        self._train(due, every)
+
+    def _room(self) -> None:
+        rows = self.history[0].shape[1]
+        if int(self.counts.max()) + 1 > rows:
+            self.history = tuple(np.concatenate([a, np.zeros_like(a)], axis=1) for a in self.history)
+
+    def _train(self, due, every: bool) -> None:
+        shape = self.shape
+        device = torch.device(shape.device)
+        observed = torch.from_numpy(np.repeat(self.counts.astype(np.float64), shape.experts)).to(device)
+        active = None if every else torch.from_numpy(np.repeat(due, shape.experts)).to(device)
+        for update in range(shape.updates):
+            _draw_batches(self.keys, self.counts, update, shape.updates, *self.history, *self.batch)
+            x, y, w = (torch.from_numpy(v).to(device) for v in self.batch)
+            self.nets.step(x, y, w, shape.rate, shape.penalty, observed, active)
+
+
+class _Subset:
+    """The last layer of some networks, where only some experts have widths."""
+
+    def __init__(self, nets: NetworkBatch, index: torch.Tensor):
+        self._nets, self._index = nets, index
+
+    def output_weights(self):
+        """[n, h, K] of the chosen networks."""
+        return self._nets.output_weights()[self._index]
+
+    def _split(self, flat):
+        return self._nets._split(flat)

@@ -1,0 +1,263 @@
+"""Neural regression of every arm's reward: many small networks trained side by side as batched torch tensors.
+
+One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All networks of
+a replay advance in lockstep, so a round is a handful of batched matrix products instead of one small one per
+trial. Gradients are written out (two layers; a test holds them against autograd), which spares autograd's
+overhead per round. Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
+there), a mean over the observed rows instead of a sum: squared error / 2 plus penalty / (2 n) times the squared
+distance of the weights from where they started.
+
+float64 throughout: the covariances built on the hidden features have a penalty of 1e-3, where float32 fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class NetworkBatch:
+    """n networks of one shape. Parameters, their start and Adam's moments are rows of [n, P] tensors.
+
+    Attributes:
+        dim, hidden, arms: d, h, K. `features` counts the last layer's inputs: h + 1 with the constant.
+        flat, start, first, second: float64 [n, P]; steps: int64 [n], updates of each network.
+    """
+
+    def __init__(self, dim: int, hidden: int, arms: int, flat, start, first, second, steps, device="cpu"):
+        self.dim, self.hidden, self.arms = int(dim), int(hidden), int(arms)
+        self.device = torch.device(device)
+        self.flat, self.start, self.first, self.second = (
+            torch.as_tensor(np.array(v), dtype=torch.float64).to(self.device)
+            for v in (flat, start, first, second)
+        )
+        self.steps = torch.as_tensor(np.array(steps), dtype=torch.int64).to(self.device)
+        self._layout()
+
+    def _layout(self) -> None:
+        d, h, k = self.dim, self.hidden, self.arms
+        sizes = (d * h, h, h * k, k)
+        if self.flat.shape[1] != sum(sizes):
+            raise ValueError(
+                f"parameters [{self.flat.shape[1]}] do not fit d={d}, h={h}, K={k}: {sum(sizes)}"
+            )
+        self.gradient = torch.zeros_like(self.flat)
+        self._views = self._split(self.flat)
+        self._gradients = self._split(self.gradient)
+
+    def _split(self, flat):
+        d, h, k = self.dim, self.hidden, self.arms
+        n = flat.shape[0]
+        a, b, c = d * h, d * h + h, d * h + h + h * k
+        return (
+            flat[:, :a].view(n, d, h), flat[:, a:b].view(n, 1, h),
+            flat[:, b:c].view(n, h, k), flat[:, c:].view(n, 1, k),
+        )  # fmt: skip
+
+    @property
+    def networks(self) -> int:
+        """Number of networks n."""
+        return self.flat.shape[0]
+
+    @staticmethod
+    def initial(dim: int, hidden: int, arms: int, normals: np.ndarray, output: float) -> np.ndarray:
+        """Parameters [P] of one new network from normals [d h + h K]: He weights in the hidden layer, a tenth of
+        that in the last one, hidden biases 0, output biases `output`."""
+        a = dim * hidden
+        w1 = normals[:a] * np.sqrt(2.0 / dim)
+        w2 = normals[a : a + hidden * arms] * 0.1 * np.sqrt(2.0 / hidden)
+        return np.concatenate([w1, np.zeros(hidden), w2, np.full(arms, output)])
+
+    def arrays(self, index: int | slice) -> dict[str, np.ndarray]:
+        """Everything about the network(s), as arrays."""
+        names = ("flat", "start", "first", "second", "steps")
+        return {name: getattr(self, name)[index].cpu().numpy().copy() for name in names}
+
+    @classmethod
+    def join(cls, dim, hidden, arms, parts: Sequence[Mapping[str, np.ndarray]], device="cpu") -> NetworkBatch:
+        """Networks from what `arrays` gave for each of them."""
+        names = ("flat", "start", "first", "second", "steps")
+        stacked = {name: np.stack([np.asarray(p[name]) for p in parts]) for name in names}
+        return cls(dim, hidden, arms, **stacked, device=device)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden units [n, B, h] and outputs [n, B, K] for inputs [n, B, d]."""
+        w1, b1, w2, b2 = self._views
+        hidden = torch.baddbmm(b1, x, w1).clamp_(min=0.0)
+        return hidden, torch.baddbmm(b2, hidden, w2)
+
+    def output_weights(self) -> torch.Tensor:
+        """Last layer [n, h, K]."""
+        return self._views[2]
+
+    def step(self, x, y, weight, rate: float, penalty: float, observed, active=None) -> None:
+        """One Adam step of every network on its batch.
+
+        x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
+        observed [n]: rows seen so far, which divide the penalty; active: bool [n], networks to update (None: all).
+        """
+        _, _, w2, _ = self._views
+        g1, gb1, g2, gb2 = self._gradients
+        hidden, out = self.forward(x)
+        error = (out - y).mul_(weight).div_(x.shape[1])
+        torch.bmm(hidden.transpose(1, 2), error, out=g2)
+        torch.sum(error, dim=1, keepdim=True, out=gb2)
+        back = torch.bmm(error, w2.transpose(1, 2)).mul_(hidden > 0)
+        torch.bmm(x.transpose(1, 2), back, out=g1)
+        torch.sum(back, dim=1, keepdim=True, out=gb1)
+        if penalty > 0:
+            self.gradient.add_((self.flat - self.start).mul_((penalty / observed.clamp(min=1.0))[:, None]))
+        self._adam(rate, active)
+
+    def _adam(self, rate, active) -> None:
+        gradient = self.gradient
+        if active is None:
+            self.steps += 1
+            self.first.mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+            self.second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+            change = self._change(rate)
+        else:
+            self.steps += active
+            row = active[:, None]
+            self.first.copy_(torch.where(row, self.first * BETA1 + gradient * (1 - BETA1), self.first))
+            self.second.copy_(
+                torch.where(row, self.second * BETA2 + gradient * gradient * (1 - BETA2), self.second)
+            )
+            change = torch.where(row, self._change(rate), 0.0)
+        self.flat.sub_(change)
+
+    def _change(self, rate):
+        t = self.steps.clamp(min=1).to(torch.float64)[:, None]
+        size = rate / (1 - BETA1**t)
+        root = (self.second / (1 - BETA2**t)).sqrt_().add_(EPSILON)
+        return self.first.div(root).mul_(size)
+
+    def resize_arms(self, keep: Sequence[int], added: int = 0, output: float = 0.0) -> NetworkBatch:
+        """A copy whose outputs are those in `keep`, then `added` new ones that predict `output`."""
+        arms = len(keep) + added
+        index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.device)
+
+        def change(flat, value):
+            w1, b1, w2, b2 = self._split(flat)
+            n, h = flat.shape[0], self.hidden
+            w2 = torch.cat([w2[:, :, index], w2.new_zeros(n, h, added)], dim=2)
+            b2 = torch.cat([b2[:, :, index], b2.new_full((n, 1, added), value)], dim=2)
+            return torch.cat([part.reshape(n, -1) for part in (w1, b1, w2, b2)], dim=1).cpu().numpy()
+
+        return NetworkBatch(
+            self.dim, self.hidden, arms, change(self.flat, output), change(self.start, output),
+            change(self.first, 0.0), change(self.second, 0.0), self.steps.cpu().numpy(), device=self.device,
+        )  # fmt: skip
+
+
+class LastLayerCovariance:
+    """A^-1 of every (network, arm) on the hidden features [hidden / sqrt(h), 1]: the width of NeuralUCB.
+
+    inverse: float64 [n, K, h + 1, h + 1], from I / penalty. The width is sqrt(penalty phi'A^-1 phi), as in
+    NeuralUCB (its sqrt(lambda g'Z^-1 g / m)), so at first it does not depend on the penalty.
+    """
+
+    kind = "last_layer"
+
+    def __init__(self, inverse, penalty: float, device="cpu"):
+        self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
+        self.penalty = float(penalty)
+
+    @staticmethod
+    def initial(dim: int, hidden: int, arms: int, penalty: float) -> np.ndarray:
+        """[K, h + 1, h + 1] before the first row."""
+        return np.tile(np.eye(hidden + 1) / penalty, (arms, 1, 1))
+
+    def _features(self, hidden):
+        scale = 1.0 / np.sqrt(hidden.shape[1])
+        return torch.cat([hidden * scale, hidden.new_ones(hidden.shape[0], 1)], dim=1)
+
+    def squared_widths(self, x, hidden, nets: NetworkBatch) -> torch.Tensor:
+        """penalty phi'A_j^-1 phi [n, K] for inputs [n, d] with hidden units [n, h]."""
+        phi = self._features(hidden)
+        n, k, f, _ = self.inverse.shape
+        projected = torch.bmm(self.inverse.reshape(n, k * f, f), phi[:, :, None]).view(n, k, f)
+        return torch.bmm(projected, phi[:, :, None])[:, :, 0].mul_(self.penalty)
+
+    def observe(self, x, hidden, arms, nets: NetworkBatch, active=None) -> None:
+        """The arm of each network has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
+        phi = self._features(hidden)
+        rows = torch.arange(len(arms), device=phi.device)
+        if active is not None:
+            rows = rows[active]
+            phi, arms = phi[active], arms[active]
+        chosen = self.inverse[rows, arms]
+        gain = torch.bmm(chosen, phi[:, :, None])
+        total = 1.0 + torch.bmm(phi[:, None, :], gain)
+        self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
+
+    def resize(self, keep, added, dim, hidden) -> None:
+        """Keep these arms and append new ones."""
+        fresh = torch.as_tensor(self.initial(dim, hidden, added, self.penalty)).to(self.inverse)
+        fresh = fresh[None].expand(self.inverse.shape[0], -1, -1, -1)
+        index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.inverse.device)
+        self.inverse = torch.cat([self.inverse[:, index], fresh], dim=1)
+
+
+class GradientDiagonal:
+    """Diagonal of NeuralUCB's Z on the gradient with respect to all parameters, one for each network.
+
+    inverse: float64 [n, P], the diagonal of Z itself (name shared with the last-layer form); Z starts at penalty I
+    and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The trunk is shared, so playing an arm
+    also narrows the others' widths.
+    """
+
+    kind = "gradient_diagonal"
+
+    def __init__(self, inverse, penalty: float, device="cpu"):
+        self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
+        self.penalty = float(penalty)
+
+    @staticmethod
+    def initial(dim: int, hidden: int, arms: int, penalty: float) -> np.ndarray:
+        """[P] before the first row."""
+        return np.full(dim * hidden + hidden + hidden * arms + arms, float(penalty))
+
+    def squared_widths(self, x, hidden, nets: NetworkBatch) -> torch.Tensor:
+        """penalty sum_p g_jp^2 / Z_p [n, K]."""
+        z1, zb1, z2, zb2 = nets._split(self.inverse)
+        on = (hidden > 0).to(hidden.dtype)
+        trunk = (torch.bmm((x * x)[:, None, :], 1.0 / z1) + 1.0 / zb1)[:, 0] * on
+        w2 = nets.output_weights()
+        total = torch.bmm(trunk[:, None, :], w2 * w2)[:, 0]
+        total += torch.bmm((hidden * hidden)[:, None, :], 1.0 / z2)[:, 0] + 1.0 / zb2[:, 0]
+        return total.mul_(self.penalty / hidden.shape[1])
+
+    def observe(self, x, hidden, arms, nets: NetworkBatch, active=None) -> None:
+        """The arm of each network has been played: Z gains the squared gradient of its output."""
+        z1, zb1, z2, zb2 = nets._split(self.inverse)
+        n, h = hidden.shape
+        rows = torch.arange(n, device=hidden.device)
+        scale = torch.full((n,), 1.0 / h, dtype=hidden.dtype, device=hidden.device)
+        if active is not None:
+            scale = scale * active
+        w2 = nets.output_weights()[rows, :, arms]
+        back = (w2 * w2) * (hidden > 0) * scale[:, None]
+        z1 += (x * x)[:, :, None] * back[:, None, :]
+        zb1 += back[:, None, :]
+        z2[rows, :, arms] += hidden * hidden * scale[:, None]
+        zb2[rows, 0, arms] += scale
+
+    def resize(self, keep, added, dim, hidden) -> None:
+        """Keep these arms and append new ones."""
+        n = self.inverse.shape[0]
+        a = dim * hidden + hidden
+        arms = (self.inverse.shape[1] - a) // (hidden + 1)
+        index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.inverse.device)
+        w2 = self.inverse[:, a : a + hidden * arms].view(n, hidden, arms)[:, :, index]
+        w2 = torch.cat([w2, w2.new_full((n, hidden, added), self.penalty)], dim=2).reshape(n, -1)
+        b2 = self.inverse[:, a + hidden * arms :][:, index]
+        b2 = torch.cat([b2, b2.new_full((n, added), self.penalty)], dim=1)
+        self.inverse = torch.cat([self.inverse[:, :a], w2, b2], dim=1)
+
+
+WIDTHS = {cls.kind: cls for cls in (LastLayerCovariance, GradientDiagonal)}
