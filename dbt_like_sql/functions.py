@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from cabs_core import metrics
 
+_BLOCK = 256
+
 
 def register(connection) -> None:
     """Register every function with a DuckDB connection."""
@@ -48,21 +50,29 @@ def _each(function: Callable[..., float], *columns) -> pa.Array:
 
 
 def _bootstrap_se(values):
-    return _each(_one_bootstrap, _lists(values))
-
-
-def _one_bootstrap(values: np.ndarray) -> float:
-    return float(metrics.bootstrap_ratio(values).std(ddof=1)) if values.size > 1 else float("nan")
+    return _batched(list(_lists(values)), None)
 
 
 def _bootstrap_ratio_se(numerators, denominators):
-    return _each(_one_ratio, _lists(numerators), _lists(denominators))
+    return _batched(list(_lists(numerators)), list(_lists(denominators)))
 
 
-def _one_ratio(numerators: np.ndarray, denominators: np.ndarray) -> float:
-    replicates = metrics.bootstrap_ratio(numerators, denominators)
-    replicates = replicates[np.isfinite(replicates)]
-    return float(replicates.std(ddof=1)) if replicates.size > 1 else float("nan")
+def _batched(tops: list, bottoms: list | None) -> pa.Array:
+    """Standard errors of all rows; rows of one length are resampled together, in one matrix product."""
+    found: list[float | None] = [None] * len(tops)
+    groups: dict[int, list[int]] = {}
+    for i, top in enumerate(tops):
+        if top is not None and top.size > 1 and (bottoms is None or bottoms[i] is not None):
+            groups.setdefault(top.size, []).append(i)
+    for rows in groups.values():
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            below = None if bottoms is None else np.stack([bottoms[i] for i in block])
+            replicates = metrics.bootstrap_ratio(np.stack([tops[i] for i in block]), below)
+            for i, row in zip(block, replicates):
+                row = row[np.isfinite(row)]
+                found[i] = float(row.std(ddof=1)) if row.size > 1 else None
+    return pa.array(found, pa.float64())
 
 
 def _aiq(costs, scores, low, high):

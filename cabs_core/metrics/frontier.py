@@ -82,12 +82,11 @@ def aiq(costs, scores, cost_min: float, cost_max: float) -> float:
     costs, scores = _points(costs, scores)
     if not 0 <= cost_min <= cost_max:
         raise ValueError(f"interval [{cost_min}, {cost_max}]: expected 0 <= cost_min <= cost_max")
-    x, _ = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
+    x, y = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
     if cost_max == cost_min:
-        return float(hull_score(costs, scores, cost_min))
+        return float(np.interp(cost_min, x, y))
     knots = np.unique(np.concatenate([[cost_min, cost_max], x[(x > cost_min) & (x < cost_max)]]))
-    heights = hull_score(costs, scores, knots)
-    return float(np.trapezoid(heights, knots) / (cost_max - cost_min))
+    return float(np.trapezoid(np.interp(knots, x, y), knots) / (cost_max - cost_min))
 
 
 def cost_at_score(costs, scores, target: float) -> float:

@@ -48,6 +48,7 @@ def build_report(
     """
     data = PoolData(safe_name(pool, "pool name"), Path(artifacts_dir))
     folder = Path(folder or Path(artifacts_dir) / "reports" / pool)
+    _ = data.info  # an unknown pool is reported before anything else
     figures = [
         c
         for c in (

@@ -109,7 +109,11 @@ def latex_text(text: str) -> str:
 
 def _safe(value: Any) -> Any:
     """A text that a spreadsheet would run as a formula is quoted."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and not _is_number(value) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(tuple("=+-@")) and not _is_number(value)
+        else value
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -66,7 +66,7 @@ def test_arm_shares_switching_and_effective_arms():
     assert metrics.effective_arms(shares).tolist() == [pytest.approx(2), pytest.approx(2)]
     assert metrics.effective_arms([1.0, 0.0]) == pytest.approx(1)
     assert metrics.effective_arms(np.full(7, 1 / 7)) == pytest.approx(7)
-    with pytest.raises(ValueError, match="expected 0..1"):
+    with pytest.raises(ValueError, match=r"expected 0\.\.1"):
         metrics.arm_shares(actions, 2)
     with pytest.raises(ValueError, match="no rounds"):
         metrics.arm_shares(np.empty((1, 0), dtype=int), 2)

@@ -1,0 +1,305 @@
+"""The report: what it says is what the marts say, it needs nothing but itself, and it copes with little data."""
+
+import csv
+import io
+import re
+import struct
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from fake_replays import fake_pool, fake_problem, fake_result, write_pool
+
+from cabs_core.errors import PoolError, ResultError
+from cabs_core.replay.results import save_replay_result
+from cabs_core.report import build_leaderboard, build_report, mart_fingerprints
+from cabs_core.report.data import PoolData, read_mart
+from cabs_core.report.names import label
+from cabs_core.report.scale import limits, tick_text, ticks
+from cabs_core.report.tables import Cell, Table, estimate, latex_text, number, percent, words
+from dbt_like_sql import build_all
+
+
+class Outline(HTMLParser):
+    """Collects what the tests ask about, and checks that tags close in order."""
+
+    VOID = ("meta", "link", "input", "br", "line", "circle", "rect", "path")
+
+    def __init__(self, text):
+        super().__init__()
+        self.stack, self.tags, self.addresses, self.text = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.stack == [], f"unclosed: {self.stack}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.addresses += [v for k, v in attrs if k in ("href", "src", "srcset", "action")]
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.stack and self.stack.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def count(self, tag):
+        return sum(t == tag for t, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def outline(pages):
+    return Outline(pages[1].path.read_text(encoding="utf-8"))
+
+
+def test_page_is_well_formed_and_needs_no_other_file(outline):
+    for address in outline.addresses:
+        assert address.startswith(("data:", "#", "../index.html")), address
+    names = {t for t, _ in outline.tags}
+    assert not names & {"iframe", "object", "embed", "img", "base"}
+    policy = next(a["content"] for t, a in outline.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_every_table_has_a_caption_and_every_plot_a_text_and_axis_labels(outline, pages):
+    assert outline.count("table") == outline.count("caption") >= 8
+    page = pages[1].path.read_text(encoding="utf-8")
+    plots = re.findall(r'<svg class="plot.*?</svg>', page, flags=re.S)
+    assert len(plots) == 6  # overview, rho, frontier, three regimes
+    for plot in plots:
+        assert re.search(r"<title id=[^>]*>[^<]{5,}", plot) and re.search(r"<desc id=[^>]*>[^<]{20,}", plot)
+        labels = re.findall(r'<text class="label"[^>]*>([^<]+)<', plot)
+        assert len(labels) == (1 if "forest" in plot[:40] else 2) and all(labels)
+        assert 'role="img"' in plot and len(re.findall(r'class="tick"', plot)) >= 4
+    assert "USD per 1,000 calls" in page and "(per USD)" in page
+
+
+def test_synthetic_data_are_labelled_on_page_markdown_and_leaderboard(pages):
+    _, report, leaderboard = pages
+    assert "Synthetic data" in report.path.read_text() and report.markdown.startswith("**Synthetic data.**")
+    assert "Synthetic data" in leaderboard.path.read_text() and report.summary["synthetic"] is True
+
+
+def test_opening_says_what_the_marts_say(pages):
+    artifacts, report, _ = pages
+    board = read_mart(artifacts, "mart_policy_leaderboard", "one").set_index("policy")
+    real = board[board["rank"].notna()].sort_values("rank")
+    best, second = real.index[:2]
+    pair = PoolData("one", artifacts).pair(best, second)
+    assert report.summary["best_policy"] == best and report.summary["runner_up"] == second
+    text = report.markdown
+    assert f"The best router was {label(best)}, with a mean utility of {real.iloc[0]['utility']:.3f}" in text
+    lead = f"{label(second)}, is +{pair['difference']:.3f} ± {pair['se']:.3f}, "
+    assert lead + ("significant at 5 %" if pair["significant"] else "within the noise") in text
+    assert f"${real.iloc[0]['cost_per_1000_calls']:.2f} per 1,000 calls" in text
+
+
+def test_best_value_of_every_column_is_bold_once(pages):
+    artifacts, report, _ = pages
+    rows = list(csv.DictReader((report.path.parent / "tables/utility.csv").open()))
+    board = read_mart(artifacts, "mart_utility_by_regime", "one")
+    for regime in ("low", "medium", "high", "overall"):
+        best = board[(board["regime"] == regime) & (board["rank"] == 1)].iloc[0]
+        row = next(r for r in rows if r["Policy"] == label(best["policy"]))
+        assert float(row[f"utility: {regime.capitalize()}"]) == best["utility"]
+        assert float(row[f"utility: {regime.capitalize()} SE"]) == pytest.approx(best["utility_se"], abs=6e-4)
+    page = report.path.read_text()
+    table = page[page.index('id="table-utility"') :].split("</table>")[0]
+    bold = re.findall(r'class="n best"[^>]*data-v="([^"]+)"', table)
+    for regime in ("low", "medium", "high", "overall"):
+        best = board[(board["regime"] == regime) & (board["rank"] == 1)]["utility"].iloc[0]
+        assert bold.count(str(best)) == 1
+
+
+def test_paper_figures_stand_beside_ours(pages):
+    rows = {r["Policy"]: r for r in csv.DictReader((pages[1].path.parent / "tables/utility.csv").open())}
+    assert float(rows["CABS-D linear"]["paper (all-MiniLM-L6-v2): High"]) == 0.3981
+    assert rows["Hier-mix"]["paper (all-MiniLM-L6-v2): High"] == ""
+    coupled = next(csv.DictReader((pages[1].path.parent / "tables/coupled.csv").open()))
+    assert any(k.startswith("paper, utility") for k in coupled)
+
+
+def test_images_are_small_png_files_on_disk_and_in_memory(pages):
+    _, report, _ = pages
+    assert set(report.images) == {"overview", "frontiers", "regret", "rho"}
+    for name, image in report.images.items():
+        assert image.startswith(b"\x89PNG") and len(image) < 100_000
+        width, height = struct.unpack(">II", image[16:24])
+        assert width >= 400 and height >= 200
+        assert (report.path.parent / f"{name}.png").read_bytes() == image
+
+
+def test_tables_are_also_csv_and_latex(pages):
+    folder = pages[1].path.parent / "tables"
+    names = {p.stem for p in folder.glob("*.csv")}
+    assert names == {p.stem for p in folder.glob("*.tex")}
+    assert names >= {
+        "utility",
+        "coupled",
+        "presets",
+        "efficiency",
+        "arms",
+        "encoders",
+        "solver",
+        "oracles",
+        "tuning",
+    }
+    for path in folder.glob("*.tex"):
+        text = path.read_text()
+        body = text[text.index(r"\midrule") : text.index(r"\bottomrule")]
+        columns = len(re.search(r"\\begin\{tabular\}\{([rl]+)\}", text).group(1))
+        assert all(
+            line.count("&") - line.count(r"\&") == columns - 1
+            for line in body.splitlines()
+            if line.endswith(r"\\")
+        )
+        assert text.count("{") == text.count("}") and not re.search(
+            r"(?<!\\)[_#%]", text.replace(r"\label{tab:", "")
+        )
+
+
+def test_page_is_the_same_when_built_again(pages):
+    artifacts, report, _ = pages
+    before = report.path.read_bytes()
+    again = build_report("one", artifacts)
+    assert again.path.read_bytes() == before and again.images == report.images
+
+
+def test_report_can_be_written_elsewhere(pages, tmp_path):
+    artifacts, _, _ = pages
+    result = build_report("one", artifacts, tmp_path / "page", leaderboard_link="")
+    assert result.path == tmp_path / "page/index.html" and "All pools" not in result.path.read_text()
+
+
+def test_leaderboard_links_to_every_pool(pages):
+    artifacts, _, leaderboard = pages
+    outline = Outline(leaderboard.path.read_text())
+    links = {a for a in outline.addresses if a.endswith("index.html")}
+    assert links == {"one/index.html", "two/index.html"}
+    assert all((leaderboard.path.parent / link).is_file() for link in links)
+    rows = list(csv.DictReader((artifacts / "reports/tables/leaderboard.csv").open()))
+    assert rows[0]["Mean rank"] and {"one", "two"} <= set(rows[0])
+
+
+def test_fingerprints_change_with_the_pools_own_rows_only(tmp_path):
+    write_pool(tmp_path, fake_pool("a"), n=12, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])
+    build_all(tmp_path, database=False)
+    before = mart_fingerprints(tmp_path, "a"), mart_fingerprints(tmp_path)
+    write_pool(tmp_path, fake_pool("b", split={"split_seed": 9}), n=12, rhos=(0.0,), policies=["random"])
+    build_all(tmp_path, database=False)
+    assert mart_fingerprints(tmp_path, "a") == before[0] and mart_fingerprints(tmp_path) != before[1]
+    write_pool(tmp_path, fake_pool("a"), n=12, rhos=(0.0,), policies=["lin_ts"])
+    build_all(tmp_path, database=False)
+    assert mart_fingerprints(tmp_path, "a") != before[0]
+
+
+# ---- little data, hostile data, no data
+
+
+def small(tmp_path, policies, rhos=(0.0,), trials=1, pool=None, n=8, **fields):
+    write_pool(tmp_path, pool or fake_pool(**fields), n=n, rhos=rhos, policies=policies, trials=trials)
+    build_all(tmp_path, database=False)
+    return build_report("fake", tmp_path)
+
+
+def test_one_policy_one_rho_one_trial(tmp_path):
+    report = small(tmp_path, ["random"])
+    Outline(report.path.read_text())
+    assert report.summary["best_policy"] == "random" and "runner_up" not in report.summary
+    page = report.path.read_text()
+    assert "was not replayed, so relative regret is not defined" in page
+    assert "No oracle diagnostics were found" in page and "No tuning record was found" in page
+    assert "robustness to the encoder is not measured here" in page
+
+
+def test_a_single_query(tmp_path):
+    report = small(tmp_path, ["random", "lin_ucb"], n=1)
+    Outline(report.path.read_text())
+    assert not re.search(r"\bnan\b", report.path.read_text()) and not re.search(r"\bnan\b", report.markdown)
+
+
+def test_only_upper_bounds_cannot_be_ranked(tmp_path):
+    with pytest.raises(ResultError, match="no real router"):
+        small(tmp_path, ["oracle_best"])
+    board = build_leaderboard(tmp_path)
+    assert "No real router" in board.path.read_text()
+
+
+def test_text_from_pool_and_table_is_escaped(tmp_path):
+    evil = "<script>alert(1)</script>"
+    pool = fake_pool(title=evil, description=f"</title>{evil}")
+    problem = fake_problem(n=8, arms=3)
+    problem.arms = [f"arm{evil}", "=cmd()", "b & c_d%"]
+    for policy in ("random", "lin_ucb"):
+        result = fake_result(problem, policy, 0.0)
+        save_replay_result(result, problem, tmp_path / f"replay/fake/0000/{policy}", pool=pool)
+    build_all(tmp_path, database=False)
+    report, board = build_report("fake", tmp_path), build_leaderboard(tmp_path)
+    for path in (report.path, board.path):
+        text = path.read_text()
+        assert "<script>alert" not in text and "&lt;script&gt;" in text
+        Outline(text)
+    table = (report.path.parent / "tables/arms.csv").read_text()
+    assert "'=cmd()" in table and r"b \& c\_d\%" in (report.path.parent / "tables/arms.tex").read_text()
+
+
+def test_no_marts_and_unknown_pool(tmp_path, pages):
+    with pytest.raises(ResultError, match="build the SQL marts before the report"):
+        build_report("one", tmp_path)
+    with pytest.raises(ResultError, match=r"no replays of pool 'three'.*one, two.*cabs run --pool three"):
+        build_report("three", pages[0])
+    with pytest.raises(PoolError):
+        build_report("../escape", pages[0])
+
+
+def test_empty_leaderboard(tmp_path):
+    build_all(tmp_path, database=False)
+    board = build_leaderboard(tmp_path)
+    assert "No replays yet" in board.path.read_text() and board.summary == {"pools": 0, "policies": 0}
+
+
+def test_a_damaged_mart_is_named(tmp_path):
+    (tmp_path / "marts").mkdir()
+    (tmp_path / "marts/stg_pools.parquet").write_bytes(b"no")
+    with pytest.raises(ResultError, match=r"stg_pools\.parquet cannot be read"):
+        build_report("one", tmp_path)
+
+
+# ---- small parts
+
+
+def test_ticks_are_round_and_inside():
+    assert ticks(0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(-0.13, 0.27, 4) == [-0.1, 0.0, 0.1, 0.2]
+    assert ticks(3, 3) == [3]
+    assert [tick_text(v, 0.25) for v in (0.25, 0, -0.5)] == ["0.25", "0", "−0.50"]
+    assert tick_text(12000, 2000) == "12,000"
+
+
+def test_limits():
+    low, high = limits([1.0, 2.0])
+    assert low < 1 and high > 2
+    assert limits([0.5], zero=True)[0] == 0 and limits([]) == (0.0, 1.0)
+    low, high = limits([np.nan, 3.0, 3.0])
+    assert low < 3 < high
+
+
+def test_cells():
+    assert estimate(0.12345, 0.0042).text == "0.123" and estimate(0.12345, 0.0042).small == "± 0.004"
+    assert number(-0.0001, 3, signed=True).text == "0.000" and number(-1.5, 1).text == "−1.5"
+    assert number(None).text == "–" and number(float("nan")).raw == "" and percent(-0.001).text == "0 %"
+    assert percent(0.256, 1).text == "25.6 %" and words(None).text == "–"
+
+
+def test_latex_escapes_everything_special():
+    assert latex_text("a_b & 5% #1 {x} ±") == r"a\_b \& 5\% \#1 \{x\} $\pm$"
+
+
+def test_csv_of_a_table_with_commas_and_quotes():
+    table = Table("k", "c", ["A", "B"], [[words('x, "y"'), Cell("1.5", 1.5, small="± 0.5")]])
+    assert list(csv.reader(io.StringIO(table.csv()))) == [["A", "B", "B SE"], ['x, "y"', "1.5", "0.5"]]
