@@ -129,9 +129,8 @@ def _build(folder: Path, pool_name: str, condition: str, split_seed: int) -> Non
 
 def cell_path(work: Path, pool: str, condition: str, split_seed: int, policy: str, rho: float) -> Path:
     """File of one (condition, split, policy, rho)."""
-    return (
-        work / "cells" / pool / condition / f"seed{split_seed}" / asset_name(policy) / f"{int(rho):04d}.npz"
-    )
+    name = policy if policy in VARIANTS else asset_name(policy)
+    return work / "cells" / pool / condition / f"seed{split_seed}" / name / f"{int(rho):04d}.npz"
 
 
 def run(plan: Plan, work: Path, threads: int | None = None) -> None:
