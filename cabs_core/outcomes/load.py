@@ -81,7 +81,7 @@ def priced(raw: RawOutcomes, pool: ModelPool) -> np.ndarray:
             unknown = np.flatnonzero(np.isnan(column) & ~np.isnan(raw.scores[:, j]))
             if len(unknown):
                 raise DataError(
-                    f"{raw.origin}: the number of {side} tokens of query {raw.query_ids[unknown[0]]!r}, model "
+                    f"{raw.origin}: the number of {side} tokens of query {str(raw.query_ids[unknown[0]])!r}, model "
                     f"{arm!r} is missing ({len(unknown)} queries), but prices.{arm}.{side} is {usd:g}: map "
                     f"source.columns.{side}_tokens, or set that price to 0 if it is not charged"
                 )

@@ -180,20 +180,21 @@ class RawOutcomes:
         if len(costless):
             i, j = costless[0]
             raise DataError(
-                f"{self.origin}: cost of query {self.query_ids[i]!r}, model {self.arms[j]!r} is missing: "
+                f"{self.origin}: cost of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is missing: "
                 f"expected USD >= 0 ({len(costless)} such cells). A missing cost is never taken as 0"
             )
-        if self.latencies is not None and np.isnan(self.latencies[~absent]).any():
-            i, j = np.argwhere(np.isnan(self.latencies) & ~absent)[0]
+        latencies = _known(self.latencies)
+        if latencies is not None and np.isnan(latencies[~absent]).any():
+            i, j = np.argwhere(np.isnan(latencies) & ~absent)[0]
             raise DataError(
-                f"{self.origin}: latency of query {self.query_ids[i]!r}, model {self.arms[j]!r} is missing: "
+                f"{self.origin}: latency of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is missing: "
                 "give it, or do not map source.columns.latency"
             )
         incomplete = absent.any(axis=1)
         if incomplete.any() and missing == "error":
             i, j = np.argwhere(absent)[0]
             raise DataError(
-                f"{self.origin}: query {self.query_ids[i]!r} has no score for model {self.arms[j]!r} "
+                f"{self.origin}: query {str(self.query_ids[i])!r} has no score for model {self.arms[j]!r} "
                 f"({int(incomplete.sum())} of {len(absent)} queries miss a cell). Set missing: drop_queries "
                 "to leave such queries out, or choose fewer models"
             )
@@ -220,7 +221,7 @@ class RawOutcomes:
             costs=kept.costs,
             input_tokens=_known(kept.input_tokens),
             output_tokens=_known(kept.output_tokens),
-            latencies=kept.latencies,
+            latencies=_known(kept.latencies),
             source_splits=kept.source_splits,
             report=report,
         )

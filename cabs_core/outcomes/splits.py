@@ -59,7 +59,7 @@ def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
     if unknown:
         row = next(i for i, s in enumerate(names) if s in unknown)
         raise DataError(
-            f"split of query {outcomes.query_ids[row]!r} is {outcomes.source_splits[row]!r}; expected one of "
+            f"split of query {str(outcomes.query_ids[row])!r} is {str(outcomes.source_splits[row])!r}; expected one of "
             f"{', '.join(SPLITS)}"
         )
     return np.array([SPLITS.index(s) for s in names])

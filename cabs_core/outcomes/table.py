@@ -79,7 +79,7 @@ class Outcomes:
             raise DataError(f"arms names a model twice: {self.arms}")
         if len(set(self.query_ids.tolist())) != n:
             values, counts = np.unique(self.query_ids, return_counts=True)
-            raise DataError(f"query_id {values[counts > 1][0]!r} stands for more than one query")
+            raise DataError(f"query_id {str(values[counts > 1][0])!r} stands for more than one query")
         self._in_range("scores", lambda a: (a >= 0) & (a <= 1), "a number in [0, 1]")
         self._in_range("costs", lambda a: (a >= 0) & np.isfinite(a), "a finite number of USD >= 0")
         if self.latencies is not None:
@@ -91,7 +91,7 @@ class Outcomes:
         if len(bad):
             i, j = bad[0]
             raise DataError(
-                f"{_COLUMNS[name]} of query {self.query_ids[i]!r}, model {self.arms[j]!r} is {array[i, j]}: "
+                f"{_COLUMNS[name]} of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is {array[i, j]}: "
                 f"expected {expected} ({len(bad)} such cells)"
             )
 

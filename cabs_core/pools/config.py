@@ -213,6 +213,11 @@ class ModelPool(_Strict):
                 raise ValueError("models names fewer than two models: there is nothing to route between")
             if len(set(names)) != len(names):
                 raise ValueError("models names a model more than once")
+            if isinstance(self.models, dict) and len(set(self.models.values())) != len(names):
+                raise ValueError("models maps two names to one model of the source")
+            long = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
+            if long:
+                raise ValueError(f"models holds {long[0]!r:.80}: expected 1 to 200 printable characters")
             for field in ("prices", "rescale_mean_cost"):
                 unknown = sorted(set(getattr(self, field)) - set(names))
                 if unknown:

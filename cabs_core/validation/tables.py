@@ -20,6 +20,7 @@ from cabs_core.validation.alignment import (
     Predictability,
     correlation_blocks,
     predictability,
+    sample_rows,
     text_features,
 )
 
@@ -168,8 +169,12 @@ class Tables:
     @cached_property
     def found_predictability(self) -> Predictability:
         o = self.outcomes
-        features = self.embeddings if self.embeddings is not None else text_features(o.prompts)
-        return predictability(o.scores, o.tasks, features, self.found_blocks.blocks)
+        rows = sample_rows(len(o))
+        if self.embeddings is None:
+            features = text_features([o.prompts[i] for i in rows])
+        else:
+            features = np.asarray(self.embeddings)[rows]
+        return predictability(o.scores[rows], o.tasks[rows], features, self.found_blocks.blocks)
 
     @cached_property
     def blocks(self) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError
@@ -35,6 +36,7 @@ _CANONICAL = {
 }
 _REQUIRED = ("prompt", "model", "score", "cost")
 _MODEL = "{model}"
+_LARGEST_BLOCK = 64 << 20  # bytes of a CSV file parsed at a time, so no row may be longer
 
 
 def read_file(pool_file: PoolFile) -> RawOutcomes:
@@ -71,13 +73,25 @@ def read_columns(path: Path, columns: list[str]) -> tuple[pd.DataFrame, int]:
         if path.suffix == ".parquet":
             return pq.read_table(path, columns=columns).to_pandas(), 1
         if path.suffix == ".csv":
-            frame = pd.read_csv(
-                path, usecols=columns, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
-            )
-            return frame[columns], 2
+            return _csv(path, columns), 2
         return _json_lines(path, columns), 1
-    except (OSError, ValueError, pa.ArrowException, pd.errors.ParserError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as {path.suffix}: {error}") from None
+
+
+def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
+    """Every field as text; a row with more or fewer fields than the header is an error."""
+    table = pa_csv.read_csv(
+        path,
+        read_options=pa_csv.ReadOptions(block_size=_LARGEST_BLOCK),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            include_columns=columns,
+            column_types=dict.fromkeys(columns, pa.string()),
+            strings_can_be_null=False,
+        ),
+    )
+    return table.to_pandas()
 
 
 def _json_lines(path: Path, columns: list[str]) -> pd.DataFrame:
