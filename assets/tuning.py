@@ -7,7 +7,8 @@ import dagster as dg
 from cabs_dagster import partitions, specs
 from cabs_dagster.making import StageConfig, guarded, make
 from cabs_dagster.provenance import stable_hash
-from cabs_dagster.reporting import result
+from cabs_dagster.replaying import kept_tuning
+from cabs_dagster.reporting import markdown_table, result
 from cabs_dagster.resources import CabsResource
 
 
@@ -22,27 +23,50 @@ def tuning(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     from cabs_core.replay import ReplayProblem
-
-    try:
-        from cabs_core.replay.tuning import tune_policies
-    except ImportError:  # the room is being built
-
-        def tune_policies(problem, pool):
-            return {}
+    from cabs_core.replay.tuning import tune_policies
 
     chain = cabs.chain(context.partition_key)
+    target = chain.stage("tuning")
 
     def build(folder, inputs):
-        problem = ReplayProblem.load(inputs["replay_problem"] / "validation")
-        chosen = tune_policies(problem, chain.pool)
-        (folder / "tuning.json").write_text(json.dumps(chosen, sort_keys=True, indent=1), encoding="utf-8")
-        options = {name: entry.get("options", {}) for name, entry in chosen.items()}
+        kept, seconds = kept_tuning(chain, target) if not config.force else ({}, {})
+        missing = tuple(p for p in chain.pool.policies if p not in kept)
+        chosen = {policy: entry for policy, entry in kept.items() if entry}
+        if missing:
+            problem = ReplayProblem.load(inputs["replay_problem"] / "validation")
+            found = tune_policies(problem, chain.pool.model_copy(update={"policies": missing}))
+            seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}
+            chosen |= json.loads(json.dumps(found))
+        chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
+        for name, content in (("tuning.json", chosen), ("timing.json", seconds)):
+            (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1), encoding="utf-8")
+        options = {policy: specs.plain(entry["options"]) for policy, entry in chosen.items()}
+        rows = [
+            [
+                p,
+                json.dumps(specs.plain(e["options"])),
+                e["configurations"],
+                e["utility"],
+                e["lead"],
+                e["lead_se"],
+            ]
+            for p, e in chosen.items()
+        ]
+        header = [
+            "policy",
+            "options over its preset",
+            "configurations",
+            "utility",
+            "best lead",
+            "standard error",
+        ]
         return {
             "policies": len(chosen),
-            "options": options,
-            "parts": {name: stable_hash(entry) for name, entry in options.items()},
+            "_markdown": markdown_table(header, rows),
+            "parts": {policy: stable_hash(entry) for policy, entry in options.items()},
         }
 
     with guarded():
-        made = make(chain, chain.stage("tuning"), build, force=config.force, run_id=context.run_id)
-    return result(context, chain, made)
+        made = make(chain, target, build, force=config.force, run_id=context.run_id)
+    table = dg.MetadataValue.md(made.record.summary["_markdown"])
+    return result(context, chain, made, metadata={"chosen": table})

@@ -9,8 +9,10 @@ import dagster as dg
 from cabs_dagster import sqlite
 from cabs_dagster.executors import executor
 from cabs_dagster.features import preview
-from cabs_dagster.jobs import jobs
+from cabs_dagster.jobs import JOBS
 from cabs_dagster.resources import CabsResource
+from cabs_dagster.schedules import schedules
+from cabs_dagster.sensors import sensors
 
 
 def assets() -> list:
@@ -36,8 +38,10 @@ def build_defs(**overrides: Any) -> dg.Definitions:
     sqlite.install()
     parts: dict[str, Any] = {
         "assets": assets(),
-        "jobs": jobs(),
+        "jobs": JOBS,
         "resources": {"cabs": CabsResource()},
+        "sensors": sensors,
+        "schedules": schedules,
         "executor": executor(),
     }
     return dg.Definitions(**(parts | overrides))

@@ -17,41 +17,39 @@ PREPARE, REPLAY, MARTS, REPORT, LEADERBOARD = (
 STAGES = {PREPARE: list(POOL_STAGES), REPLAY: ["replay"], MARTS: ["staging", "marts"], REPORT: ["report"]}
 
 
-def jobs() -> list:
-    """All jobs."""
-    prefix = dg.AssetSelection.key_prefixes
-    return [
-        dg.define_asset_job(
-            PREPARE,
-            selection=dg.AssetSelection.assets(*POOL_STAGES),
-            partitions_def=partitions.pools,
-            description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
-            tags={"cabs/stage": "prepare"},
-        ),
-        dg.define_asset_job(
-            REPLAY,
-            selection=prefix(["replay"]),
-            partitions_def=partitions.pool_by_rho,
-            description="Replays of one pool at one rho, and the checks of their results.",
-            tags={"cabs/stage": "replay"},
-        ),
-        dg.define_asset_job(
-            MARTS,
-            selection=prefix(["staging"]) | prefix(["marts"]),
-            description="All SQL models over the replays of all pools.",
-            tags={"cabs/stage": "marts"},
-        ),
-        dg.define_asset_job(
-            REPORT,
-            selection=dg.AssetSelection.assets("report"),
-            partitions_def=partitions.pools,
-            description="The report of one pool.",
-            tags={"cabs/stage": "report"},
-        ),
-        dg.define_asset_job(
-            LEADERBOARD,
-            selection=dg.AssetSelection.assets("leaderboard"),
-            description="The page that shows all pools.",
-            tags={"cabs/stage": "report"},
-        ),
-    ]
+_prefix = dg.AssetSelection.key_prefixes
+JOBS = [
+    dg.define_asset_job(
+        PREPARE,
+        selection=dg.AssetSelection.assets(*POOL_STAGES),
+        partitions_def=partitions.pools,
+        description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
+        tags={"cabs/stage": "prepare"},
+    ),
+    dg.define_asset_job(
+        REPLAY,
+        selection=_prefix(["replay"]),
+        partitions_def=partitions.pool_by_rho,
+        description="Replays of one pool at one rho, and the checks of their results.",
+        tags={"cabs/stage": "replay"},
+    ),
+    dg.define_asset_job(
+        MARTS,
+        selection=_prefix(["staging"]) | _prefix(["marts"]),
+        description="All SQL models over the replays of all pools.",
+        tags={"cabs/stage": "marts"},
+    ),
+    dg.define_asset_job(
+        REPORT,
+        selection=dg.AssetSelection.assets("report"),
+        partitions_def=partitions.pools,
+        description="The report of one pool.",
+        tags={"cabs/stage": "report"},
+    ),
+    dg.define_asset_job(
+        LEADERBOARD,
+        selection=dg.AssetSelection.assets("leaderboard"),
+        description="The page that shows all pools.",
+        tags={"cabs/stage": "report"},
+    ),
+]

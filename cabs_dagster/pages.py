@@ -119,13 +119,16 @@ def _rows_hash(path: str, content: str, pool: str | None) -> str:
     return stable_hash([str(rows.schema), hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
 
 
+def page_inputs_key(store: ArtifactStore, pool: str | None) -> str:
+    """Key that the report of a pool (or, without one, the leaderboard) would have now."""
+    stage = "report" if pool else "leaderboard"
+    return make_key(stage, pool or "", page_code_version(), {}, mart_inputs(store, pool))
+
+
 def page_fresh(store: ArtifactStore, pool: str | None) -> bool:
     """Whether the report of a pool (or, without one, the leaderboard) shows what the marts hold now."""
-    stage, parts = ("report", report_parts(pool)) if pool else ("leaderboard", LEADERBOARD)
-    record = store.record(parts)
-    if record is None:
-        return False
-    return record.key == make_key(stage, pool or "", page_code_version(), {}, mart_inputs(store, pool))
+    record = store.record(report_parts(pool) if pool else LEADERBOARD)
+    return record is not None and record.key == page_inputs_key(store, pool)
 
 
 def make_report(chain: Chain, *, force: bool, run_id: str) -> tuple[Made, dict[str, Any]]:

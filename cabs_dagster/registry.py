@@ -54,6 +54,18 @@ def retired() -> set[str]:
     return set(_read()["retired"])
 
 
+def followed() -> set[str]:
+    """Names of the pools that the sensor keeps up to date although they are not in the user's folder."""
+    return set(_read().get("followed", []))
+
+
+def follow(name: str) -> None:
+    """Let the sensor keep a pool up to date."""
+    if name not in followed():
+        with _edit() as data:
+            data["followed"] = sorted({*data.get("followed", []), name})
+
+
 def active_pools() -> tuple[list[PoolFile], list[PoolError]]:
     """All valid pools that are not retired, and the errors of invalid files."""
     pools, errors = list_pools()
@@ -74,6 +86,8 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, Any
 def accept(pool: ModelPool) -> list[tuple[str, Any, Any]] | None:
     """Remember a pool's settings. Returns what changed since it was last accepted; None for a new pool."""
     settings = pool.model_dump(mode="json")
+    if _read()["pools"].get(pool.name) == settings:
+        return []
     with _edit() as data:
         known = data["pools"].get(pool.name)
         data["pools"][pool.name] = settings

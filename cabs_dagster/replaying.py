@@ -46,6 +46,24 @@ def tuned_options(tuning: Path, policy: str) -> dict[str, Any]:
     return dict(chosen.get(policy, {}).get("options", {}))
 
 
+def kept_tuning(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str, float]]:
+    """({policy: tuned entry, or {} when it has nothing to tune}, seconds) of what need not be tuned again.
+
+    That is: the same validation problem, budget and tuning code, and a policy whose code is what it was.
+    """
+    record, status = chain.store.record(target.parts), chain.status(target)
+    if record is None or record.inputs != status.inputs or record.code_version != target.code_version:
+        return {}, {}
+    old, new = record.config, target.config
+    if any(old.get(k) != new.get(k) for k in {*old, *new} if not k.startswith("policy ")):
+        return {}, {}
+    folder = chain.store.verify_files(target.parts, record)
+    chosen = json.loads((folder / "tuning.json").read_text(encoding="utf-8"))
+    seconds = json.loads((folder / "timing.json").read_text(encoding="utf-8"))
+    same = [p for p in chain.pool.policies if old.get(f"policy {p}") == new[f"policy {p}"]]
+    return {p: chosen.get(p, {}) for p in same}, {p: seconds[p] for p in same if p in seconds}
+
+
 def run_replay(
     pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials
 ):

@@ -188,6 +188,10 @@ class SqlFreshness:
                 found.append(model.name)
         return found
 
+    def state(self) -> str:
+        """One hash over what all models would be made from, for telling whether a rebuild was asked for before."""
+        return stable_hash({model.name: self.key(model)[0] for model in sql_models()})
+
     def run(self, model, *, force: bool = False, run_id: str = "") -> Made:
         """Run a model and its tests unless it is fresh."""
         from cabs_core.atomic import write_bytes

@@ -77,8 +77,10 @@ POOL_STAGES: dict[str, Stage] = {
         Stage(
             "tuning",
             ("replay_problem",),
-            ("policies", "tuning_budget", "replay.rhos", "replay.latency_weight", "replay.order_seed"),
-            ("assets.tuning",),
+            ("tuning_budget", "replay.rhos", "replay.order_seed"),
+            ("assets.tuning", "cabs_core.replay.tuning"),
+            stop=(*REGISTRIES, "cabs_core.replay.engine"),
+            volatile=("timing.json",),
         ),
     )
 }
@@ -151,6 +153,10 @@ class Target:
     @property
     def config(self) -> dict[str, Any]:
         """The settings that matter to this artifact."""
+        if self.stage == "tuning":
+            # One line a policy, so that a changed or added policy is tuned anew and the others are kept.
+            settings = pick(self.pool, POOL_STAGES[self.stage].settings)
+            return settings | {f"policy {p}": policy_code_version(p) for p in self.pool.policies}
         if self.policy is None:
             return pick(self.pool, POOL_STAGES[self.stage].settings)
         replay = pick(self.pool, tuple(f"replay.{name}" for name in REPLAY_SETTINGS))
