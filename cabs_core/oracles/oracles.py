@@ -11,8 +11,9 @@ import numpy as np
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.oracles.costs import ContextCostPredictor
 from cabs_core.oracles.features import PcaFeatures, length_features
-from cabs_core.oracles.predictor import ScorePredictor
+from cabs_core.oracles.predictor import ScorePredictor, without_prefix
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
 from cabs_core.oracles.static import CostPredictor, KnnPredictor, load_score_predictor
 
@@ -28,12 +29,13 @@ class Oracles:
     Attributes:
         arms: names of the K arms. inputs: width of the embeddings.
         predictors: fitted static score predictors by name.
-        costs: cost from the prompt's length.
+        costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
         pca: contexts of the linear policies.
         network: the trained network, or None where the pool asks for `ridge`.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
+        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head.
         metrics: validation errors per head and candidate, training log, data hash, settings.
     """
 
@@ -41,11 +43,13 @@ class Oracles:
     inputs: int
     predictors: dict[str, ScorePredictor]
     costs: CostPredictor
+    context_costs: ContextCostPredictor
     correlation: CorrelationPropagation
     pca: PcaFeatures
     chosen: dict[str, str]
     network: Any = None
     scaling: dict[str, np.ndarray] = field(default_factory=dict)
+    blend: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
     # ---- predictions ----------------------------------------------------------------------------------
@@ -54,6 +58,12 @@ class Oracles:
         model = model or self.chosen["accuracy"]
         if model == "network":
             return self._network(embeddings, prompt_lengths)["scores"]
+        if model == "blend":
+            share = self.blend["accuracy"]
+            network = self._network(embeddings, prompt_lengths)["scores"]
+            return share * network + (1.0 - share) * self._predictor("kernel").predict(
+                embeddings, prompt_lengths
+            )
         return self._predictor(model).predict(embeddings, prompt_lengths)
 
     def predict_costs(self, embeddings, prompt_lengths, model: str | None = None) -> np.ndarray:
@@ -61,15 +71,26 @@ class Oracles:
         model = model or self.chosen["cost"]
         if model == "network":
             return self._network(embeddings, prompt_lengths)["costs"]
+        if model == "ridge":
+            return self.context_costs.predict(embeddings, prompt_lengths)
         return self.costs.predict(prompt_lengths)
 
     def surrogate_scores(self, embeddings, prompt_lengths, scores, model: str | None = None) -> np.ndarray:
         """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known."""
         model = model or self.chosen["propagation"]
-        if model == "network":
-            return np.clip(self._network(embeddings, prompt_lengths, scores)["surrogates"], 0.0, 1.0)
-        base = self.predict_scores(embeddings, prompt_lengths)
-        return self.correlation.surrogates(base, np.asarray(scores, dtype=np.float64))
+        share = (
+            {"network": 1.0, "correlation": 0.0}.get(model) if model != "blend" else self.blend["propagation"]
+        )
+        out = 0.0
+        if share > 0.0:
+            network = self._network(embeddings, prompt_lengths, scores)["surrogates"]
+            out = share * np.clip(network, 0.0, 1.0)
+        if share < 1.0:
+            base = self.predict_scores(embeddings, prompt_lengths)
+            out = out + (1.0 - share) * self.correlation.surrogates(
+                base, np.asarray(scores, dtype=np.float64)
+            )
+        return out
 
     def surrogate_deltas(self, embeddings, prompt_lengths, scores) -> np.ndarray:
         """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
@@ -81,9 +102,9 @@ class Oracles:
             out[rows] = deltas_from_surrogates(parts, scores[rows])
         return out
 
-    def contexts(self, embeddings, prompt_lengths) -> np.ndarray:
-        """Contexts `[n, d]` of the linear policies: scaled features and a constant."""
-        if self.chosen["features"] == "head":
+    def contexts(self, embeddings, prompt_lengths, kind: str | None = None) -> np.ndarray:
+        """Contexts `[n, d]` of the linear policies: scaled features ('pca' or 'head') and a constant."""
+        if (kind or self.chosen["features"]) == "head":
             head = self._network(embeddings, prompt_lengths)["features"]
             scaled = (head - self.scaling["feature_center"]) * self.scaling["feature_scale"]
             return np.hstack([scaled, np.full((len(scaled), 1), 2.0)])
@@ -137,6 +158,7 @@ class Oracles:
             "pca.center": self.pca.center,
             "pca.basis": self.pca.basis,
             "correlation": self.correlation.correlation,
+            **{f"context_costs.{name}": value for name, value in self.context_costs.state().items()},
             **{f"scaling.{name}": np.atleast_1d(value) for name, value in self.scaling.items()},
         }
         arrays = {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}
@@ -145,6 +167,7 @@ class Oracles:
             "arms": self.arms,
             "inputs": self.inputs,
             "chosen": self.chosen,
+            "blend": self.blend,
             "predictors": sorted(self.predictors),
             "network": None if self.network is None else self.network.shape.to_dict(),
             "metrics": self.metrics,
@@ -188,16 +211,19 @@ class Oracles:
         network = None
         if settings["network"] is not None:
             network = _load_network(folder / "network.safetensors", settings["network"])
-        scaling = {k.split(".", 1)[1]: v for k, v in arrays.items() if k.startswith("scaling.")}
+        scaling = without_prefix("scaling", arrays)
         scaling = {k: v[0] if k.startswith("log_") or k == "input_scale" else v for k, v in scaling.items()}
+        pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
         return cls(
             arms=settings["arms"],
             inputs=settings["inputs"],
             predictors={n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]},
             costs=CostPredictor.load(folder / "predictors" / "cost"),
+            context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
             correlation=CorrelationPropagation(arrays["correlation"]),
-            pca=PcaFeatures(arrays["pca.center"], arrays["pca.basis"]),
+            pca=pca,
             chosen=settings["chosen"],
+            blend=settings["blend"],
             network=network,
             scaling=scaling,
             metrics=settings["metrics"],

@@ -64,7 +64,6 @@ def build_problems(
             offline_prompt_lengths=lengths[train],
             offline_tasks=outcomes.tasks[train],
             static_scores=oracles.static_scores(x, long),
-            static_costs=oracles.predict_costs(x, long, model="lengths"),
             name=name,
             pool=pool.name,
             metadata={

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cabs_core.errors import DataError
+from cabs_core.oracles.costs import ContextCostPredictor
 from cabs_core.oracles.features import SQUARED_NORM, PcaFeatures
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
@@ -63,16 +64,18 @@ def train_oracles(
         )
         for name in _PREDICTORS
     }
+    pca = PcaFeatures.fit(x[train], features.dim)
     oracles = Oracles(
         arms=list(outcomes.arms),
         inputs=x.shape[1],
         predictors=predictors,
         costs=CostPredictor().fit(lengths[train], c[train]),
+        context_costs=ContextCostPredictor().fit(pca, x[train], lengths[train], c[train]),
         correlation=CorrelationPropagation.fit(
             predictors["ridge"].predict(x[train], lengths[train]), y[train]
         ),
-        pca=PcaFeatures.fit(x[train], features.dim),
-        chosen={"accuracy": "ridge", "propagation": "correlation", "cost": "lengths", "features": "pca"},
+        pca=pca,
+        chosen={"accuracy": "ridge", "propagation": "correlation", "cost": "ridge", "features": "pca"},
     )
     oracles.metrics = {
         "outcomes_hash": outcomes.content_hash(),
@@ -119,23 +122,67 @@ def _choose(oracles, x, outcomes, validation, config, features) -> None:
     rows = (x[validation], outcomes.prompt_lengths[validation])
     y, c = outcomes.scores[validation], outcomes.costs[validation]
     has_network = oracles.network is not None
-    scores = [*_PREDICTORS, *(["network"] if has_network else [])]
-    errors = {"accuracy": {n: _error(oracles.predict_scores(*rows, model=n), y) for n in scores}}
+    neural = ["network"] if has_network else []
+    if config.kind == "network":
+        oracles.chosen |= {"accuracy": "network", "propagation": "network", "cost": "network"}
+
+    predicted = {name: oracles.predict_scores(*rows, model=name) for name in [*_PREDICTORS, *neural]}
+    if has_network:
+        share = oracles.blend["accuracy"] = _share(predicted["network"], predicted["kernel"], y)
+        predicted["blend"] = share * predicted["network"] + (1.0 - share) * predicted["kernel"]
+    errors = {"accuracy": {name: _error(p, y) for name, p in predicted.items()}}
     if config.kind == "auto":
         oracles.chosen["accuracy"] = _least(errors["accuracy"])
-    elif config.kind == "network":
-        oracles.chosen |= {"accuracy": "network", "propagation": "network", "cost": "network"}
+
     unit = np.maximum(c.std(axis=0), 1e-12)
-    costs = ["lengths", *(["network"] if has_network else [])]
+    costs = ["lengths", "ridge", *neural]
     errors["cost"] = {n: _error(oracles.predict_costs(*rows, model=n) / unit, c / unit) for n in costs}
-    pairs = ["correlation", *(["network"] if has_network else [])]
-    errors["propagation"] = {n: pair_error(oracles.surrogate_scores(*rows, y, model=n), y) for n in pairs}
+    pairs = {n: oracles.surrogate_scores(*rows, y, model=n) for n in ["correlation", *neural]}
+    if has_network:
+        target = np.broadcast_to(y[:, None, :], pairs["network"].shape)
+        share = oracles.blend["propagation"] = _share(pairs["network"], pairs["correlation"], target)
+        pairs["blend"] = share * pairs["network"] + (1.0 - share) * pairs["correlation"]
+    errors["propagation"] = {n: pair_error(p, y) for n, p in pairs.items()}
     if config.kind == "auto":
         oracles.chosen["cost"] = _least(errors["cost"])
         oracles.chosen["propagation"] = _least(errors["propagation"])
-    if features.kind == "head":
+    errors["features"] = feature_errors(oracles, *rows, y)
+    if features.kind == "head" or (features.kind == "auto" and _least(errors["features"]) == "head"):
         oracles.chosen["features"] = "head"
     oracles.metrics["validation"] = errors
+
+
+def feature_errors(
+    oracles: Oracles, embeddings, lengths, scores, *, penalty: float = 10.0, repeats: int = 4
+) -> dict[str, float]:
+    """Squared error of ridges that learn the arms' scores as a bandit would, from few rows of this split.
+
+    Every arm's ridge sees its own random n / K rows (at least 30, at most half), as many as an arm is played on
+    average, and is tested on the other rows: a representation is judged by what can be learned on top of it
+    online, not by how well it fitted the train split.
+    """
+    n, k = scores.shape
+    kinds = ["pca", *(["head"] if oracles.network is not None else [])]
+    size = min(max(n // k, 30), n // 2)
+    draws = [np.random.default_rng([7, r, j]).permutation(n) for r in range(repeats) for j in range(k)]
+    errors = {}
+    for kind in kinds:
+        z = oracles.contexts(embeddings, lengths, kind=kind)
+        total = 0.0
+        for i, order in enumerate(draws):
+            seen, rest, y = order[:size], order[size:], scores[:, i % k]
+            gram = z[seen].T @ z[seen] + penalty * np.eye(z.shape[1])
+            weights = np.linalg.solve(gram, z[seen].T @ y[seen])
+            total += float(((np.clip(z[rest] @ weights, 0.0, 1.0) - y[rest]) ** 2).mean())
+        errors[kind] = total / len(draws)
+    return errors
+
+
+def _share(first: np.ndarray, second: np.ndarray, target: np.ndarray) -> float:
+    """Weight in [0, 1] of `first` in the least-squares mixture with `second`."""
+    gap = first - second
+    size = float((gap**2).sum())
+    return float(np.clip((gap * (target - second)).sum() / size, 0.0, 1.0)) if size > 0.0 else 0.0
 
 
 def _least(errors: dict[str, float]) -> str:

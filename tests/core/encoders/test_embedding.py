@@ -1,0 +1,265 @@
+"""Embedding prompts: any text, any order, killed and resumed, out of memory, other architectures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cabs_core.encoders import chunks, embed_prompts
+from cabs_core.encoders.embed import encoder_identity
+from cabs_core.encoders.resolve import resolve
+from cabs_core.encoders.store import EmbeddingStore
+from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
+from cabs_core.errors import DataError, EncoderError
+from cabs_core.pools.config import Encoder
+
+PROMPTS = [f"what is the cost of {i} models ?" + " the cat sat on a mat ." * (i % 7) for i in range(40)]
+ODD = ["", "   \n", "日本語 の 語", "Ünïcödé ça va", "x" * 500, "a \ud800 b", "🙂" * 40, "\x00\x07 bell"]
+
+
+@pytest.fixture
+def encoder(tiny_bert) -> Encoder:
+    return Encoder(name=str(tiny_bert), dtype="float32", max_length=48)
+
+
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return float(((first * second).sum(axis=1) / norms).min())
+
+
+def test_order_and_repetition_do_not_matter(encoder, tmp_path):
+    vectors, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "a")
+    rng = np.random.default_rng(1)
+    order = np.concatenate([rng.permutation(40), [3, 3, 7]])
+    again, second = embed_prompts([PROMPTS[i] for i in order], encoder, store=tmp_path / "b")
+    np.testing.assert_array_equal(again, vectors[order])
+    assert (report.embedded, report.reused, second.unique, second.prompts) == (40, 0, 40, 43)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
+
+
+def test_only_unseen_prompts_are_embedded(encoder, tmp_path):
+    first, _ = embed_prompts(PROMPTS[:25], encoder, store=tmp_path)
+    seen = []
+    both, report = embed_prompts(PROMPTS, encoder, store=tmp_path, progress=lambda *at: seen.append(at))
+    np.testing.assert_array_equal(both[:25], first)
+    assert (report.embedded, report.reused, seen) == (15, 25, [(15, 15)])
+    assert embed_prompts(PROMPTS, encoder, store=tmp_path)[1].embedded == 0
+
+
+def test_each_prompt_equals_itself_alone(encoder, tmp_path):
+    vectors, _ = embed_prompts(PROMPTS + ODD, encoder, store=tmp_path / "all")
+    for i in (6, 40, 44):
+        alone, _ = embed_prompts([(PROMPTS + ODD)[i]], encoder, store=tmp_path / str(i))
+        np.testing.assert_allclose(alone[0], vectors[i], atol=1e-5)
+
+
+def test_odd_prompts_embed_and_cut_tokens_are_counted(encoder, tmp_path):
+    vectors, report = embed_prompts(ODD, encoder, store=tmp_path)
+    assert np.isfinite(vectors).all() and report.empty == 2
+    model = TransformerEncoder(resolve(encoder), max_length=48)
+    whole = [len(model.tokenizer(t.encode("utf-8", "replace").decode())["input_ids"]) for t in ODD]
+    assert report.truncated == sum(n > 48 for n in whole) >= 1
+    assert report.dropped_tokens == sum(max(n - 48, 0) for n in whole)
+    assert report.tokens == sum(min(n, 48) for n in whole)
+    again = embed_prompts(ODD, encoder, store=tmp_path)[1]
+    assert (again.truncated, again.dropped_tokens) == (report.truncated, report.dropped_tokens)
+
+
+def test_positions_of_the_model_limit_the_length(tiny_bert, tmp_path):
+    encoder = Encoder(name=str(tiny_bert), dtype="float32", max_length=4000)
+    vectors, report = embed_prompts(["a " * 1000], encoder, store=tmp_path)
+    assert report.max_length == 64 and report.tokens == 64 and np.isfinite(vectors).all()
+
+
+@pytest.mark.parametrize("stored_before_the_kill", [0, 1, 3])
+def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(
+    encoder, tmp_path, monkeypatch, stored_before_the_kill
+):
+    monkeypatch.setattr(chunks, "SHARD_PROMPTS", 9)
+    whole, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "whole")
+    commit, calls = EmbeddingStore.commit, []
+
+    def killed(self, *args):
+        if len(calls) == stored_before_the_kill:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return commit(self, *args)
+
+    monkeypatch.setattr(EmbeddingStore, "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
+    monkeypatch.setattr(EmbeddingStore, "commit", commit)
+    resumed, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
+    assert report.reused == 9 * stored_before_the_kill
+    assert resumed.tobytes() == whole.tobytes()
+    assert not list((tmp_path / "killed").rglob("plans/*.npy"))
+
+
+def test_results_do_not_depend_on_the_number_of_threads(encoder, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(embed_prompts(PROMPTS, encoder, store=tmp_path / str(threads))[0])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(tiny_bert):
+    files = resolve(Encoder(name=str(tiny_bert)))
+    plain = TransformerEncoder(files, max_length=48)
+    tokens = plain.tokenize(PROMPTS)
+    expected = plain.encode(tokens)
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+    ):
+        sizes = []
+
+        def small(ids, mask, error=error, sizes=sizes):
+            sizes.append(len(ids))
+            if len(ids) > 5:
+                raise error
+            return plain._network(ids, mask)
+
+        model = TransformerEncoder(files, max_length=48, batch_tokens=100_000, forward=small)
+        np.testing.assert_allclose(model.encode(tokens), expected, atol=1e-6)
+        # 40 -> 20 -> 10 -> 5, and no batch above 5 is tried again
+        assert model.stats.halvings == 3 and sizes[:3] == [40, 20, 10] and max(sizes[3:]) <= 5
+
+
+def test_one_prompt_that_does_not_fit_is_an_error_and_other_errors_pass(tiny_bert):
+    files = resolve(Encoder(name=str(tiny_bert)))
+
+    def never(ids, mask):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    model = TransformerEncoder(files, forward=never)
+    with pytest.raises(EncoderError, match=r"single prompt of .* tokens does not fit"):
+        model.encode(model.tokenize(PROMPTS[:3]))
+
+    def broken(ids, mask):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    model = TransformerEncoder(files, forward=broken)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        model.encode(model.tokenize(PROMPTS[:3]))
+
+
+def test_bfloat16_points_the_same_way(tiny_bert, tmp_path):
+    results = {}
+    for dtype in ("float32", "bfloat16"):
+        encoder = Encoder(name=str(tiny_bert), dtype=dtype)
+        results[dtype], report = embed_prompts(PROMPTS, encoder, store=tmp_path)
+        assert report.dtype == dtype and results[dtype].dtype == np.float32
+    assert cosine(results["float32"], results["bfloat16"]) > 0.999
+    assert (results["float32"] != results["bfloat16"]).any()
+
+
+def test_an_architecture_without_sdpa(tiny_deberta, tmp_path):
+    encoder = Encoder(name=str(tiny_deberta), dtype="float32")
+    vectors, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "a")
+    assert vectors.shape == (40, 32) and np.isfinite(vectors).all()
+    alone, _ = embed_prompts(PROMPTS[5:6], encoder, store=tmp_path / "b")
+    np.testing.assert_allclose(alone[0], vectors[5], atol=1e-5)
+
+
+def test_first_token_pooling_where_the_model_says_so(tiny_bert, tmp_path):
+    import json
+    import shutil
+
+    folder = tmp_path / "cls"
+    shutil.copytree(tiny_bert, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    mean, first = Encoder(name=str(tiny_bert), dtype="float32"), Encoder(name=str(folder), dtype="float32")
+    assert encoder_identity(mean).identity != encoder_identity(first).identity
+    vectors, report = embed_prompts(PROMPTS[:3], first, store=tmp_path / "s")
+    model = TransformerEncoder(resolve(first))
+    ids = torch.tensor(model.tokenize(PROMPTS[:1]).ids[0])[None]
+    state = model.model(input_ids=ids).last_hidden_state[0, 0]
+    np.testing.assert_allclose(vectors[0], (state / state.norm()).numpy(), atol=1e-5)
+    assert report.pooling == "cls"
+
+
+def test_identity_is_the_content_and_the_settings_not_the_place(tiny_bert, tmp_path):
+    import shutil
+
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(tiny_bert, copy)
+    base = Encoder(name=str(tiny_bert), dtype="float32")
+
+    def name(**changes):
+        return encoder_identity(base.model_copy(update=changes)).identity
+
+    assert name() == name(name=str(copy))
+    others = [name(max_length=32), name(normalize=False), name(dtype="bfloat16")]
+    weights = copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    others.append(name(name=str(copy)))
+    assert len({name(), *others}) == 5
+
+
+def test_without_normalisation_lengths_differ(tiny_bert, tmp_path):
+    encoder = Encoder(name=str(tiny_bert), dtype="float32", normalize=False)
+    plain, _ = embed_prompts(PROMPTS, encoder, store=tmp_path)
+    unit, _ = embed_prompts(PROMPTS, encoder.model_copy(update={"normalize": True}), store=tmp_path)
+    norms = np.linalg.norm(plain, axis=1, keepdims=True)
+    assert norms.std() > 0
+    np.testing.assert_allclose(plain / norms, unit, atol=1e-6)
+
+
+def test_bad_input_is_named(encoder, tmp_path, tiny_bert):
+    with pytest.raises(DataError, match=r"prompt 1 is None \(NoneType\): expected text"):
+        embed_prompts(["a", None], encoder, store=tmp_path)
+    with pytest.raises(DataError, match="no prompts"):
+        embed_prompts([], encoder, store=tmp_path)
+    with pytest.raises(EncoderError, match="has no revision"):
+        resolve(Encoder(name=str(tiny_bert), revision="main"))
+    with pytest.raises(EncoderError, match=r"no config\.json"):
+        resolve(Encoder(name=str(tmp_path)))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EncoderError, match="no \\*\\.safetensors"):
+        resolve(Encoder(name=str(tmp_path)))
+    (tmp_path / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(EncoderError, match="cannot be loaded"):
+        embed_prompts(["a"], Encoder(name=str(tmp_path)), store=tmp_path / "s")
+
+
+def test_an_encoder_that_cannot_be_had_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(EncoderError, match=r"nobody/no-such-encoder.*local folder"):
+        embed_prompts(["a"], Encoder(name="nobody/no-such-encoder", revision="abc"), store=tmp_path)
+
+
+def test_devices_are_checked(monkeypatch):
+    assert choose_device("cpu") == "cpu"
+    with pytest.raises(EncoderError, match="expected auto, cpu, cuda"):
+        choose_device("tpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(EncoderError, match="sees no CUDA device"):
+        choose_device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto") == "cuda"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert choose_dtype("auto", "cuda") == "bfloat16"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert choose_dtype("auto", "cuda") == "float32"
+    assert choose_dtype("float32", "cuda") == "float32"
+
+
+def test_importing_the_room_imports_no_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, cabs_core.encoders, cabs_core.oracles; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

