@@ -33,6 +33,8 @@ class NeuralOptions(Options):
     covariances of the widths. batch, updates: rows of a minibatch and Adam steps after every reward. output: what
     an untrained network predicts. width: features of the confidence widths. device: cpu, cuda or auto (cuda where
     there is one and 64 networks or more make it worth its latency).
+    target: utility: networks learn the clipped utility at one rho, as in the paper; score: they learn the score and
+    serve every rho (predictions times (1 - rho chat)+).
     """
 
     hidden: int = Field(64, ge=1, le=4096)
@@ -43,6 +45,7 @@ class NeuralOptions(Options):
     output: float = Field(0.0, ge=0, le=1)
     width: Literal["last_layer", "gradient_diagonal"] = "last_layer"
     device: Literal["cpu", "cuda", "auto"] = "cpu"
+    target: Literal["utility", "score"] = "utility"
 
 
 def neural_expert(name: str, kind: str, **columns: float) -> Expert:
@@ -95,6 +98,10 @@ class NeuralPolicy(Policy):
     def _lanes(self, states, keys) -> NeuralLanes:
         return NeuralLanes(self._shape(len(states)), self._params, self._meta, keys, states)
 
+    def any_rho_now(self) -> bool:
+        """Networks of scores serve every rho."""
+        return self.settings.target == "score"
+
     @property
     def experts(self) -> int:
         """Meta weights in the trace: one per expert of a mixture."""
@@ -135,7 +142,9 @@ class NeuralPolicy(Policy):
             state["widths"] = core.widths.inverse.cpu().numpy()
         for name in ("bias", "bias_count", "history_y", "history_w"):
             old = state[name][..., list(keep)]
-            state[name] = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
+            new = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
+            # C order: another layout would compile the kernels anew
+            state[name] = np.ascontiguousarray(new)
         self.core = self._lanes([state], self.keys[None])
 
     # -- online -----------------------------------------------------------------------------------------------
@@ -145,13 +154,17 @@ class NeuralPolicy(Policy):
         k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x = self.need(request, "context", (self.dim,))
-        affinity, prices = np.zeros(k), np.zeros(k)
+        affinity, prices, margins = np.zeros(k), np.zeros(k), np.ones(k)
         if self.uses_surrogates:
             affinity = self.need(request, "predicted_scores", (k,))
+        if self.uses_surrogates or self.any_rho_now():
             prices = rho * self.need(request, "predicted_costs", (k,))
+        if self.any_rho_now():
+            margins = np.clip(1.0 - prices, 0.0, 1.0)
         core = self.core
         core.decide(
             x[None],
+            margins[None],
             affinity[None],
             mask[None],
             np.array([self.round]),
@@ -195,7 +208,8 @@ class NeuralPolicy(Policy):
         memory = tuple(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts)
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
-            np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]), np.array([float(reward)]),
+            np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]),
+            np.array([float(score if self.any_rho_now() else reward)]), np.array([float(reward)]),
             np.array([float(score)]), np.array([True]), memory, np.zeros(1, dtype=np.int64),
             None if everything is None else everything[None],
         )  # fmt: skip
@@ -211,7 +225,7 @@ class NeuralPolicy(Policy):
             raise PolicyError(
                 f"{self.name}: all_scores {y.shape} and all_costs {c.shape}: expected [{len(decision.arms)}]"
             )
-        return clipped_utility(y, c, decision.rho)
+        return y if self.any_rho_now() else clipped_utility(y, c, decision.rho)
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Gap, certificate and meta weights."""
@@ -257,7 +271,10 @@ def _play(
     first = policies[0]
     core = first._lanes([p.core.part(0) for p in policies], np.stack([p.keys for p in policies]))
     count, k = len(lanes), len(stream.arms)
-    prices_of = first.rho * stream.predicted_costs
+    prices = first.rho * stream.predicted_costs
+    scores = first.any_rho_now()
+    margins = np.clip(1.0 - prices, 0.0, 1.0) if scores else np.ones_like(prices)
+    targets = stream.scores if scores else stream.utilities
     delayed = lanes[0].arrivals is not None
     memory, zeros = core.memory, np.zeros(count, dtype=np.int64)
     if delayed:
@@ -274,7 +291,15 @@ def _play(
             np.broadcast_to((stream.active_from <= t) & (t < stream.active_until), (count, k))
         )
         slots = np.full(count, t) if delayed else zeros
-        core.decide(stream.contexts[rows], stream.predicted_scores[rows], active, offset + t, memory, slots)
+        core.decide(
+            stream.contexts[rows],
+            margins[rows],
+            stream.predicted_scores[rows],
+            active,
+            offset + t,
+            memory,
+            slots,
+        )
         for i, lane in enumerate(lanes):
             lane.actions[t], lane.propensities[t] = core.arms[i], core.numbers[i, 0]
             lane.gaps[t] = core.numbers[i, 1]
@@ -283,7 +308,17 @@ def _play(
                 lane.meta_weights[t] = core.mu[i]
         if not delayed:
             _learn(
-                core, stream, prices_of, rows, core.arms.copy(), everyone, memory, slots, first, again=False
+                core,
+                stream,
+                prices,
+                targets,
+                rows,
+                core.arms.copy(),
+                everyone,
+                memory,
+                slots,
+                first,
+                again=False,
             )
             continue
         while True:
@@ -298,17 +333,19 @@ def _play(
                 break
             rows = np.array([lane.order[past[i]] for i, lane in enumerate(lanes)])
             arms = np.array([lane.actions[past[i]] for i, lane in enumerate(lanes)])
-            _learn(core, stream, prices_of, rows, arms, due, memory, past, first, again=True)
+            _learn(core, stream, prices, targets, rows, arms, due, memory, past, first, again=True)
     for i, policy in enumerate(policies):
         policy.core = policy._lanes([core.part(int(each[i]))], policy.keys[None])
         policy.round += stop - start
 
 
-def _learn(core, stream: Stream, prices, rows, arms, due, memory, slots, policy, again: bool) -> None:
+def _learn(
+    core, stream: Stream, prices, targets, rows, arms, due, memory, slots, policy, again: bool
+) -> None:
     core.learn(
         stream.contexts[rows], stream.predicted_scores[rows], prices[rows],
-        stream.deltas[rows, arms].astype(np.float64), arms, stream.utilities[rows, arms],
-        stream.scores[rows, arms], due, memory, slots, stream.utilities[rows] if policy.full_feedback else None,
+        stream.deltas[rows, arms].astype(np.float64), arms, targets[rows, arms],
+        stream.utilities[rows, arms], stream.scores[rows, arms], due, memory, slots, targets[rows] if policy.full_feedback else None,
         again=again,
     )  # fmt: skip
 

@@ -23,14 +23,14 @@ from cabs_core.policies.cabs import LITERAL_C, TUNED_C, CabsCOptions, cabs_exper
 from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, ModelOptions
 from cabs_core.policies.neural import NeuralOptions, NeuralPolicy, neural_expert
 
-# what belongs to ridge models only, or to targets that networks here do not learn
-_NOT_NEURAL = {*ModelOptions.model_fields, "target"}
+# what belongs to ridge models only
+_NOT_NEURAL = {*ModelOptions.model_fields}
 _CABS_FIELDS = {name: f for name, f in CabsCOptions.model_fields.items() if name not in _NOT_NEURAL}
 
 NeuralCabsCOptions = create_model(
     "NeuralCabsCOptions",
     __base__=NeuralOptions,
-    __doc__="Settings of the networks and of CABS-C (`cabs.CabsCOptions`, less its regression and target).",
+    __doc__="Settings of the networks and of CABS-C (`cabs.CabsCOptions`, less its regression).",
     **{name: (field.annotation, field) for name, field in _CABS_FIELDS.items()},
 )
 
@@ -65,8 +65,9 @@ def _standard_expert(policy: str, name: str, own: dict[str, Any]) -> Expert:
             return neural_expert(name, "lin_ucb", ALPHA=_UCB(**own).alpha)
         if name == "neural_ts":
             return neural_expert(name, "lin_ts", V=_TS(**own).v)
-        if set(own) & _NOT_NEURAL:
-            raise PolicyError(f"{policy}: expert {name!r} has no options {sorted(set(own) & _NOT_NEURAL)}")
+        foreign = sorted(set(own) & {*_NOT_NEURAL, "target", "lookahead", "propensity"})
+        if foreign:
+            raise PolicyError(f"{policy}: expert {name!r} has no options {foreign}")
         return bandit_expert(name, LINEAR_BANDITS[name](**own))
     except ValidationError as error:
         first = error.errors()[0]
@@ -117,7 +118,7 @@ class CabsDNeural(NeuralPolicy):
             "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
             "cabs_preset": "literal", "meta_loss": "literal", "eta": None, "ix_copies": 8,
         },
-        "tuned": {"cabs_preset": "tuned"},
+        "tuned": {"cabs_preset": "tuned", "target": "score"},
     }  # fmt: skip
 
     def expert_rules(self) -> list[Expert]:
@@ -125,9 +126,14 @@ class CabsDNeural(NeuralPolicy):
         found = []
         for name, own in self.settings.experts:
             if name == "cabs_c":
-                if set(own) & set(NeuralOptions.model_fields):
+                if set(own) & (set(NeuralOptions.model_fields) - {"target"}):
                     raise PolicyError(f"{self.name}: network settings are common to all experts, not {own}")
-                options = CabsCNeural.parse(f"cabs_c_neural@{self.settings.cabs_preset}", own)
+                if own.get("target", self.settings.target) != self.settings.target:
+                    raise PolicyError(
+                        f"{self.name}: all experts learn the same target, {self.settings.target!r}"
+                    )
+                common = {"target": self.settings.target}
+                options = CabsCNeural.parse(f"cabs_c_neural@{self.settings.cabs_preset}", {**own, **common})
                 found.append(_cabs_row(options))
             else:
                 found.append(_standard_expert(self.name, name, dict(own)))

@@ -55,12 +55,12 @@ def _normals(keys, network, out):
 
 @kernel
 def _decide_lanes(
-    params, meta, keys, values, squares, affinity, active, rounds, state, s, memory, slots, arms, numbers, mu
+    params, meta, keys, values, squares, margins, affinity, active, rounds, state, s, memory, slots, arms,
+    numbers, mu,
 ):  # fmt: skip
-    """Every lane decides. values, squares [L, M, K, 1] and [L, M, K, 1, 1]; numbers [L, 3]: probability, gap,
+    """Every lane decides. values, squares [L, M, K, 1] and [L, M, K, 1, 1]; margins [L, K]; numbers [L, 3]: probability, gap,
     certified; state = (bias, bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2])."""
     one = np.ones(1)
-    margins = np.ones(values.shape[2])
     bias, bias_count, log_weights, scalars = state
     reach, pmfs, mixture, cover = memory
     for lane in range(values.shape[0]):
@@ -70,7 +70,7 @@ def _decide_lanes(
         )
         own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
         arm, probability, gap, certified = ex.decide(
-            rules, model, one, margins, affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
+            rules, model, one, margins[lane], affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
         )
         arms[lane] = arm
         numbers[lane, 0], numbers[lane, 1], numbers[lane, 2] = probability, gap, 1.0 if certified else 0.0
@@ -80,8 +80,8 @@ def _decide_lanes(
 
 @kernel
 def _learn_lanes(
-    params, meta, keys, values, squares, x, affinity, prices, deltas, arms, rewards, scores, due, state, s, memory,
-    slots, counts, history_x, history_y, history_w,
+    params, meta, keys, values, squares, x, affinity, prices, deltas, arms, targets, rewards, scores, due, state, s,
+    memory, slots, counts, history_x, history_y, history_w,
 ):  # fmt: skip
     """Lanes with due[lane] learn an outcome: biases and meta weights at once, rows for the networks to history."""
     one = np.ones(1)
@@ -100,7 +100,7 @@ def _learn_lanes(
         )
         own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
         ex.learn(
-            rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], rewards[lane], rewards[lane],
+            rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], targets[lane], rewards[lane],
             scores[lane], s, own, slots[lane],
         )  # fmt: skip
         n = counts[lane]
@@ -253,10 +253,10 @@ class NeuralLanes:
     def _wide_nets(self):
         return self.nets if self._wide is None else _Subset(self.nets, self._wide)
 
-    def decide(self, x, affinity, active, rounds, memory, slots) -> None:
+    def decide(self, x, margins, affinity, active, rounds, memory, slots) -> None:
         """Every lane plays a round; results in `arms`, `numbers`, `mu` and the memory slots [L].
 
-        x [L, d]; affinity [L, K]; active bool [L, K]; rounds int64 [L].
+        x [L, d]; margins [L, K] multiply predictions into utilities; affinity [L, K]; active bool [L, K]; rounds int64 [L].
         """
         inputs, hidden = self._forward(x)
         self._seen = (inputs, hidden)
@@ -268,8 +268,8 @@ class NeuralLanes:
             for i, expert in enumerate(self.shape.wide):
                 self.squares[:, expert, :, 0, 0] = found[:, i]
         _decide_lanes(
-            self.params, self.meta, self.keys, self.values, self.squares, affinity, active, rounds, self.state,
-            self.scratch, memory, slots, self.arms, self.numbers, self.mu,
+            self.params, self.meta, self.keys, self.values, self.squares, margins, affinity, active, rounds,
+            self.state, self.scratch, memory, slots, self.arms, self.numbers, self.mu,
         )  # fmt: skip
 
     def learn(
@@ -279,6 +279,7 @@ class NeuralLanes:
         prices,
         deltas,
         arms,
+        targets,
         rewards,
         scores,
         due,
@@ -289,8 +290,9 @@ class NeuralLanes:
     ):
         """Lanes with due [L] learn the outcome of one of their decisions, then train.
 
-        rewards, scores [L] of the played arms [L]; deltas [L, K]; everything [L, K]: rewards of all arms where they
-        are observed; again: whether x may differ from that of the last `decide`.
+        targets, rewards, scores [L] of the played arms [L]: what the networks learn, utilities, realised scores;
+        deltas [L, K]; everything [L, K]: targets of all arms where they are observed;
+        again: whether x may differ from that of the last `decide`.
         """
         inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
         self._seen = None
@@ -298,7 +300,7 @@ class NeuralLanes:
         if everything is None:
             _learn_lanes(
                 self.params, self.meta, self.keys, self.values, self.squares, x, affinity, prices, deltas, arms,
-                rewards, scores, due, self.state, self.scratch, memory, slots, self.counts, *self.history,
+                targets, rewards, scores, due, self.state, self.scratch, memory, slots, self.counts, *self.history,
             )  # fmt: skip
         else:
             for lane in np.flatnonzero(due):

@@ -1,0 +1,182 @@
+"""Neural policies: lockstep replay against the online loop, files, arms, and what the networks are taught."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies.base import Lane, Policy, Request
+from cabs_core.policies.registry import build_policy, load_policy
+from cabs_core.policies.rng import query_order, stream_keys
+from cabs_core.replay import replay
+from cabs_core.replay.conditions import stream_condition
+from cabs_core.replay.engine import make_stream
+from cabs_core.simulate.problems import synthetic_problem
+
+SMALL = {"hidden": 8, "batch": 8, "learning_rate": 0.01}
+POLICIES = (
+    ("neural_ucb", {}),
+    ("neural_ucb", {"width": "gradient_diagonal"}),
+    ("neural_ucb_full", {}),
+    ("cabs_c_neural", {}),
+    ("cabs_c_neural@literal", {}),
+    ("cabs_d_neural", {"updates": 2}),
+    ("cabs_d_neural@literal", {}),
+    ("cabs_d_neural@tuned", {"experts": [["neural_ucb", {"alpha": 0.5}], "square_cb", "cabs_c"]}),
+)
+
+
+def fresh(problem, name, trial=0, rho=300.0, **options):
+    stream = make_stream(problem, rho)
+    policy = build_policy(
+        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
+        keys=stream_keys(0, problem.pool, name, f"{rho:g}", trial), share=stream.share, **{**SMALL, **options},
+    )  # fmt: skip
+    return policy, stream
+
+
+@pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive"])
+@pytest.mark.parametrize("name, options", POLICIES)
+def test_lockstep_replay_is_the_online_loop(name, options, condition):
+    problem = synthetic_problem(n=60, K=4, d=5, offline=20, seed=1)
+    fast = replay(problem, name, 300.0, trials=3, condition=condition, **SMALL, **options)
+    for trial in (0, 2):
+        policy, stream = fresh(problem, name, trial, **options)
+        order = query_order(0, problem.pool, trial, problem.n)
+        plan = stream_condition(condition, problem, stream, [order], [trial], seed=0, pool=problem.pool)
+        lane = Lane.empty(plan.orders[0], plan.arrivals[0], experts=policy.experts)
+        Policy.run(policy, stream, lane, 0, problem.n)
+        np.testing.assert_array_equal(lane.actions, fast.actions[trial])
+        np.testing.assert_allclose(lane.propensities, fast.propensities[trial], atol=1e-6)
+        if policy.experts:
+            np.testing.assert_allclose(lane.meta_weights, fast.meta_weights[trial], atol=1e-6)
+
+
+def test_a_trial_is_the_same_alone_and_among_others():
+    problem = synthetic_problem(n=80, K=4, d=5, offline=20)
+    both = replay(problem, "cabs_d_neural", 300.0, trials=4, **SMALL)
+    alone = replay(problem, "cabs_d_neural", 300.0, trials=[2], **SMALL)
+    np.testing.assert_array_equal(both.actions[2], alone.actions[0])
+    np.testing.assert_allclose(both.meta_weights[2], alone.meta_weights[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["neural_ucb", "cabs_c_neural", "cabs_d_neural"])
+def test_saved_half_way_continues_bit_for_bit(name, tmp_path):
+    problem = synthetic_problem(n=60, K=3, d=4, offline=20)
+    policy, stream = fresh(problem, name)
+    for t in range(30):
+        decision = policy.decide(stream.request(t, t))
+        policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
+    policy.save(tmp_path / "p")
+    again = load_policy(tmp_path / "p")
+    for t in range(30, 60):
+        one, two = policy.decide(stream.request(t, t)), again.decide(stream.request(t, t))
+        assert one.arm == two.arm and one.probability == two.probability
+        for p, d in ((policy, one), (again, two)):
+            p.update(d, problem.scores[t, d.arm], problem.costs[t, d.arm])
+    for key, value in policy.state()[0].items():
+        np.testing.assert_array_equal(value, again.state()[0][key])
+
+
+def test_networks_are_taught_what_cabs_c_says():
+    problem = synthetic_problem(n=40, K=4, d=5, offline=20, seed=3)
+    policy, stream = fresh(problem, "cabs_c_neural")
+    bias, plays = np.zeros(4), np.zeros(4)
+    for t in range(40):
+        decision = policy.decide(stream.request(t, t))
+        reach = decision.memory["reach"][0]
+        arm, y = decision.arm, problem.scores[t, decision.arm]
+        policy.update(decision, y, problem.costs[t, arm], deltas=problem.surrogate_deltas[t, arm])
+        margin = np.clip(1 - 300.0 * problem.predicted_costs[t], 0, None)
+        surrogate = np.clip(y + problem.surrogate_deltas[t, arm].astype(float), 0, 1) * margin
+        target = np.clip(surrogate - bias / (plays + 20.0), 0, 1)
+        target[arm] = np.clip(y - 300.0 * problem.costs[t, arm], 0, 1)
+        seen = (reach > 0).astype(float)
+        seen[arm] = 1.0
+        state = policy.state()[0]
+        np.testing.assert_allclose(state["history_w"][t, 0], seen, atol=1e-12)
+        np.testing.assert_allclose(state["history_y"][t, 0], target * seen, atol=1e-12)
+        np.testing.assert_array_equal(state["history_x"][t], problem.contexts[t])
+        predicted = np.clip(problem.predicted_scores[t, arm], 0, 1) * margin[arm]
+        bias[arm] += predicted - target[arm]
+        plays[arm] += 1
+    assert 0 < seen.sum() <= 4
+
+
+def test_a_bandit_is_taught_the_played_arm_alone_and_full_feedback_all():
+    problem = synthetic_problem(n=5, K=3, d=4, offline=20)
+    for name in ("neural_ucb", "neural_ucb_full"):
+        policy, stream = fresh(problem, name)
+        decision = policy.decide(stream.request(0, 0))
+        extra = {"all_scores": problem.scores[0], "all_costs": problem.costs[0]}
+        policy.update(decision, problem.scores[0, decision.arm], problem.costs[0, decision.arm], **extra)
+        rows = policy.state()[0]
+        expected = np.eye(3)[decision.arm] if name == "neural_ucb" else np.ones(3)
+        np.testing.assert_array_equal(rows["history_w"][0, 0], expected)
+        np.testing.assert_allclose(rows["history_y"][0, 0], expected * stream.utilities[0], atol=1e-12)
+
+
+def test_networks_learn():
+    problem = synthetic_problem(n=500, K=4, d=6, offline=50, seed=2)
+    random = replay(problem, "random", 200.0, trials=3).utilities().mean()
+    full = replay(problem, "neural_ucb_full", 200.0, trials=3, hidden=32).utilities().mean()
+    ucb = replay(problem, "neural_ucb", 200.0, trials=3, hidden=32).utilities().mean()
+    cabs = replay(problem, "cabs_c_neural", 200.0, trials=3, hidden=32).utilities().mean()
+    assert full > random + 0.08 and ucb > random + 0.01 and cabs > random + 0.05
+
+
+@pytest.mark.parametrize("name", ["neural_ucb", "cabs_d_neural"])
+def test_arms_come_and_go(name):
+    problem = synthetic_problem(n=30, K=4, d=5, offline=20)
+    policy, stream = fresh(problem, name)
+    waiting = [policy.decide(stream.request(t, t)) for t in range(8)]
+    zero = np.zeros(4)
+    for decision in waiting[:4]:
+        assert policy.update(decision, 1.0, 0.0, deltas=zero)
+    policy.add_arm("new")
+    assert policy.update(waiting[4], 0.0, 0.0, deltas=zero)
+    request = stream.request(9, 0)
+    wide = {
+        "predicted_scores": np.append(request.predicted_scores, 0.5),
+        "predicted_costs": np.append(request.predicted_costs, 1e-4),
+        "surrogate": np.zeros((5, 5)),
+    }
+    decision = policy.decide(Request(**{**request.__dict__, **wide}))
+    assert decision.pmf.shape == (5,) and policy.update(decision, 1.0, 0.0)
+    policy.remove_arm(policy.arms[waiting[5].arm])
+    assert policy.update(waiting[5], 1.0, 0.0, deltas=zero) is False
+    assert policy.state()[0]["history_y"].shape[2] == 4
+    decision = policy.decide(stream.request(10, 1))
+    assert decision.pmf.sum() == pytest.approx(1.0)
+
+
+def test_bad_options_are_named():
+    problem = synthetic_problem(n=5, K=3, d=4, offline=20)
+    with pytest.raises(PolicyError, match="warm"):
+        fresh(problem, "cabs_c_neural", warm=0.3)
+    with pytest.raises(PolicyError, match="experts"):
+        fresh(problem, "cabs_d_neural", experts=["cabs_c"])
+    with pytest.raises(PolicyError, match="unknown expert 'lin_ts'"):
+        fresh(problem, "cabs_d_neural", experts=["lin_ts", "cabs_c"])
+    with pytest.raises(PolicyError, match="alpha"):
+        fresh(problem, "cabs_d_neural", experts=[["neural_ucb", {"alpha": -1}], "cabs_c"])
+    with pytest.raises(PolicyError, match="penalty"):
+        fresh(problem, "cabs_d_neural", experts=[["square_cb", {"penalty": 1.0}], "cabs_c"])
+    with pytest.raises(PolicyError, match="network settings"):
+        fresh(problem, "cabs_d_neural", experts=["square_cb", ["cabs_c", {"hidden": 4}]])
+    with pytest.raises(PolicyError, match="hidden"):
+        fresh(problem, "neural_ucb", hidden=0)
+    policy, stream = fresh(problem, "neural_ucb_full")
+    with pytest.raises(PolicyError, match="all_scores"):
+        policy.update(policy.decide(stream.request(0, 0)), 1.0, 0.0)
+
+
+def test_no_gpu_is_said(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    problem = synthetic_problem(n=5, K=3, d=4, offline=20)
+    with pytest.raises(PolicyError, match="no GPU"):
+        fresh(problem, "neural_ucb", device="cuda")
+    assert fresh(problem, "neural_ucb", device="auto")[0].core.shape.device == "cpu"
