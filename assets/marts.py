@@ -80,26 +80,39 @@ def _by_name(name: str):
     retry_policy=RETRY,
     description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the end.",
 )
-def marts(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> Iterator[dg.MaterializeResult]:
+def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
     from dbt_like_sql import rebuild_database
 
     freshness = SqlFreshness(cabs.store())
-    selected_checks = {(check.asset_key, check.name) for check in context.selected_asset_check_keys}
+    stopped: dict[str, str] = {}
     for key, model in _MODELS.items():
+        checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
         if key not in context.selected_asset_keys:
+            if checks:
+                with guarded():
+                    tests = freshness.tests(model)
+                yield from (r for r in test_results(model, tests) if r.check_name in checks)
+            continue
+        broken = [name for name in model.depends_on if name in stopped]
+        if broken:
+            stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
             continue
         with guarded():
             made = freshness.run(model, force=config.force, run_id=context.run_id)
+        results = test_results(model, made.record.summary["_tests"])
         yield dg.MaterializeResult(
             asset_key=key,
             data_version=dg.DataVersion(made.record.content),
             metadata=column_metadata(model, made),
-            check_results=[
-                r for r in test_results(model, made) if (r.asset_key, r.check_name) in selected_checks
-            ],
+            check_results=[r for r in results if r.check_name in checks],
         )
+        if any(not r.passed and r.severity == dg.AssetCheckSeverity.ERROR for r in results):
+            stopped[model.name] = "; ".join(r.description or "" for r in results if not r.passed)
+    if any(text.startswith("not made") for text in stopped.values()):
+        text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
+        raise dg.Failure(f"some models were not made:\n{text}", allow_retries=False)
+    if not context.selected_asset_keys:
+        return
     if freshness.changed or not freshness.database.is_file():
         with guarded():
             path = rebuild_database(freshness.folder)

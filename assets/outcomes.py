@@ -1,5 +1,7 @@
 """Asset `outcomes`: what every model of the pool scored and cost on every query."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from cabs_dagster import partitions, specs
@@ -21,19 +23,25 @@ COLUMNS = {
 }
 
 
-@dg.asset(
-    **specs.stage("outcomes"),
-    partitions_def=partitions.pools,
-    retry_policy=RETRY,
-    description="Scores and costs of every model on every query: read from the pool's source, checked, and cut "
-    "to the queries that every chosen model answered.",
-    metadata=table_metadata(COLUMNS),
+@dg.multi_asset(
+    name="outcomes",
+    specs=[
+        dg.AssetSpec(
+            "outcomes",
+            **specs.stage("outcomes"),
+            description="Scores and costs of every model on every query: read from the pool's source, checked, and "
+            "cut to the queries that every chosen model answered.",
+            metadata=table_metadata(COLUMNS),
+        )
+    ],
     check_specs=data_check_specs("outcomes"),
+    partitions_def=partitions.pools,
+    can_subset=True,
+    retry_policy=RETRY,
 )
-def outcomes(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
-    from cabs_core.outcomes import load_outcomes
+def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    from cabs_core.outcomes import Outcomes, load_outcomes
 
     chain = cabs.chain(context.partition_key)
 
@@ -51,7 +59,15 @@ def outcomes(
             **evaluate("outcomes", table, chain.pool),
         }
 
-    with guarded():
-        made = make(chain, chain.stage("outcomes"), build, force=config.force, run_id=context.run_id)
+    target = chain.stage("outcomes")
     names = {check.name for check in context.selected_asset_check_keys}
-    return result(context, chain, made, check_results=list(data_results("outcomes", made.record, names)))
+    with guarded():
+        if context.selected_asset_keys:
+            made = make(chain, target, build, force=config.force, run_id=context.run_id)
+            results = list(data_results("outcomes", made.record.summary, names))
+            yield result(context, chain, made, asset_key=target.key, check_results=results)
+        else:
+            folder = chain.verified(target)
+            yield from data_results(
+                "outcomes", evaluate("outcomes", Outcomes.load(folder), chain.pool), names
+            )

@@ -1,5 +1,7 @@
 """Asset `splits`: which queries train the oracles, which tune, which are routed online."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from cabs_dagster import partitions, specs
@@ -12,29 +14,36 @@ COLUMNS = {
     "query_id": ("string", "Identifier of the query"),
     "split": ("string", "train, validation or test"),
 }
+LINEAGE = {
+    "query_id": [("outcomes", "query_id")],
+    "split": [("outcomes", "prompt"), ("outcomes", "task")],
+}
 
 
-@dg.asset(
-    **specs.stage("splits"),
-    partitions_def=partitions.pools,
-    deps=["outcomes"],
-    description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
-    "validation, the online replay runs over test.",
-    metadata=table_metadata(COLUMNS)
-    | lineage(
-        {"query_id": [("outcomes", "query_id")], "split": [("outcomes", "prompt"), ("outcomes", "task")]}
-    ),
+@dg.multi_asset(
+    name="splits",
+    specs=[
+        dg.AssetSpec(
+            "splits",
+            **specs.stage("splits"),
+            deps=["outcomes"],
+            description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
+            "validation, the online replay runs over test.",
+            metadata=table_metadata(COLUMNS) | lineage(LINEAGE),
+        )
+    ],
     check_specs=data_check_specs("splits"),
+    partitions_def=partitions.pools,
+    can_subset=True,
 )
-def splits(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+    """One step for the asset and its checks; the checks can also run alone, on the files."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from cabs_core.outcomes import Outcomes, make_splits
-    from cabs_dagster.loading import is_shift, shifted
+    from cabs_dagster.loading import is_shift, shifted, split_of
 
     chain = cabs.chain(context.partition_key)
 
@@ -49,7 +58,14 @@ def splits(
         sizes = {str(n): int(c) for n, c in zip(names, counts)}
         return {"rows": len(split), **sizes, **evaluate("splits", table, chain.pool, split)}
 
-    with guarded():
-        made = make(chain, chain.stage("splits"), build, force=config.force, run_id=context.run_id)
+    target = chain.stage("splits")
     names = {check.name for check in context.selected_asset_check_keys}
-    return result(context, chain, made, check_results=list(data_results("splits", made.record, names)))
+    with guarded():
+        if context.selected_asset_keys:
+            made = make(chain, target, build, force=config.force, run_id=context.run_id)
+            results = list(data_results("splits", made.record.summary, names))
+            yield result(context, chain, made, asset_key=target.key, check_results=results)
+        else:
+            folders = {"splits": chain.verified(target), "outcomes": chain.verified(chain.stage("outcomes"))}
+            found = evaluate("splits", Outcomes.load(folders["outcomes"]), chain.pool, split_of(folders))
+            yield from data_results("splits", found, names)

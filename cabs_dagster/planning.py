@@ -137,6 +137,17 @@ class Chain:
             found[source.stage] = (self.store.verify_files(source.parts, record), record)
         return found
 
+    def verified(self, target: Target) -> Path:
+        """Folder of an artifact that is there, its files compared with its record.
+
+        Raises:
+            ProvenanceError: there is none, or a file was altered.
+        """
+        record = self.store.record(target.parts)
+        if record is None:
+            raise ProvenanceError(f"there is no {_words(target)} yet: materialise it first")
+        return self.store.verify_files(target.parts, record)
+
     def _first_problem(self, target: Target) -> Status | None:
         for source in target.inputs:
             problem = self._first_problem(source)

@@ -247,6 +247,18 @@ class Runner:
         )
         return result.run_id, [] if result.success else failure_texts(result.all_events)
 
+    def run_checks(self, job: str, partition: str | None, keys: set[dg.AssetCheckKey], tags: dict[str, str]):
+        """(run id, events, what failing steps said) of a run of nothing but these checks, in this process."""
+        subset = self.defs.resolve_job_def(job).get_subset(asset_selection=set(), asset_check_selection=keys)
+        result = subset.execute_in_process(
+            run_config=dict(QUIET),
+            instance=self.instance,
+            partition_key=partition,
+            raise_on_error=False,
+            tags={**tags, WORKER_TAG: worker_tag()},
+        )
+        return result.run_id, result.all_events, [] if result.success else failure_texts(result.all_events)
+
     def _spawned(self, step: Step, tags, config) -> tuple[str, list[str]]:
         job = dg.build_reconstructable_job(
             "cabs_dagster.running",

@@ -85,11 +85,11 @@ def test_specs(model) -> list[dg.AssetCheckSpec]:
     return specs
 
 
-def test_results(model, made: Made) -> list[dg.AssetCheckResult]:
-    """Results of a model's tests, as kept in its record."""
+def test_results(model, found: list[dict[str, Any]]) -> list[dg.AssetCheckResult]:
+    """Asset check results of a model's tests, given as `SqlFreshness.tests` gives them."""
     results = []
     for severity in ("error", "warn"):
-        tests = [test for test in made.record.summary["_tests"] if test["severity"] == severity]
+        tests = [test for test in found if test["severity"] == severity]
         if not tests:
             continue
         failed = [test for test in tests if not test["passed"]]
@@ -195,7 +195,7 @@ class SqlFreshness:
     def run(self, model, *, force: bool = False, run_id: str = "") -> Made:
         """Run a model and its tests unless it is fresh."""
         from cabs_core.atomic import write_bytes
-        from dbt_like_sql import run_model, run_tests
+        from dbt_like_sql import run_model
 
         record = None if force else self.fresh(model)
         if record is not None:
@@ -203,7 +203,7 @@ class SqlFreshness:
         started = time.perf_counter()
         key, inputs = self.key(model)
         ran = run_model(model.name, self.folder)
-        tests = run_tests(model.name, self.folder)
+        tests = self.tests(model)
         files = {}
         if ran.path is not None:
             files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
@@ -213,16 +213,7 @@ class SqlFreshness:
             "notes": "; ".join(ran.notes),
             "_schema": [list(column) for column in ran.schema],
             "_lineage": {c: [list(p) for p in parents] for c, parents in ran.column_lineage.items()},
-            "_tests": [
-                {
-                    "name": t.name,
-                    "passed": t.passed,
-                    "severity": t.severity,
-                    "failures": t.failures,
-                    "sample": json.loads(json.dumps(t.sample[:5], default=str)),
-                }
-                for t in tests
-            ],
+            "_tests": tests,
         }
         record = Record(
             stage=f"{MARTS}/{model.name}",
@@ -242,6 +233,21 @@ class SqlFreshness:
         write_bytes(self.folder / MARTS / "records" / f"{model.name}.json", record.to_bytes())
         self.changed = True
         return Made(record, self.folder / MARTS, False)
+
+    def tests(self, model) -> list[dict[str, Any]]:
+        """Run the tests of a model that is there; plain values, as they are kept in its record."""
+        from dbt_like_sql import run_tests
+
+        return [
+            {
+                "name": t.name,
+                "passed": t.passed,
+                "severity": t.severity,
+                "failures": t.failures,
+                "sample": json.loads(json.dumps(t.sample[:5], default=str)),
+            }
+            for t in run_tests(model.name, self.folder)
+        ]
 
     def publish(self) -> None:
         """Copy marts to a remote store; a local store has them already."""

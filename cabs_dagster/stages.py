@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import dagster as dg
+
 from cabs_core.policies.names import asset_name, split_name
 from cabs_core.pools import ModelPool
 from cabs_dagster.code_versions import code_version, module_file
@@ -137,6 +139,11 @@ class Target:
     def name(self) -> str:
         """Name in the asset graph, such as `splits` or `replay/cabs_d_linear__literal`."""
         return self.stage if self.policy is None else f"replay/{asset_name(self.policy)}"
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """Asset key."""
+        return dg.AssetKey(self.name.split("/"))
 
     @property
     def partition(self) -> str:

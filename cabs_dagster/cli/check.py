@@ -1,8 +1,60 @@
-"""`cabs check` (filled in below)."""
+"""`cabs check`: the gate for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 
 @click.command()
-def check() -> None:
-    """Run checks."""
+@click.option("--pool", help="Check this pool only. Default: every active pool with artifacts.")
+@click.option(
+    "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
+)
+@click.option("--quick", is_flag=True, help="Do not play trials again (leaves out the check `reproducible`).")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write a JUnit XML file.")
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write a Markdown summary.")
+@click.option("--warnings-as-errors", is_flag=True, help="Fail on warnings too.")
+def check(
+    pool: str | None,
+    rhos: str | None,
+    quick: bool,
+    junit: Path | None,
+    markdown: Path | None,
+    warnings_as_errors: bool,
+) -> None:
+    """Run the asset checks on what is there, from the files, and record them in the Dagster instance.
+
+    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated, or there
+    was nothing to check; 2: wrong usage or a broken pool.
+    """
+    from cabs_core.atomic import write_text
+    from cabs_core.pools import find_pool
+    from cabs_dagster.checks.gate import as_junit, as_markdown, run_checks
+    from cabs_dagster.cli.run import parse_rhos
+    from cabs_dagster.instance import open_instance
+    from cabs_dagster.registry import active_pools
+
+    pools = [find_pool(pool)] if pool else active_pools()[0]
+    with open_instance() as instance:
+        cases = []
+        for pool_file in pools:
+            chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()
+            cases += run_checks(pool_file, instance, rhos=chosen, replay_again=not quick, notify=click.echo)
+    if junit:
+        write_text(junit, as_junit(cases))
+    if markdown:
+        write_text(markdown, as_markdown(cases))
+    failed = [c for c in cases if c.outcome in ("error", "broken")]
+    warned = [c for c in cases if c.outcome == "warning"]
+    for case in [*failed, *warned]:
+        click.secho(
+            f"{case.outcome:8s} {case.place}: {case.name}: {case.text}",
+            fg="red" if case in failed else "yellow",
+        )
+    passed = len(cases) - len(failed) - len(warned)
+    click.echo(f"{passed} checks passed, {len(warned)} warnings, {len(failed)} errors")
+    if not cases:
+        click.secho("there was nothing to check: run `cabs run --pool NAME` first", fg="red", err=True)
+    raise SystemExit(1 if failed or not cases or (warnings_as_errors and warned) else 0)
