@@ -59,7 +59,18 @@ def run_checks(
         keys = {spec.key for stage in there for spec in data_check_specs(stage)}
         cases += _evaluate(runner, jobs.PREPARE, pool.name, keys, pool.name)
     for rho in tuple(rhos) or pool.replay.rhos:
-        targets = [t for t in chain.replays([rho]) if runner.store.record(t.parts) is not None]
+        statuses = [chain.status(t) for t in chain.replays([rho])]
+        old = [s for s in statuses if s.record is not None and s.state != "fresh"]
+        cases += [
+            Case(
+                _place(s.target.key, s.target.partition),
+                "up_to_date",
+                "error",
+                f"{'; '.join(s.reasons)}: run it again",
+            )
+            for s in old
+        ]
+        targets = [s.target for s in statuses if s.state == "fresh"]
         if targets:
             notify(f"{pool.name}: {len(targets)} replays at rho {rho:g}")
             keys = {dg.AssetCheckKey(replay_key(t.policy or ""), name) for t in targets for name in names}
@@ -88,8 +99,12 @@ def _evaluate(runner, job: str, partition: str | None, keys: set[dg.AssetCheckKe
                 _place(found.asset_key, partition), found.check_name, outcome, found.description or "", run_id
             )
         )
-    text = "; ".join(failures) or "it gave no result"
+    lines = [line for text in failures for line in text.splitlines()]
     for key in sorted(keys - seen):
+        own = [
+            line for line in lines if line.strip().startswith(f"{key.asset_key.path[-1].replace('__', '@')}:")
+        ]
+        text = "; ".join(own or lines[:3]) or "it gave no result"
         cases.append(Case(_place(key.asset_key, partition), key.name, "broken", text, run_id))
     return cases
 
