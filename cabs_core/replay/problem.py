@@ -126,7 +126,7 @@ class ReplayProblem:
         n, d = self.contexts.shape
         N, k = len(self.offline_contexts), self.K
         expected: dict[str, tuple[int | None, ...]] = {
-            "query_ids": (n,), "tasks": (n,), "scores": (n, k), "costs": (n, k), "latencies": (n, k),
+            "query_ids": (n,), "tasks": (n,), "contexts": (n, d), "scores": (n, k), "costs": (n, k), "latencies": (n, k),
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),

@@ -89,7 +89,11 @@ def test_bandit_equals_brute_force(problem, kind, options):
     keys = stream_keys(5, problem.pool, kind, "300", 0)
     utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
     target = problem.scores if settings.target == "score" else utilities
-    margins = np.clip(1 - RHO * problem.predicted_costs, 0, 1) if settings.target == "score" else np.ones_like(target)
+    margins = (
+        np.clip(1 - RHO * problem.predicted_costs, 0, 1)
+        if settings.target == "score"
+        else np.ones_like(target)
+    )
     prior = None
     if settings.warm:
         X = problem.offline_contexts
@@ -109,7 +113,9 @@ def test_bandit_equals_brute_force(problem, kind, options):
 @pytest.mark.parametrize("kind", ["lin_ucb", "square_cb", "lin_ts"])
 @pytest.mark.parametrize("regression", ["ridge", "vaw"])
 def test_models_agree_to_1e9_after_500_rounds(problem, kind, regression):
-    policy = build_policy(kind, arms=problem.arms, dim=problem.dim, rho=RHO, regression=regression, penalty=0.5)
+    policy = build_policy(
+        kind, arms=problem.arms, dim=problem.dim, rho=RHO, regression=regression, penalty=0.5
+    )
     reference = Reference(problem.K, problem.dim, 0.5)
     rng = np.random.default_rng(0)
     for t in range(ROUNDS):

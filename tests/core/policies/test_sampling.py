@@ -1,0 +1,123 @@
+"""What is random: streams, draws, Thompson sampling and its propensity, random play."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from cabs_core.policies import Request, build_policy
+from cabs_core.policies.rng import draw, normal, query_order, stream_key, stream_keys, uniform
+from cabs_core.policies.thompson import CELLS, best_probabilities
+
+
+def test_streams_are_uniform_independent_and_fixed():
+    keys = stream_keys("test", 1)
+    u = np.array([[uniform(keys, p, t, 0) for t in range(4000)] for p in range(3)])
+    for row in u:
+        assert stats.kstest(row, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(u)[np.triu_indices(3, 1)]).max() < 0.06
+    z = np.array([normal(keys, 0, t, j) for t in range(1000) for j in range(4)])
+    assert stats.kstest(z, "norm").pvalue > 1e-3
+    # integer arithmetic: the same on every machine and version
+    assert [uniform(keys, 0, t, 1).hex() for t in (0, 1)] == FIXED
+
+
+FIXED = ["0x1.37c897eaaabfdp-1", "0x1.cc793f1d021e1p-1"]
+
+
+def test_keys_depend_on_every_part():
+    base = (0, "pool", "lin_ts", "300", 1)
+    seen = {stream_key(*base).tobytes()}
+    for i, other in enumerate((1, "pool2", "lin_ucb", "350", 2)):
+        changed = list(base)
+        changed[i] = other
+        seen.add(stream_key(*changed).tobytes())
+    assert len(seen) == 6
+
+
+def test_orders_are_permutations_and_depend_on_the_trial():
+    a, b = query_order(0, "p", 0, 500), query_order(0, "p", 1, 500)
+    assert sorted(a) == list(range(500)) and not np.array_equal(a, b)
+    assert np.array_equal(a, query_order(0, "p", 0, 500))
+    assert not np.array_equal(a, query_order(1, "p", 0, 500))
+    assert not np.array_equal(a, query_order(0, "q", 0, 500))
+
+
+@given(
+    st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=8).filter(lambda w: sum(w) > 1e-3),
+    st.floats(0, 1, exclude_max=True),
+)
+@settings(max_examples=200, deadline=None)
+def test_draw_never_returns_an_impossible_arm(weights, u):
+    pmf = np.array(weights) / sum(weights)
+    arm = draw(pmf, u)
+    assert pmf[arm] > 0
+    assert pmf[:arm].sum() <= u + 1e-12 and u <= pmf[: arm + 1].sum() + 1e-12
+
+
+def test_draws_have_the_right_frequencies():
+    keys, pmf = stream_keys("draws"), np.array([0.5, 0.0, 0.2, 0.3])
+    counts = np.bincount([draw(pmf, uniform(keys, 0, t, 0)) for t in range(20000)], minlength=4)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]], 20000 * pmf[[0, 2, 3]]).pvalue > 1e-3
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_thompson_probabilities(seed):
+    rng = np.random.default_rng(seed)
+    K = int(rng.integers(1, 7))
+    mean, sd = rng.normal(size=K) * 0.2, rng.uniform(0.03, 0.3, K)
+    out = np.empty(K)
+    best_probabilities(mean, sd, out, np.empty((2, K)), CELLS)
+    assert out.min() >= 0 and out.sum() == pytest.approx(1, abs=1e-9)
+    draws = (mean + sd * rng.normal(size=(20000, K))).argmax(axis=1)
+    assert abs(out - np.bincount(draws, minlength=K) / 20000).max() < 0.025
+
+
+def test_lin_ts_plays_by_its_propensity():
+    """The same state asked again and again plays arms as often as the logged probabilities say."""
+    policy = build_policy("lin_ts", arms=list("abcd"), dim=3, v=0.5)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        x = rng.normal(size=3)
+        policy.update(policy.decide(Request(context=x)), float(rng.random() < 0.5), 0.0)
+    x = np.array([0.4, -0.2, 1.0])
+    decisions = [policy.decide(Request(context=x)) for _ in range(6000)]
+    counts = np.bincount([d.arm for d in decisions], minlength=4)
+    pmf = decisions[0].pmf
+    assert abs(counts / 6000 - pmf).max() < 0.025
+    assert decisions[0].probability == pmf[decisions[0].arm]
+
+
+def test_random_policy_is_uniform():
+    policy = build_policy("random", arms=list("abcde"))
+    counts = np.bincount([policy.decide(Request()).arm for _ in range(5000)], minlength=5)
+    assert stats.chisquare(counts).pvalue > 1e-3
+    mask = np.array([1, 0, 1, 0, 0], bool)
+    masked = [policy.decide(Request(available=mask)) for _ in range(200)]
+    assert {d.arm for d in masked} == {0, 2} and masked[0].probability == 0.5
+
+
+def test_square_cb_hand_computed_round():
+    """K = 3, gamma 4, predictions .5, .75, 1: p = 1/(3 + 4 x .5), 1/(3 + 4 x .25), the rest."""
+    policy = build_policy("square_cb", arms=list("abc"), dim=1, gamma=4.0, gamma_power=0.0)
+    policy.model.theta[0, :, 0] = [0.5, 0.75, 1.0]
+    decision = policy.decide(Request(context=np.ones(1)))
+    np.testing.assert_allclose(decision.pmf, [0.2, 0.25, 0.55], atol=1e-12)
+
+
+def test_epsilon_schedule():
+    policy = build_policy("epsilon_greedy", arms=list("ab"), dim=1, eps0=0.5, decay=0.1, eps_min=0.2)
+    policy.model.theta[0, 1, 0] = 1.0
+    seen = [policy.decide(Request(context=np.ones(1))).pmf[0] * 2 for _ in range(40)]
+    np.testing.assert_allclose(seen, [max(0.2, 0.5 / (1 + 0.1 * t)) for t in range(40)])
+
+
+def test_ridge_hand_computed_round():
+    """One row x = 2, y = 1, lambda = 1: theta = 2/5; width of x = 1 is 1/5."""
+    policy = build_policy("lin_ucb", arms=["a"], dim=1, penalty=1.0, alpha=1.0)
+    policy.update(policy.decide(Request(context=np.array([2.0]))), 1.0, 0.0)
+    assert policy.model.theta[0, 0, 0] == pytest.approx(0.4)
+    assert policy.model.inverse[0, 0, 0, 0] == pytest.approx(0.2)

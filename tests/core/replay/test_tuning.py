@@ -1,0 +1,72 @@
+"""Tuning: equal budget, seeded, on the problem it is given, stored and read back."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cabs_core.errors import ProvenanceError
+from cabs_core.policies import policy_class
+from cabs_core.replay.tuning import SPACES, TuningResult, configurations, tunable, tune, tune_policies
+from cabs_core.simulate.problems import synthetic_problem
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic_problem(n=200, K=4, d=4, seed=5, name="validation")
+
+
+def test_every_method_gets_the_same_budget(problem, tmp_path):
+    result = tune(problem, ["lin_ucb", "lin_ts", "carrot", "cabs_c_linear@literal"], (300.0,), 4, trials=2)
+    assert set(result.chosen) == {"lin_ucb", "lin_ts"}
+    assert all(entry["configurations"] == 4 for entry in result.chosen.values())
+    assert len(result.tried) == 8
+    for policy, entry in result.chosen.items():
+        mine = [r for r in result.tried if r["policy"] == policy]
+        assert mine[0]["options"] == {} and len({str(r["options"]) for r in mine}) == 4
+        assert entry["best_utility"] == max(r["utility"] for r in mine)
+        if entry["options"]:
+            assert entry["lead"] > entry["lead_se"]
+        else:
+            assert entry["utility"] == entry["preset_utility"]
+    result.save(tmp_path / "tuning.json")
+    loaded = TuningResult.load(tmp_path / "tuning.json")
+    assert loaded.chosen == result.chosen and loaded.options("carrot") == {}
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(ProvenanceError):
+        TuningResult.load(tmp_path / "bad.json")
+
+
+def test_a_clear_winner_is_chosen(problem, monkeypatch):
+    monkeypatch.setitem(SPACES, "epsilon_greedy", {"eps0": (0.05,), "eps_min": (0.0,)})
+    result = tune(
+        problem,
+        ["epsilon_greedy"],
+        (0.0,),
+        2,
+        trials=4,
+        fixed={"epsilon_greedy": {"eps0": 1.0, "eps_min": 1.0}},
+    )
+    assert result.chosen["epsilon_greedy"]["options"] == {"eps0": 0.05, "eps_min": 0.0}
+
+
+def test_configurations_are_seeded_and_valid():
+    for base in SPACES:
+        assert configurations(base, 6, 1) == configurations(base, 6, 1)
+        if base.startswith("neural"):
+            continue
+        for options in configurations(base, 8, 0):
+            policy_class(base).parse(base, options)
+    assert configurations("lin_ucb", 6, 1) != configurations("lin_ucb", 6, 2)
+    assert not tunable("random") and not tunable("cabs_d_linear@literal") and tunable("cabs_d_linear@tuned")
+
+
+def test_pool_hook(problem):
+    pool = SimpleNamespace(
+        tuning_budget=2,
+        policies=("lin_ucb", "random"),
+        replay=SimpleNamespace(rhos=(0.0, 400.0), order_seed=0),
+    )
+    chosen = tune_policies(problem, pool)
+    assert set(chosen) == {"lin_ucb"} and chosen["lin_ucb"]["configurations"] == 2
+    pool.tuning_budget = 0
+    assert tune_policies(problem, pool) == {}

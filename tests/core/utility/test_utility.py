@@ -1,0 +1,41 @@
+"""Utility and its expectation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, utility
+
+
+@given(st.floats(0, 1), st.floats(0, 0.01), st.floats(0, 2000))
+def test_clipped_between_zero_and_one(y, c, rho):
+    value = clipped_utility([y], [c], rho)[0]
+    assert 0 <= value <= 1 and value == pytest.approx(min(max(y - rho * c, 0), 1))
+
+
+@given(st.floats(0, 1), st.floats(0, 0.01), st.floats(0, 2000))
+def test_expectation_is_exact_for_binary_scores(p, c, rho):
+    exact = p * clipped_utility([1.0], [c], rho)[0] + (1 - p) * clipped_utility([0.0], [c], rho)[0]
+    assert expected_utility([p], [c], rho)[0] == pytest.approx(exact)
+
+
+def test_linear_rule_for_scores_that_do_not_vary():
+    assert expected_utility([0.6], [1e-3], 500.0, share=0.0)[0] == pytest.approx(0.1)
+    assert expected_utility([0.6], [1e-3], 500.0, share=1.0)[0] == pytest.approx(0.3)
+    assert expected_utility([0.6], [1e-3], 500.0, share=0.5)[0] == pytest.approx(0.2)
+
+
+def test_share_of_binary_scores():
+    rng = np.random.default_rng(0)
+    f = rng.random((4000, 3))
+    assert binary_share((rng.random((4000, 3)) < f).astype(float), f) == pytest.approx(1, abs=0.05)
+    assert binary_share(f, f) == 0.0
+    assert binary_share(np.array([[0.0, 1.0], [1.0, 1.0]])) == 1.0
+
+
+def test_latency():
+    assert utility([1.0], [1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
+    assert margin([1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
+    with pytest.raises(ValueError, match="no latencies"):
+        utility([1.0], [0.0], 0.0, None, 0.1)
