@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 _ROWS = 12_000
 _PERMUTATIONS = 99
 _FOLDS = 5
-#: a pair of models counts as unrelated only if its correlation is surely below this share of the usual one
+#: blocks count as unrelated only if their correlation is surely below this share of the typical one
 _NEGLIGIBLE = 0.25
 
 
@@ -28,8 +28,9 @@ class Blocks:
         correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
         threshold: largest absolute correlation in the permutations, over all pairs (family-wise p < 0.01).
         typical: median of the correlations above the threshold, 0 if none is.
-        blocks: connected components as lists of arm indices, largest first, constant models left out.
-        conclusive: whether there are enough rows to tell absence of correlation from lack of power.
+        blocks: lists of arm indices, largest first, constant models left out: connected components of the
+            significant correlations, joined unless their mean correlation is surely next to nothing.
+        conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
         rows: rows used.
     """
 
@@ -69,12 +70,42 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     linked = np.abs(observed) > threshold
     strong = observed[upper][observed[upper] > threshold]
     typical = float(np.median(strong)) if len(strong) else 0.0
+    negligible = _NEGLIGIBLE * (typical or 0.3)
     # Weak but significant links do not join blocks: rows in another order keep a trace of the tasks' inner order.
     linked &= np.abs(observed) > _NEGLIGIBLE * typical
     count, label = connected_components(linked, directed=False)
-    blocks = sorted((arms[label == b].tolist() for b in range(count)), key=lambda b: (-len(b), b[0]))
-    conclusive = bool(3 / np.sqrt(len(rows)) < max(_NEGLIGIBLE * typical, 0.05))
+    members = [np.flatnonzero(label == b) for b in range(count)]
+    members = _merge_unless_unrelated(members, observed, negligible, len(rows))
+    blocks = sorted((arms[block].tolist() for block in members), key=lambda b: (-len(b), b[0]))
+    conclusive = len(blocks) > 1 or bool(2 / np.sqrt(len(rows)) < negligible)
     return Blocks(correlations, float(threshold), typical, blocks, conclusive, len(rows))
+
+
+def _merge_unless_unrelated(
+    blocks: list[np.ndarray], observed: np.ndarray, negligible: float, rows: int
+) -> list[np.ndarray]:
+    """Join blocks until the mean correlation across any two is surely (by two standard errors) negligible.
+
+    The mean correlation across blocks A and B is the inner product of their mean unit vectors, whose squared
+    lengths are the mean correlations inside (diagonal included): under independence its standard error is
+    sqrt(inside_A inside_B / n).
+    """
+
+    def mean(a: int, b: int) -> float:
+        return float(observed[np.ix_(blocks[a], blocks[b])].mean())
+
+    while len(blocks) > 1:
+        bounds = {
+            (a, b): abs(mean(a, b)) + 2 * np.sqrt(max(mean(a, a) * mean(b, b), 0) / rows)
+            for a in range(len(blocks))
+            for b in range(a)
+        }
+        (a, b), highest = max(bounds.items(), key=lambda item: item[1])
+        if highest <= negligible:
+            break
+        blocks[b] = np.sort(np.concatenate([blocks[a], blocks[b]]))
+        del blocks[a]
+    return blocks
 
 
 @dataclass(frozen=True)
@@ -145,7 +176,8 @@ def text_features(prompts: list[str], *, dim: int = 64, seed: int = 0) -> np.nda
     columns = [length[:, None], np.tanh(2 * length)[:, None]]
     if matrix is not None and min(matrix.shape) > 2:
         dim = min(dim, min(matrix.shape) - 1)
-        vectors = TruncatedSVD(dim, random_state=seed, n_iter=2).fit_transform(matrix)
+        with np.errstate(all="ignore"):  # identical texts have no variance to explain
+            vectors = TruncatedSVD(dim, random_state=seed, n_iter=2).fit_transform(matrix)
         columns.append(vectors / (vectors.std() + 1e-12))
     return np.hstack(columns)
 

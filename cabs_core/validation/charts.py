@@ -54,7 +54,7 @@ def scatter(
         kind = "dot best" if front[i] else "dot"
         parts.append(
             f'<circle class="{kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="5"><title>{escape(names[i])}: '
-            f"{y_label} {y[i]:.3f}, {x_label} {x[i]:.3g}</title></circle>"
+            f"{escape(y_label)} {y[i]:.3f}, {escape(x_label)} {x[i]:.3g}</title></circle>"
         )
         spot = _label_spot(cx, cy, short(names[i]), placed, width - right, top, height - bottom)
         if spot:
@@ -144,7 +144,7 @@ def heatmap(
         for j, column in enumerate(columns):
             value = float(values[i, j])
             colour = _colour(value, low, high, diverging)
-            title = f"{escape(name)}, {escape(column)}: {what} {value:.3f}"
+            title = f"{escape(name)}, {escape(column)}: {escape(what)} {value:.3f}"
             x = left + j * cell_w
             parts.append(
                 f'<rect class="cell" x="{x}" y="{y}" width="{cell_w - 1}" height="{cell_h - 1}" '

@@ -188,11 +188,11 @@ RULES: dict[str, Rule] = {
     ),
     "alignment_blocks": Rule(
         lambda t: t.blocks,
-        _between("unrelated_blocks", 0, 0),
-        "one block: every model is related to another, and all hang together",
+        _between("blocks_in_all", 1, 1),
+        "one block: all models hang together",
         ("block", "size", "models"),
         details=lambda t: {
-            "blocks": _records(t.blocks.drop(columns="unrelated_blocks")),
+            "blocks": _records(t.blocks.drop(columns="blocks_in_all")),
             "threshold": t.found_blocks.threshold,
             "typical_correlation": t.found_blocks.typical,
             "queries_used": t.found_blocks.rows,
@@ -333,10 +333,9 @@ def plain(value: Any) -> Any:
 def _blocks_line(t: Tables) -> str:
     blocks = t.blocks
     if len(blocks) < 2:
-        return f"one block of {int(blocks['size'].sum())} models"
+        unsure = "" if t.found_blocks.conclusive else " (too few queries to tell blocks apart)"
+        return f"one block of {int(blocks['size'].sum())} models{unsure}"
     parts = "; ".join(f"block {r.block} ({r.size}): {r.models}" for r in blocks.itertuples())
-    if not t.found_blocks.conclusive:
-        return f"{len(blocks)} groups of models, but too few queries to tell: {parts}"
     aligned = t.block_texts[t.block_texts["predictable"]]["block"].tolist()
     which = (
         f"predictable from the text: block {', '.join(map(str, aligned))}"

@@ -235,10 +235,10 @@ def _similar_order(correlations: np.ndarray) -> np.ndarray:
 
 
 def _block_note(blocks: Blocks, arms: list[str]) -> str:
+    if not blocks.conclusive:
+        return "There are too few queries to tell whether the models fall into unrelated blocks."
     if len(blocks.blocks) < 2:
         return "All models hang together, as they should when their scores are about the same queries."
-    if not blocks.conclusive:
-        return "There are too few queries to tell whether the models hang together."
     listed = "; ".join(", ".join(arms[j] for j in block) for block in blocks.blocks)
     return (
         f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. Their scores cannot be about the "

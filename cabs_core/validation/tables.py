@@ -45,9 +45,8 @@ class Tables:
         self.embeddings = embeddings
         if isinstance(outcomes, Outcomes):
             self.report: dict[str, Any] = outcomes.report
-            self.outcomes = outcomes
-            frame = outcomes.to_frame()
-            self.cells = frame.drop(columns="prompt")
+            self.__dict__["outcomes"] = outcomes
+            self.cells = outcomes.to_frame().drop(columns="prompt")
             self._query_rows = pd.DataFrame(
                 {"query_id": outcomes.query_ids, "prompt": outcomes.prompts, "task": outcomes.tasks}
             )
@@ -58,12 +57,17 @@ class Tables:
             self._query_rows = outcomes[columns].drop_duplicates()
             if "task" not in columns:
                 self._query_rows = self._query_rows.assign(task="all")
-            self.outcomes = _complete_part(outcomes)
+            self._frame = outcomes
         self.arms = list(outcomes.arms) if isinstance(outcomes, Outcomes) else self._expected_arms()
 
     def _expected_arms(self) -> list[str]:
         names = self.pool.arm_names() if self.pool else None
         return names or sorted(self.cells["model"].dropna().unique())
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """Dense arrays; of a faulty table, its sound part."""
+        return _complete_part(self._frame, self.arms)
 
     @cached_property
     def queries(self) -> pd.DataFrame:
@@ -192,10 +196,7 @@ class Tables:
                     "size": len(block),
                     "mean_correlation_inside": float(np.nanmean(inside)) if len(inside) else None,
                     "largest_correlation_outside": float(np.nanmax(np.abs(across))) if across.size else None,
-                    # a block apart from the others is a fault only if there are rows enough to tell
-                    "unrelated_blocks": 0
-                    if len(found.blocks) == 1 or not found.conclusive
-                    else len(found.blocks),
+                    "blocks_in_all": len(found.blocks),
                 }
             )
         return pd.DataFrame(rows)
@@ -347,15 +348,14 @@ class Tables:
         ), ""
 
 
-def _complete_part(frame: pd.DataFrame) -> Outcomes:
+def _complete_part(frame: pd.DataFrame, arms: list[str]) -> Outcomes:
     """The sound part of a tidy table, for the checks that need dense arrays."""
     wanted = [c for c in ("query_id", "prompt", "task", "model", "score", "cost") if c in frame.columns]
     sound = frame[wanted].dropna()
     sound = sound[sound["score"].between(0, 1) & sound["cost"].between(0, 1e9)]
+    sound = sound[sound["model"].isin(arms) & (sound["prompt"].str.strip() != "")]
     sound = sound.drop_duplicates(["query_id", "model"])
     first = sound.drop_duplicates("query_id").set_index("query_id")
-    same = sound["prompt"].to_numpy() == first["prompt"].reindex(sound["query_id"]).to_numpy()
-    sound = sound[same]
-    models = sound["model"].nunique()
+    sound = sound[sound["prompt"].to_numpy() == first["prompt"].reindex(sound["query_id"]).to_numpy()]
     counts = sound.groupby("query_id")["model"].transform("size")
-    return Outcomes.from_frame(sound[counts == models])
+    return Outcomes.from_frame(sound[counts == sound["model"].nunique()])

@@ -1,0 +1,342 @@
+"""Every check passes on sound outcomes and fails on the fault it is there for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits
+from cabs_core.pools.config import ModelPool, Split
+from cabs_core.validation import CHECKS, CheckResult, check_names, run_checks
+
+POOL = ModelPool(name="p", source={"kind": "synthetic"})
+_TOPICS = ("maths", "poetry", "law", "code", "history", "music")
+
+
+def sound(n: int = 1200, k: int = 5, seed: int = 0) -> Outcomes:
+    """Scores that depend on the topic and on a hidden difficulty that all models share."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(0, len(_TOPICS), n)
+    hard = rng.normal(size=n)
+    skill = rng.normal(size=(k, len(_TOPICS)))
+    easy = np.linspace(-1.5, 1.5, len(_TOPICS))  # some topics are easier for everybody
+    logits = easy[topic][:, None] + skill[:, topic].T - hard[:, None] + rng.logistic(size=(n, k)) * 0.7
+    return Outcomes(
+        query_ids=np.array([f"q{i}" for i in range(n)]),
+        prompts=[f"A question about {_TOPICS[t]}, number {i}" for i, t in enumerate(topic)],
+        tasks=np.array([f"task{i % 3}" for i in range(n)]),
+        arms=[f"m{j}" for j in range(k)],
+        scores=(logits > 0).astype(float),
+        costs=rng.gamma(3, 1e-4, (n, k)) * np.arange(1, k + 1),
+        input_tokens=np.full((n, k), 20.0),
+        output_tokens=np.full((n, k), 30.0),
+        latencies=np.full((n, k), 0.2),
+        report={"queries_read": n, "queries_dropped": 0},
+    )
+
+
+def by_name(results: list[CheckResult]) -> dict[str, CheckResult]:
+    return {r.name: r for r in results}
+
+
+@pytest.fixture(scope="module")
+def clean() -> Outcomes:
+    return sound()
+
+
+def test_sound_outcomes_pass_everything(clean: Outcomes) -> None:
+    splits = make_splits(clean, POOL.split)
+    results = run_checks("outcomes", clean, pool=POOL) + run_checks("splits", clean, splits, POOL)
+    assert [r.name for r in results] == [spec.name for spec in CHECKS]
+    assert {r.name: (r.observed, r.metadata.get("error")) for r in results if not r.passed} == {}
+    for result, spec in zip(results, CHECKS, strict=True):
+        assert (result.severity, result.description) == (spec.severity, spec.description)
+        assert result.observed and result.expected and result.examples == []
+
+
+def test_errors_block_and_warnings_do_not() -> None:
+    assert all(spec.blocking == (spec.severity == "ERROR") for spec in CHECKS)
+    assert {spec.severity for spec in CHECKS} == {"ERROR", "WARN"}
+    assert len({spec.name for spec in CHECKS}) == len(CHECKS)
+    assert [*check_names("outcomes"), *check_names("splits")] == list(CHECKS)
+    with pytest.raises(ValueError, match="no checks for stage"):
+        check_names("oracles")  # type: ignore[arg-type]
+
+
+def test_the_list_of_checks_is_light() -> None:
+    code = (
+        "import sys; from cabs_core.validation import check_names; check_names('outcomes'); "
+        "heavy = {'great_expectations', 'sklearn', 'pandas', 'torch', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --------------------------------------------------------------------------------- one fault for every check
+
+
+def edited(rows: slice | list[int], **values: object):
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        for column, value in values.items():
+            frame.loc[frame.index[rows], column] = value
+        return frame
+
+    return change
+
+
+FAULTY_TABLES = {
+    "columns_present": lambda f: f.drop(columns="task"),
+    "scores_complete": edited([7], score=np.nan),
+    "costs_complete": edited([7], cost=np.nan),
+    "pairs_unique": lambda f: pd.concat([f, f.iloc[[7]]], ignore_index=True),
+    "grid_complete": lambda f: f.drop(index=7),
+    "models_covered": edited([7], model="stranger"),
+    "scores_in_range": edited([7], score=1.5),
+    "costs_in_range": edited([7], cost=-1.0),
+    "costs_positive": edited([7], cost=0.0),
+    "input_tokens_in_range": edited([7], n_input_tokens=0.0),
+    "output_tokens_in_range": edited([7], n_output_tokens=-1.0),
+    "latencies_in_range": edited([7], latency=7200.0),
+    "query_ids_unique": edited([7], prompt="another text"),
+    "prompts_present": edited(slice(5, 10), prompt="   "),
+    "prompt_length": edited(slice(0, 500), prompt="x" * 40_000),
+    "enough_queries": lambda f: f.iloc[: 5 * 150],
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_TABLES)
+def test_fault_in_a_tidy_table(clean: Outcomes, name: str) -> None:
+    pool = POOL.model_copy(update={"models": tuple(clean.arms)})
+    results = by_name(run_checks("outcomes", FAULTY_TABLES[name](clean.to_frame()), pool=pool))
+    assert not results[name].passed
+    assert "error" not in results[name].metadata
+    if name in ("scores_in_range", "costs_in_range", "scores_complete", "pairs_unique"):
+        named = [(e.get("query_id"), e.get("model")) for e in results[name].examples]
+        assert ("q1", "m2") in named, "row 7 of the table is query 1, model 2"
+
+
+def twins(o: Outcomes) -> Outcomes:
+    scores = o.scores.copy()
+    scores[:, 3] = scores[:, 1]
+    return replace(o, scores=scores)
+
+
+def constant(o: Outcomes) -> Outcomes:
+    scores = o.scores.copy()
+    scores[:, 2] = 0.0
+    return replace(o, scores=scores)
+
+
+def contradicting(o: Outcomes) -> Outcomes:
+    prompts = list(o.prompts)
+    scores = o.scores.copy()
+    for i in range(0, 60, 2):
+        prompts[i] = prompts[i + 1]
+        scores[i] = 1 - scores[i + 1]
+    return replace(o, prompts=prompts, scores=scores)
+
+
+def misaligned(o: Outcomes) -> Outcomes:
+    """Models 3 and 4 share one other order within tasks, as if run on other processes."""
+    scores = o.scores.copy()
+    rng = np.random.default_rng(5)
+    for task in np.unique(o.tasks):
+        rows = np.flatnonzero(o.tasks == task)
+        scores[np.ix_(rows, [3, 4])] = scores[np.ix_(rng.permutation(rows), [3, 4])]
+    return replace(o, scores=scores)
+
+
+def other_texts(o: Outcomes) -> Outcomes:
+    """All models agree, but the prompts stand beside the wrong scores."""
+    order = np.random.default_rng(6).permutation(len(o))
+    return replace(o, prompts=[o.prompts[i] for i in order])
+
+
+FAULTY_OUTCOMES = {
+    "queries_kept": lambda o: replace(
+        o, report={"queries_read": 2000, "queries_dropped": 800, "missing_cells": {"m1": 800}}
+    ),
+    "scores_vary": constant,
+    "models_distinct": twins,
+    "duplicates_agree": contradicting,
+    "alignment_blocks": misaligned,
+    "alignment_text": other_texts,
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_OUTCOMES)
+def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
+    results = by_name(run_checks("outcomes", FAULTY_OUTCOMES[name](clean), pool=POOL))
+    allowed = {name, "alignment_text"} if name in ("alignment_blocks", "duplicates_agree") else {name}
+    assert name in {n for n, r in results.items() if not r.passed} <= allowed
+    assert results[name].examples and "error" not in results[name].metadata
+
+
+def test_unrelated_blocks_are_named(clean: Outcomes) -> None:
+    results = by_name(run_checks("outcomes", misaligned(clean), pool=POOL))
+    blocks = results["alignment_blocks"].metadata["blocks"]
+    assert [b["models"] for b in blocks] == ["m0, m1, m2", "m3, m4"]
+    assert "block 2 (2): m3, m4" in results["alignment_blocks"].observed
+    assert "predictable from the text: block 1" in results["alignment_blocks"].observed
+    texts = results["alignment_text"].metadata["blocks"]
+    assert [b["predictable"] for b in texts] == [True, False]
+
+
+def test_too_few_queries_to_tell_is_no_fault(clean: Outcomes) -> None:
+    few = misaligned(clean).take(np.arange(120))
+    results = by_name(run_checks("outcomes", few, pool=POOL))
+    assert results["alignment_blocks"].passed
+    assert not results["enough_queries"].passed
+
+
+def test_published_means() -> None:
+    rows = PUBLISHED["routerbench"]
+    n = 1000
+    scores = np.zeros((n, len(rows)))
+    for j, row in enumerate(rows):
+        scores[: round(row.score * n), j] = 1
+    rng = np.random.default_rng(0)
+    outcomes = Outcomes(
+        query_ids=np.array([str(i) for i in range(n)]),
+        prompts=[f"p{i}" for i in range(n)],
+        tasks=np.array(["t"] * n),
+        arms=[row.name for row in rows],
+        scores=rng.permutation(scores),
+        costs=np.tile([row.cost for row in rows], (n, 1)),
+    )
+    pool = ModelPool(name="p", source={"kind": "routerbench"}, paper_benchmark="routerbench")
+    results = by_name(run_checks("outcomes", outcomes, pool=pool))
+    assert results["published_scores"].passed and results["published_costs"].passed
+    assert "largest difference" in results["published_scores"].observed
+
+    wrong = outcomes.scores.copy()
+    wrong[:8, 4] = 1 - wrong[:8, 4]
+    wrong[wrong[:, 4] == 0, 4] = np.where(np.arange((wrong[:, 4] == 0).sum()) < 5, 1, 0)
+    results = by_name(
+        run_checks("outcomes", replace(outcomes, scores=wrong, costs=outcomes.costs * 1.01), pool=pool)
+    )
+    assert not results["published_scores"].passed and not results["published_costs"].passed
+    assert results["published_scores"].examples[0]["model"] == "gpt-4-1106-preview"
+
+    piece = ModelPool(name="p", source={"kind": "file", "path": "x.csv"}, paper_benchmark="routerbench")
+    results = by_name(run_checks("outcomes", replace(outcomes, scores=wrong), pool=piece))
+    assert results["published_scores"].passed
+    assert "does not apply" in results["published_scores"].observed
+
+
+# --------------------------------------------------------------------------------------------------- splits
+
+
+def drifting(o: Outcomes, splits: np.ndarray) -> np.ndarray:
+    """The test split takes the hard queries."""
+    order = np.argsort(o.scores.mean(axis=1), kind="stable")
+    result = np.full(len(o), "train", dtype="<U10")
+    result[order[:240]] = "test"
+    result[order[240:360]] = "validation"
+    return result
+
+
+def by_length(o: Outcomes, splits: np.ndarray) -> np.ndarray:
+    order = np.argsort(o.prompt_lengths, kind="stable")
+    result = np.full(len(o), "train", dtype="<U10")
+    result[order[:240]] = "test"
+    result[order[-120:]] = "validation"
+    return result
+
+
+def of_one_task(o: Outcomes, splits: np.ndarray) -> np.ndarray:
+    result = np.full(len(o), "train", dtype="<U10")
+    rows = np.flatnonzero(o.tasks == "task0")
+    result[rows[:240]] = "test"
+    result[rows[240:360]] = "validation"
+    return result
+
+
+def swapped(value: str, rows: int):
+    def change(o: Outcomes, splits: np.ndarray) -> np.ndarray:
+        splits = splits.copy()
+        splits[np.flatnonzero(splits == "test")[:rows]] = value
+        return splits
+
+    return change
+
+
+FAULTY_SPLITS = {
+    "splits_known": swapped("other", 3),
+    "splits_complete": lambda o, s: s[:-5],
+    "split_sizes": swapped("train", 235),
+    "split_fractions": swapped("train", 100),
+    "split_task_mix": of_one_task,
+    "split_score_drift": drifting,
+    "split_length_drift": by_length,
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_SPLITS)
+def test_fault_in_splits(clean: Outcomes, name: str) -> None:
+    splits = FAULTY_SPLITS[name](clean, make_splits(clean, POOL.split))
+    results = by_name(run_checks("splits", clean, splits, POOL))
+    assert not results[name].passed
+    assert "error" not in results[name].metadata
+
+
+def test_prompt_in_two_splits(clean: Outcomes) -> None:
+    repeated = replace(clean, prompts=[*clean.prompts[:-1], clean.prompts[0]])
+    splits = make_splits(repeated, POOL.split)
+    assert by_name(run_checks("splits", repeated, splits, POOL))["splits_disjoint"].passed
+    splits[0], splits[-1] = "train", "test"
+    result = by_name(run_checks("splits", repeated, splits, POOL))["splits_disjoint"]
+    assert not result.passed and result.severity == "ERROR"
+    assert result.examples[0]["query_ids"] == "q0, q1199"
+
+
+def test_wanted_shift_is_no_fault(clean: Outcomes) -> None:
+    pool = POOL.model_copy(update={"split": Split(kind="by_task", test_tasks=("task0",))})
+    results = by_name(run_checks("splits", clean, make_splits(clean, pool.split), pool))
+    assert all(r.passed for r in results.values())
+    assert "does not apply" in results["split_task_mix"].observed
+
+
+def test_source_split(clean: Outcomes) -> None:
+    pool = POOL.model_copy(update={"split": Split(kind="default")})
+    recorded = make_splits(clean, Split())
+    outcomes = replace(clean, source_splits=recorded)
+    assert by_name(run_checks("splits", outcomes, recorded, pool))["source_split_kept"].passed
+    moved = make_splits(clean, Split(split_seed=1))
+    assert not by_name(run_checks("splits", outcomes, moved, pool))["source_split_kept"].passed
+
+
+# ------------------------------------------------------------------------------------------- when checks break
+
+
+def test_broken_check_is_a_failed_result(clean: Outcomes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cabs_core.validation import tables
+
+    def explode(*args, **kwargs):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(tables, "correlation_blocks", explode)
+    results = by_name(run_checks("outcomes", clean, pool=POOL))
+    for name in ("alignment_blocks", "alignment_text"):
+        assert not results[name].passed
+        assert "no such luck" in results[name].metadata["error"]
+    assert results["scores_in_range"].passed
+
+
+def test_no_check_survives_what_cannot_be_read() -> None:
+    results = run_checks("outcomes", pd.DataFrame({"nothing": [1]}), pool=POOL)
+    assert [r.name for r in results] == [spec.name for spec in check_names("outcomes")]
+    assert not any(r.passed for r in results if r.severity == "ERROR")
+
+
+def test_splits_are_needed(clean: Outcomes) -> None:
+    with pytest.raises(ValueError, match="needs splits"):
+        run_checks("splits", clean, pool=POOL)
