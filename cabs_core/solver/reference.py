@@ -75,8 +75,9 @@ class CvxpyParametric:
         self.p = cp.Variable(arms, nonneg=True)
         u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
         self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
-        W = self.G.T @ self.p
-        constraints = [cp.sum(self.p) == 1, cp.sum(u) - u + v <= self.c + t]
+        # W is a variable of its own: products of parameter and variable inside quad_over_lin are not DPP
+        W = cp.Variable(arms)
+        constraints = [cp.sum(self.p) == 1, cp.sum(u) - u + v <= self.c + t, W == self.G.T @ self.p]
         for j in range(arms):
             constraints.append(cp.quad_over_lin(self.p[j], W[j]) <= u[j])
             constraints.append(cp.quad_over_lin(self.p[j] - 1, W[j]) <= v[j])

@@ -1,0 +1,134 @@
+"""Other people's contextual bandits, driven round by round: select, observe, update. For benchmarks only.
+
+Each `*_peer(K, d, ...)` returns a function (x, reward_of) -> arm, where reward_of(arm) is the reward in [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+Round = Callable[[np.ndarray, Callable[[int], float]], int]
+
+
+class NumpyRidge:
+    """Plain NumPy: stacked inverses, rank-one updates of the played arm, as one would write it."""
+
+    def __init__(self, K: int, d: int, penalty: float = 10.0):
+        self.inverse = np.tile(np.eye(d) / penalty, (K, 1, 1))
+        self.theta = np.zeros((K, d))
+
+    def update(self, arm: int, x: np.ndarray, reward: float) -> None:
+        """Sherman-Morrison."""
+        u = self.inverse[arm] @ x
+        scale = 1.0 / (1.0 + x @ u)
+        self.theta[arm] += u * (scale * (reward - self.theta[arm] @ x))
+        self.inverse[arm] -= np.outer(u, u * scale)
+
+
+def numpy_peer(kind: str, K: int, d: int, alpha: float = 0.4, gamma: float = 64.0) -> Round:
+    """epsilon_greedy, square_cb or lin_ucb in plain NumPy."""
+    model, rng, state = NumpyRidge(K, d), np.random.default_rng(0), {"t": 0}
+
+    def play(x, reward_of):
+        mu = model.theta @ x
+        if kind == "lin_ucb":
+            width = (model.inverse @ x) @ x
+            arm = int(np.argmax(mu + alpha * np.sqrt(width)))
+        elif kind == "epsilon_greedy":
+            epsilon = max(0.01, 0.1 / (1 + 0.001 * state["t"]))
+            arm = int(rng.integers(K)) if rng.random() < epsilon else int(np.argmax(mu))
+        else:
+            mu = np.clip(mu, 0, 1)
+            best = int(np.argmax(mu))
+            p = 1.0 / (K + gamma * np.sqrt(state["t"] + 1) * (mu[best] - mu))
+            p[best] = 0.0
+            p[best] = 1.0 - p.sum()
+            arm = int(np.searchsorted(np.cumsum(p), rng.random()))
+        state["t"] += 1
+        model.update(arm, x, reward_of(arm))
+        return arm
+
+    return play
+
+
+def vowpal_peer(kind: str, K: int, d: int) -> Round:
+    """Vowpal Wabbit, --squarecb or --epsilon, from its text format."""
+    import vowpalwabbit
+
+    explore = "--squarecb" if kind == "square_cb" else "--epsilon 0.1"
+    model = vowpalwabbit.Workspace(f"--cb_explore {K} {explore} --quiet -b 18 --random_seed 1")
+    rng = np.random.default_rng(0)
+
+    def play(x, reward_of):
+        features = " ".join(f"{i}:{v:.6g}" for i, v in enumerate(x))
+        p = np.asarray(model.predict(f"| {features}"))
+        arm = int(np.searchsorted(np.cumsum(p / p.sum()), rng.random()))
+        arm = min(arm, K - 1)
+        model.learn(f"{arm + 1}:{1.0 - reward_of(arm):.6g}:{p[arm]:.6g} | {features}")
+        return arm
+
+    return play
+
+
+def mabwiser_peer(kind: str, K: int, d: int) -> Round:
+    """MABWiser LinUCB or LinTS."""
+    from mabwiser.mab import MAB, LearningPolicy
+
+    learner = LearningPolicy.LinUCB(alpha=0.4, l2_lambda=10.0)
+    if kind == "lin_ts":
+        learner = LearningPolicy.LinTS(alpha=0.1, l2_lambda=10.0)
+    model = MAB(arms=list(range(K)), learning_policy=learner, seed=1)
+    model.fit(list(range(K)), [0.0] * K, np.zeros((K, d)))
+
+    def play(x, reward_of):
+        arm = model.predict([x])
+        model.partial_fit([arm], [reward_of(arm)], [x])
+        return arm
+
+    return play
+
+
+def contextualbandits_peer(kind: str, K: int, d: int) -> Round:
+    """contextualbandits LinUCB or LinTS."""
+    import contextualbandits.online as online
+
+    if kind == "lin_ucb":
+        model = online.LinUCB(
+            K, alpha=0.4, lambda_=10.0, fit_intercept=False, beta_prior=None, random_state=1
+        )
+    else:
+        model = online.LinTS(K, v_sq=0.01, lambda_=10.0, fit_intercept=False, beta_prior=None, random_state=1)
+
+    def play(x, reward_of):
+        arm = int(np.asarray(model.predict(x[None]))[0])
+        model.partial_fit(x[None], np.array([arm]), np.array([reward_of(arm)]))
+        return arm
+
+    return play
+
+
+def coba_peer(kind: str, K: int, d: int) -> Round:
+    """coba's learners over Vowpal Wabbit."""
+    from coba.learners import VowpalEpsilonLearner, VowpalSquarecbLearner
+
+    model = VowpalSquarecbLearner() if kind == "square_cb" else VowpalEpsilonLearner(epsilon=0.1)
+    actions = list(range(K))
+
+    def play(x, reward_of):
+        context = tuple(x.tolist())
+        arm, probability, extra = model.predict(context, actions)
+        model.learn(context, arm, reward_of(arm), probability, **extra)
+        return arm
+
+    return play
+
+
+#: policy -> {peer: maker}
+PEERS: dict[str, dict[str, Callable[..., Round]]] = {
+    "epsilon_greedy": {"vowpal": vowpal_peer, "coba": coba_peer},
+    "square_cb": {"vowpal": vowpal_peer, "coba": coba_peer},
+    "lin_ucb": {"mabwiser": mabwiser_peer, "contextualbandits": contextualbandits_peer},
+    "lin_ts": {"mabwiser": mabwiser_peer, "contextualbandits": contextualbandits_peer},
+}

@@ -1,0 +1,260 @@
+"""`cabs bench replay`: replay speed on one thread, ours and the peers' side by side, as ratios.
+
+Measurements of a pair alternate in short slices; each side's time is that of its fastest slice, the one least
+disturbed by whatever else the machine does, and the ratio is that of the two. Default: K = 15 arms, d = 128 features. Each record names what was required of it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.bench.peers import PEERS, numpy_peer
+from cabs_core.graph import edge_probabilities
+from cabs_core.policies import build_policy
+from cabs_core.policies.base import Lane, Stream
+from cabs_core.replay.engine import make_stream
+from cabs_core.simulate.problems import synthetic_problem
+from cabs_core.solver.reference import CvxpyParametric
+
+RHO = 300.0
+NUMPY_RATIOS = {"epsilon_greedy": 5.0, "square_cb": 5.0, "lin_ucb": 2.5}
+PEER_RATIO, CVXPY_RATIO = 10.0, 50.0
+LINEAR = (
+    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ucb_full", "cabs_c_linear@literal",
+    "cabs_c_linear", "cabs_c_linear@tuned", "cabs_d_linear@literal", "cabs_d_linear", "cabs_d_linear@tuned",
+)  # fmt: skip
+
+
+class Ours:
+    """One of our policies on one lane, advanced some rounds at a time."""
+
+    def __init__(self, name: str, stream: Stream, order: np.ndarray, **options: Any):
+        self.stream = stream
+        self.policy = build_policy(
+            name, arms=stream.arms, dim=stream.contexts.shape[1], rho=RHO, offline=stream.offline,
+            horizon=len(order), **options,
+        )  # fmt: skip
+        self.lane = Lane.empty(order, experts=self.policy.experts)
+        self.at = 0
+
+    def advance(self, rounds: int) -> float:
+        """Seconds a round of the next rounds; starts over with the same models at the end of the stream."""
+        if self.at + rounds > len(self.lane.order):
+            self.at = 0
+        begin = time.perf_counter()
+        self.policy.run(self.stream, self.lane, self.at, self.at + rounds)
+        self.at += rounds
+        return (time.perf_counter() - begin) / rounds
+
+    def lane_bytes(self) -> int:
+        """Memory that a lane adds to the shared arrays: models, scratch and traces."""
+        arrays = [*self.policy.model, *self.policy.scratch, *self.policy._memory]
+        traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
+        return int(sum(a.nbytes for a in (*arrays, *traces)))
+
+
+class Peer:
+    """A peer's round function over the same rows."""
+
+    def __init__(self, play, stream: Stream, order: np.ndarray):
+        self.play, self.stream, self.order, self.at = play, stream, order, 0
+        self.actions: list[int] = []
+
+    def advance(self, rounds: int) -> float:
+        """Seconds a round of the next rounds."""
+        begin = time.perf_counter()
+        for _ in range(rounds):
+            row = self.order[self.at % len(self.order)]
+            rewards = self.stream.utilities[row]
+            self.actions.append(self.play(self.stream.contexts[row], lambda arm, r=rewards: float(r[arm])))
+            self.at += 1
+        return (time.perf_counter() - begin) / rounds
+
+
+def side_by_side(ours: Ours, peer: Peer, slices: int, our_rounds: int, peer_rounds: int) -> dict[str, float]:
+    """Alternate; the fastest slice of each in microseconds, and their ratio."""
+    ours.advance(our_rounds)
+    peer.advance(max(2, peer_rounds // 4))
+    pairs = np.array([(ours.advance(our_rounds), peer.advance(peer_rounds)) for _ in range(slices)])
+    ours_us, peer_us = (float(x) for x in pairs.min(axis=0) * 1e6)
+    return {"ours_us": ours_us, "peer_us": peer_us, "ratio": peer_us / ours_us}
+
+
+def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
+    """One round of CABS-C (or CABS-D with SquareCB) in NumPy with cvxpy for the program: what one writes first."""
+    solver, rng = CvxpyParametric(K), np.random.default_rng(0)
+    inverse, theta = np.tile(np.eye(d) / 10.0, (2, K, 1, 1)), np.zeros((2, K, d))
+    weights, state = np.zeros(2), {"t": 0}
+
+    def observe(m: int, arm: int, x: np.ndarray, y: float) -> None:
+        u = inverse[m, arm] @ x
+        scale = 1.0 / (1.0 + x @ u)
+        theta[m, arm] += u * (scale * (y - theta[m, arm] @ x))
+        inverse[m, arm] -= np.outer(u, u * scale)
+
+    def play(stream: Stream, row: int) -> None:
+        x, ybar = stream.contexts[row], stream.predicted_scores[row]
+        graph = (rng.random((K, K)) < edge_probabilities(ybar)).astype(float)
+        np.fill_diagonal(graph, 1.0)
+        mu = np.clip(theta[1] @ x, 0, 1)
+        p = np.maximum(solver(1.0 - mu, graph, 4.0 * np.sqrt(state["t"] + 1)).p, 0.0)
+        p /= p.sum()
+        q = p
+        if name == "cabs_d_linear":
+            own = np.clip(theta[0] @ x, 0, 1)
+            first = 1.0 / (K + 64.0 * np.sqrt(state["t"] + 1) * (own.max() - own))
+            first[np.argmax(own)] = 0.0
+            first[np.argmax(own)] = 1.0 - first.sum()
+            share = np.exp(weights - weights.max())
+            share /= share.sum()
+            q = share[0] * first + share[1] * p
+        arm = min(int(np.searchsorted(np.cumsum(q), rng.random())), K - 1)
+        y, r = stream.scores[row, arm], stream.utilities[row, arm]
+        if name == "cabs_d_linear":
+            observe(0, arm, x, r)
+            weights[0] -= 0.03 * (1 - r) * first[arm] / (q[arm] + 1e-3)
+            weights[1] -= 0.03 * (1 - r) * p[arm] / (q[arm] + 1e-3)
+        margin = np.clip(1.0 - stream.rho * stream.predicted_costs[row], 0, 1)
+        surrogate = np.clip(y + stream.deltas[row, arm], 0, 1) * margin
+        for j in np.flatnonzero(graph[arm]):
+            observe(1, int(j), x, r if j == arm else float(surrogate[j]))
+        state["t"] += 1
+
+    return play
+
+
+def main(json_path: str | None = None, quick: bool = False) -> dict[str, Any]:
+    """Measure, print a table and return the figures; `quick` uses few rounds (smoke test, not for claims)."""
+    import scipy.linalg.blas  # noqa: F401  (loaded before its threads are limited)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        figures = _measure(quick)
+    print("\n".join(show(figures)))
+    if json_path:
+        write_text(json_path, json.dumps(figures, indent=1))
+    return figures
+
+
+def _measure(quick: bool) -> dict[str, Any]:
+    K, d, n = (5, 16, 600) if quick else (15, 128, 8800)
+    slices = 3 if quick else 12
+    problem = synthetic_problem(n=n, K=K, d=d, offline=200)
+    stream = make_stream(problem, RHO)
+    order = np.random.default_rng(0).permutation(n)
+    figures: dict[str, Any] = {"K": K, "d": d, "threads": 1, "records": [], "policies": []}
+    chunk = 128 if quick else 512
+
+    def record(
+        policy: str, against: str, found: dict[str, float], required: float | None, **extra: Any
+    ) -> None:
+        ok = None if required is None else found["ratio"] >= required
+        figures["records"].append(
+            {"policy": policy, "against": against, **found, "required": required, "ok": ok, **extra}
+        )
+
+    for kind, required in NUMPY_RATIOS.items():
+        ours, peer = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d), stream, order)
+        found = side_by_side(ours, peer, slices, chunk, chunk // 4)
+        extra = {}
+        if kind == "lin_ucb":
+            played = ours.lane.actions[: min(peer.at, n)]
+            extra = (
+                {"identical_actions": bool(np.array_equal(played, peer.actions[: len(played)]))}
+                if ours.at <= n
+                else {}
+            )
+        record(kind, "numpy", found, required, **extra)
+    for kind, makers in PEERS.items():
+        options = {"propensity": "sampled"} if kind == "lin_ts" else {}
+        for name, maker in makers.items():
+            try:
+                peer = Peer(maker(kind, K, d), stream, order)
+                peer.advance(2)
+            except ImportError as error:
+                figures["records"].append(
+                    {"policy": kind, "against": name, "skipped": f"not installed: {error}"}
+                )
+                continue
+            found = side_by_side(
+                Ours(kind, stream, order, **options), peer, slices, chunk, 8 if quick else 40
+            )
+            record(kind, name, found, PEER_RATIO)
+    for kind in ("cabs_c_linear", "cabs_d_linear"):
+        options = {"tol": 1e-6} if kind == "cabs_c_linear" else {
+            "experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]
+        }  # fmt: skip
+        ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
+        peer = Peer(None, stream, order)
+        peer.advance = lambda rounds, play=play: _time(play, stream, order, rounds)  # type: ignore[method-assign]
+        found = side_by_side(ours, peer, slices, chunk, 3 if quick else 20)
+        extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
+        record(kind, "cvxpy_dpp", found, CVXPY_RATIO, **extra)
+    for name in LINEAR:
+        ours = Ours(name, stream, order)
+        ours.advance(chunk)
+        us = min(ours.advance(chunk) for _ in range(2 if quick else 8)) * 1e6
+        figures["policies"].append(
+            {
+                "policy": name,
+                "us_per_round": us,
+                "rounds_per_second": 1e6 / us,
+                "lane_bytes": ours.lane_bytes(),
+            }
+        )
+    one_arm = Ours("cabs_c_linear", stream, order, pseudo_weight=0.0)
+    one_arm.advance(chunk)
+    us = min(one_arm.advance(chunk) for _ in range(2 if quick else 8)) * 1e6
+    figures["policies"].append(
+        {"policy": "cabs_c_linear, one-arm updates", "us_per_round": us, "rounds_per_second": 1e6 / us,
+         "lane_bytes": one_arm.lane_bytes()}
+    )  # fmt: skip
+    total = sum(p["us_per_round"] for p in figures["policies"] if p["policy"] in LINEAR)
+    figures["sweep"] = {
+        "what": f"{n} rounds x {K} arms, d = {d}, 21 rhos x 10 trials, {len(LINEAR)} linear policies, two cores, from the figures above",
+        "minutes": total * 1e-6 * n * 210 / 2 / 60,
+        "required_minutes": 20,
+    }
+    return figures
+
+
+def _time(play, stream: Stream, order: np.ndarray, rounds: int) -> float:
+    begin = time.perf_counter()
+    for i in range(rounds):
+        play(stream, int(order[i]))
+    return (time.perf_counter() - begin) / rounds
+
+
+def show(figures: dict[str, Any]) -> list[str]:
+    """Lines of Markdown."""
+    lines = [f"K = {figures['K']}, d = {figures['d']}, one thread", "",
+             "| policy | against | ours us | peer us | ratio | required | ok |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in figures["records"]:
+        if "skipped" in r:
+            lines.append(f"| {r['policy']} | {r['against']} | | | | | {r['skipped']} |")
+        else:
+            lines.append(
+                f"| {r['policy']} | {r['against']} | {r['ours_us']:.1f} | {r['peer_us']:.0f} | {r['ratio']:.1f} | "
+                f"{r['required']:g} | {'yes' if r['ok'] else 'no'} |"
+            )
+    lines += ["", "| policy | us a round | rounds a second | MB a lane |", "|---|---|---|---|"]
+    for p in figures["policies"]:
+        lines.append(
+            f"| {p['policy']} | {p['us_per_round']:.1f} | {p['rounds_per_second']:.0f} | {p['lane_bytes'] / 1e6:.1f} |"
+        )
+    sweep = figures["sweep"]
+    lines += [
+        "",
+        f"Sweep ({sweep['what']}): {sweep['minutes']:.1f} min (required: under {sweep['required_minutes']})",
+    ]
+    return lines
+
+
+if __name__ == "__main__":
+    main()
