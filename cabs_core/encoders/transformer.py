@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -94,6 +95,20 @@ class TransformerEncoder:
         self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
         self._rows_that_fit = 1 << 30
         self._forward = forward or self._network
+
+    @classmethod
+    def around(cls, model, *, device: str, dtype: str, batch_tokens: int | None = None) -> TransformerEncoder:
+        """An encoder around a network without tokenizer or files (random weights); takes `Tokens` only."""
+        self = cls.__new__(cls)
+        self.files = EncoderFiles(type(model).__name__, Path(), (), "mean")
+        self.normalize, self.tokenizer = True, None
+        self.device, self.dtype = torch.device(device), getattr(torch, dtype)
+        self.stats, self._rows_that_fit = ForwardStats(), 1 << 30
+        self.max_length = model.config.max_position_embeddings
+        self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
+        self.model = self.prepare(model)
+        self._forward = self._network
+        return self
 
     # ---- loading --------------------------------------------------------------------------------------
     def _load(self):
@@ -210,7 +225,7 @@ class TransformerEncoder:
         cuda = self.device.type == "cuda"
         lengths = [len(tokens.ids[i]) for i in rows]
         longest = max(lengths)
-        pad = self.tokenizer.pad_token_id or 0
+        pad = getattr(self.tokenizer, "pad_token_id", None) or 0
         ids = torch.full((len(rows), longest), pad, dtype=torch.int64, pin_memory=cuda)
         for row, i in enumerate(rows):
             ids[row, : lengths[row]] = torch.from_numpy(tokens.ids[i])

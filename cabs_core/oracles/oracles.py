@@ -31,7 +31,7 @@ class Oracles:
         predictors: fitted static score predictors by name.
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
-        pca: contexts of the linear policies.
+        pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature head.
         network: the trained network, or None where the pool asks for `ridge`.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
@@ -48,6 +48,7 @@ class Oracles:
     pca: PcaFeatures
     chosen: dict[str, str]
     network: Any = None
+    head_pca: PcaFeatures | None = None
     scaling: dict[str, np.ndarray] = field(default_factory=dict)
     blend: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -103,11 +104,10 @@ class Oracles:
         return out
 
     def contexts(self, embeddings, prompt_lengths, kind: str | None = None) -> np.ndarray:
-        """Contexts `[n, d]` of the linear policies: scaled features ('pca' or 'head') and a constant."""
+        """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
+        network's feature head ('head'), and a constant."""
         if (kind or self.chosen["features"]) == "head":
-            head = self._network(embeddings, prompt_lengths)["features"]
-            scaled = (head - self.scaling["feature_center"]) * self.scaling["feature_scale"]
-            return np.hstack([scaled, np.full((len(scaled), 1), 2.0)])
+            return self.head_pca.transform(self._network(embeddings, prompt_lengths)["features"])
         return self.pca.transform(embeddings)
 
     def static_scores(self, embeddings, prompt_lengths) -> dict[str, np.ndarray]:
@@ -158,6 +158,11 @@ class Oracles:
             "pca.center": self.pca.center,
             "pca.basis": self.pca.basis,
             "correlation": self.correlation.correlation,
+            **(
+                {}
+                if self.head_pca is None
+                else {"head.center": self.head_pca.center, "head.basis": self.head_pca.basis}
+            ),
             **{f"context_costs.{name}": value for name, value in self.context_costs.state().items()},
             **{f"scaling.{name}": np.atleast_1d(value) for name, value in self.scaling.items()},
         }
@@ -225,6 +230,9 @@ class Oracles:
             chosen=settings["chosen"],
             blend=settings["blend"],
             network=network,
+            head_pca=PcaFeatures(arrays["head.center"], arrays["head.basis"])
+            if "head.basis" in arrays
+            else None,
             scaling=scaling,
             metrics=settings["metrics"],
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from cabs_core.errors import DataError
 from cabs_core.oracles.costs import ContextCostPredictor
-from cabs_core.oracles.features import SQUARED_NORM, PcaFeatures
+from cabs_core.oracles.features import PcaFeatures
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
 from cabs_core.oracles.static import CostPredictor, make_score_predictor
@@ -82,13 +82,13 @@ def train_oracles(
         "rows": {name: int((split == name).sum()) for name in ("train", "validation", "test")},
         "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
     }
-    if config.kind != "ridge" or features.kind == "head":
-        _add_network(oracles, x, lengths, y, c, train, validation, config, device, progress)
+    if config.kind != "ridge" or features.kind != "pca":
+        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress)
     _choose(oracles, x, outcomes, validation, config, features)
     return oracles
 
 
-def _add_network(oracles, x, lengths, y, c, train, validation, config, device, progress) -> None:
+def _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress) -> None:
     from cabs_core.encoders.transformer import choose_device
     from cabs_core.oracles.training import Rows, network_outputs, train_network
 
@@ -109,11 +109,8 @@ def _add_network(oracles, x, lengths, y, c, train, validation, config, device, p
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
         max_epochs=config.max_epochs, device=choose_device(device), progress=progress,
     )  # fmt: skip
-    head = network_outputs(oracles.network, inputs[train])["features"].astype(np.float64)
-    center = head.mean(axis=0)
-    spread = max(float(((head - center) ** 2).sum(axis=1).mean()), 1e-12)
-    oracles.scaling["feature_center"] = center
-    oracles.scaling["feature_scale"] = np.full(head.shape[1], np.sqrt(SQUARED_NORM / spread))
+    head = network_outputs(oracles.network, inputs[train])["features"]
+    oracles.head_pca = PcaFeatures.fit(head, features.dim)
     oracles.metrics["training"] = log.to_dict()
 
 

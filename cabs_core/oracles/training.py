@@ -8,6 +8,7 @@ for bit by seed; on CUDA to rounding (no scatter operations are used).
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,8 +69,6 @@ def train_network(
     The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error
     relative to predicting the train means.
     """
-    import time
-
     begin = time.perf_counter()
     k = train.scores.shape[1]
     threads = torch.get_num_threads()
@@ -107,9 +106,11 @@ def _fit(
 ) -> dict[str, torch.Tensor]:
     x, y, c = train
     n, k = y.shape
-    size = int(min(128, max(16, n // 64)))
+    size = int(min(128, max(16, n // 32)))
     others = 1.0 - torch.eye(k, device=x.device)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
     scale = _constant_errors(train, validation)
     generator = torch.Generator().manual_seed(seed)
     best, best_value, waited = copy.deepcopy(network.state_dict()), np.inf, 0

@@ -124,10 +124,12 @@ class Oracle(_Strict):
 class Features(_Strict):
     """Contexts of the linear policies; the same for every policy of the pool."""
 
-    kind: Literal["auto", "pca", "head"] = Field(
-        "auto", description="auto: the better on validation; head: 128-d"
+    kind: Literal["pca", "head", "auto"] = Field(
+        "pca",
+        description="pca: components of the embedding, which know no labels; head: components of the network's "
+        "128-d feature head, learned from the train labels; auto: the better on validation",
     )
-    dim: int = Field(32, ge=1, le=1024, description="Principal components")
+    dim: int = Field(32, ge=1, le=1024, description="Components; head: 128 keeps the whole head")
 
 
 class Replay(_Strict):
