@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -108,14 +109,34 @@ def build_artifacts(artifacts):
         "one": write_pool(artifacts, fake_pool("one", paper_benchmark="routerbench")),
         "two": write_pool(artifacts, fake_pool("two", encoder={"name": "tfidf-svd"}), policies=few, seed=1),
     }
-    for stage, name, text in (
-        (
-            "oracles",
-            "diagnostics.json",
-            '{"validation": {"brier": 0.2084, "note": "held out"}, "epochs": [1, 5]}',
-        ),
-        ("tuning", "tuning.json", '{"lin_ucb": {"alpha": 0.4, "tried": 12}}'),
-    ):
-        (artifacts / stage / "one").mkdir(parents=True)
-        (artifacts / stage / "one" / name).write_text(text)
+    for path, content in stage_files().items():
+        (artifacts / path).parent.mkdir(parents=True, exist_ok=True)
+        (artifacts / path).write_text(json.dumps(content))
     return problems, build_all(artifacts)
+
+
+def stage_files() -> dict[str, dict]:
+    """JSON files as the oracle and tuning stages leave them, for pool `one`."""
+    heads = {
+        "accuracy": {
+            "ridge": {"error": 0.2036, "minus_used": 0.001, "se": 0.0004},
+            "blend": {"error": 0.2026, "minus_used": 0, "se": 0},
+        }
+    }
+    return {
+        "oracles/one/oracles.json": {
+            "chosen": {"accuracy": "blend"},
+            "metrics": {"validation": {"accuracy": {"ridge": 0.21, "blend": 0.2}}, "training": {"epochs": [{"loss": 1}]}},
+        },
+        "oracles/one/diagnostics.json": {
+            "chosen": {"accuracy": "blend"}, "split": "test", "heads": heads,
+            "arms": [{"arm": "model-0", "mean_score": 0.5, "score_r2": None}, {"arm": "model-1", "mean_score": 0.25}],
+        },
+        "tuning/one/tuning.json": {
+            "lin_ucb": {"configurations": 12, "preset_utility": 0.4, "utility": 0.4, "lead": 0.01, "lead_se": 0.02, "options": {}},
+            "cabs_d_linear@tuned": {
+                "configurations": 12, "preset_utility": 0.4, "utility": 0.45, "lead": 0.05, "lead_se": 0.02,
+                "options": {"eta": 0.3, "experts": [["lin_ts", {}]]},
+            },
+        },
+    }  # fmt: skip

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
-from cabs_core.report import charts, findings, png, sections, svg
+from cabs_core.report import charts, findings, png, sections, stages, svg
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.tables import Table, estimate, number, words
@@ -129,8 +129,9 @@ def _tables(data: PoolData) -> dict[str, Table | None]:
         "arms": sections.arms(data),
         "encoders": sections.encoders(data),
         "solver": sections.solver(data),
-        "oracles": sections.oracles(data),
-        "tuning": sections.tuning(data),
+        "oracles": stages.oracle_heads(data),
+        "oracle_arms": stages.oracle_arms(data),
+        "tuning": stages.tuning(data),
     }
 
 
@@ -247,13 +248,20 @@ def _write_tables(folder: Path, tables: dict[str, Table | None]) -> None:
 def _environment():
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["tie"] = _tie
+    return environment
+
+
+def _tie(text: str) -> str:
+    """No line break between a number and its percent sign or error."""
+    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
 
 
 def _assets() -> dict[str, Any]:

@@ -37,7 +37,8 @@ def opening(data: PoolData) -> str:
     sentences = [
         f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
         f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
-        f"The best router was {label(best)}, with a mean utility of {_pm(line['utility'], line['utility_se'])}."
+        f"The best router was {label(best)}, with a mean utility of {_pm(line['utility'], line['utility_se'])} "
+        "(± is the standard error)."
     ]
     if len(data.ranked) > 1:
         second = data.ranked[1]
@@ -137,7 +138,7 @@ def rq3(data: PoolData) -> str:
     points = data.mart("pareto_frontier")
     front = points[points["on_pool_frontier"]]
     names = front["policy"].value_counts()
-    text += f". {len(front)} settings are not dominated by any other; most belong to "
+    text += f". {len(front)} settings of ρ are not dominated by any other; {'most' if len(names) > 1 else 'all'} belong to "
     return text + _list([f"{label(p)} ({n})" for p, n in names.head(3).items()]) + "."
 
 

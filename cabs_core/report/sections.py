@@ -237,7 +237,7 @@ def solver(data: PoolData) -> Table | None:
         return None
     rows = [
         [words(label(r.policy)), number(r.solved_rounds, 0), number(r.uncertified, 0), percent(r.share_certified, 3),
-         words("–" if missing(r.max_gap) else f"{r.max_gap:.1e}"), words("–" if missing(r.mean_gap) else f"{r.mean_gap:.1e}")]
+         _tiny(r.max_gap), _tiny(r.mean_gap)]
         for r in mart.itertuples()
     ]  # fmt: skip
     return Table(
@@ -247,31 +247,5 @@ def solver(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def oracles(data: PoolData) -> Table | None:
-    """The oracles' diagnostics file as a table of its figures."""
-    note = (
-        "Figures of the oracles' diagnostics file, measured on splits that the oracles were not trained on."
-    )
-    return _flattened(data, "oracle_quality", "oracles", "Oracle quality", note)
-
-
-def tuning(data: PoolData) -> Table | None:
-    """The tuning file as a table of its figures."""
-    note = "Configurations tried with the same budget for every method, and the ones chosen."
-    return _flattened(data, "tuning", "tuning", "Tuning on the validation split", note)
-
-
-def _flattened(data: PoolData, name: str, key: str, caption: str, note: str, limit: int = 60) -> Table | None:
-    """A stage's JSON file as a table of its figures (oracle diagnostics, tuning)."""
-    mart = data.mart(name)
-    if mart.empty:
-        return None
-    rows = []
-    for r in mart.head(limit).itertuples():
-        value = (
-            words(r.text) if missing(r.value) else number(r.value, 4) if r.value % 1 else number(r.value, 0)
-        )
-        rows.append([words(r.key), value])
-    if len(mart) > limit:
-        note += f" The first {limit} of {len(mart)} entries; all are in marts/mart_{name}.parquet."
-    return Table(key, caption, ["Entry", "Value"], rows, note=note)
+def _tiny(value: float) -> Cell:
+    return number(None) if missing(value) else Cell(f"{value:.1e}", float(value))

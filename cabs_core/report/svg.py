@@ -41,8 +41,8 @@ def _path(x, y) -> str:
 
 
 def _panel(chart: Chart, panel: Panel, index: int, narrow: bool) -> str:
-    width, height = (420, 330) if narrow else (760, 430)
-    left, right, top, bottom = 66, 12, 30 if panel.title else 12, 54
+    width, height = (420, 340) if narrow else (760, 450)
+    left, right, top, bottom = 62, 14, 50 if panel.title else 34, 52 if narrow else 64
     shown = [s for s in panel.series if s.visible] or panel.series
     xs = [s.x for s in shown] + [s.markers[:, 0] for s in shown if s.markers is not None]
     ys = [v for s in shown for v in (s.y, s.low, s.high) if v is not None]
@@ -65,7 +65,7 @@ def _panel(chart: Chart, panel: Panel, index: int, narrow: bool) -> str:
         f'<clipPath id="{name}-clip"><rect x="{left}" y="{top}" width="{width - left - right}" height="{height - top - bottom}"/></clipPath>',
     ]
     if panel.title:
-        out.append(f'<text class="panel-title" x="{left}" y="20">{escape(panel.title)}</text>')
+        out.append(f'<text class="panel-title" x="0" y="16">{escape(panel.title)}</text>')
     y_ticks, x_ticks = ticks(y0, y1, 5), ticks(x0, x1, 4 if narrow else 6)
     y_step = y_ticks[1] - y_ticks[0] if len(y_ticks) > 1 else 0.1
     x_step = x_ticks[1] - x_ticks[0] if len(x_ticks) > 1 else 1
@@ -90,9 +90,8 @@ def _panel(chart: Chart, panel: Panel, index: int, narrow: bool) -> str:
     out.append(
         f'<text class="label" x="{(left + width - right) / 2}" y="{height - 8}" text-anchor="middle">{escape(panel.x_label)}</text>'
     )
-    out.append(
-        f'<text class="label" transform="translate(15 {(top + height - bottom) / 2}) rotate(-90)" text-anchor="middle">{escape(panel.y_label)}</text>'
-    )
+    # The label of the y axis lies above it: it never collides with the numbers, whatever the size of the type.
+    out.append(f'<text class="label" x="0" y="{top - 14}">{escape(panel.y_label)}</text>')
     data = {"x": [left, width - right, x0, x1], "y": [height - bottom, top, y0, y1], "series": []}
     out.append(f'<g clip-path="url(#{name}-clip)">')
     for i, s in enumerate(panel.series):
@@ -127,7 +126,7 @@ def _short(values) -> list[float]:
 
 def _forest(chart: Chart) -> str:
     width, row, left, right, top = 760, 25, 236, 74, 8
-    height = top + row * len(chart.rows) + 50
+    height = top + row * len(chart.rows) + 62
     low, high = limits([v for r in chart.rows for v in (r.low, r.high)], pad=0.03)
 
     def to_x(v: float) -> float:

@@ -15,7 +15,7 @@ import pandas as pd
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "ε": r"$\epsilon$",
-    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$",
+    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$", "²": "$^2$", "…": r"\ldots{}", "×": r"$\times$",
 }  # fmt: skip
 
 

@@ -159,7 +159,7 @@ def test_tables_are_also_csv_and_latex(pages):
             if line.endswith(r"\\")
         )
         assert text.count("{") == text.count("}") and not re.search(
-            r"(?<!\\)[_#%]", text.replace(r"\label{tab:", "")
+            r"(?<!\\)[_#%]", re.sub(r"\\label\{[^}]*\}", "", text)
         )
 
 
@@ -196,6 +196,36 @@ def test_fingerprints_change_with_the_pools_own_rows_only(tmp_path):
     write_pool(tmp_path, fake_pool("a"), n=12, rhos=(0.0,), policies=["lin_ts"])
     build_all(tmp_path, database=False)
     assert mart_fingerprints(tmp_path, "a") != before[0]
+
+
+def test_oracle_and_tuning_tables(pages):
+    folder = pages[1].path.parent / "tables"
+    heads = list(csv.DictReader((folder / "oracles.csv").open()))
+    assert [r["Candidate"] for r in heads] == ["blend (in use)", "ridge"]
+    assert [float(heads[1][k]) for k in ("Validation", "Test", "Minus in use", "Minus in use SE")] == [
+        0.21,
+        0.2036,
+        0.001,
+        0.0004,
+    ]
+    arms = list(csv.DictReader((folder / "oracle_arms.csv").open()))
+    assert [(r["Model"], r["Mean score"], r["Score R²"]) for r in arms] == [
+        ("model-0", "0.5", ""),
+        ("model-1", "0.25", ""),
+    ]
+    tuning = {r["Policy"]: r for r in csv.DictReader((folder / "tuning.csv").open())}
+    assert tuning["LinUCB"]["Chosen options"] == "as preset"
+    assert tuning["CABS-D linear (tuned)"]["Chosen options"] == "eta = 0.3, experts.0.0 = lin_ts"
+
+
+def test_stage_files_of_another_shape_are_shown_entry_by_entry(tmp_path):
+    for path in ("oracles/fake/diagnostics.json", "tuning/fake/tuning.json"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text('{"something": {"else": 0.125, "name": "x"}}')
+    report = small(tmp_path, ["random", "lin_ucb"])
+    for name in ("oracles", "tuning"):
+        rows = list(csv.DictReader((report.path.parent / f"tables/{name}.csv").open()))
+        assert {r["Entry"]: r["Value"] for r in rows} == {"something.else": "0.125", "something.name": "x"}
 
 
 # ---- little data, hostile data, no data
