@@ -61,7 +61,7 @@ def load_pool_file(path: Path) -> PoolFile:
         raise PoolError(f"pool file {path} is larger than 1 MiB: this is not a pool file")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
     if not isinstance(data, dict):
         raise PoolError(
@@ -72,6 +72,8 @@ def load_pool_file(path: Path) -> PoolFile:
         pool = ModelPool.model_validate(data)
     except ValidationError as error:
         raise PoolError(_explain(path, error)) from None
+    except PoolError as error:  # of a name; pydantic lets it through as it is
+        raise PoolError(f"pool file {path}: {error}") from None
     _check_policies(path, pool)
     return PoolFile(pool, path.absolute(), path.absolute().parent == SHIPPED)
 

@@ -1,0 +1,218 @@
+"""Pool files: the shipped ones, a user's own, and everything that can be wrong in one."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cabs_core.errors import PoolError
+from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
+from cabs_core.paths import safe_name
+from cabs_core.pools import RHO_GRID, find_pool, list_pools, load_pool_file
+from cabs_core.pools.config import ModelPool
+
+MINIMAL = {"source": {"kind": "file", "path": "t.csv"}}
+
+
+def write(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_shipped_pools() -> None:
+    pools, errors = list_pools()
+    assert errors == []
+    names = {p.pool.name for p in pools if p.shipped}
+    assert names == {
+        "demo", "openllm_lb_v2_carrot", "mmlu_pro_tiger", "routerbench_sub3", "routerbench", "sprout", "openllm_v2",
+    }  # fmt: skip
+    for pool_file in pools:
+        assert pool_file.pool.title and pool_file.pool.description
+        assert pool_file.pool.replay.rhos == RHO_GRID
+    assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "benchmark"), [("routerbench", "routerbench"), ("sprout", "sprout"), ("openllm_v2", "openllm")]
+)
+def test_shipped_pools_of_the_paper_name_its_models(pool: str, benchmark: str) -> None:
+    found = find_pool(pool).pool
+    assert found.paper_benchmark == benchmark
+    assert found.models == {row.name: row.source_name for row in PUBLISHED[benchmark]}
+    assert found.split.kind == ("default" if pool == "sprout" else "random")
+
+
+def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
+    pool = find_pool("openllm_lb_v2_carrot").pool
+    assert pool.rescale_mean_cost == {row.name: row.cost for row in PUBLISHED["openllm"]}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "queries", "models", "dropped"),
+    [
+        ("openllm_lb_v2_carrot", 17_793, 18, 0),
+        ("mmlu_pro_tiger", 10_326, 29, 1706),
+        ("routerbench_sub3", 3150, 11, 28),
+    ],
+)
+def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, models, dropped) -> None:
+    monkeypatch.setenv("CABS_DATA_DIR", str(data_dir))
+    pool_file = find_pool(name)
+    outcomes = load_outcomes(pool_file)
+    assert outcomes.scores.shape == (queries, models)
+    assert outcomes.report["queries_dropped"] == dropped
+    splits = make_splits(outcomes, pool_file.pool.split)
+    assert abs((splits == "test").mean() - 0.2) < 0.002
+    if name == "openllm_lb_v2_carrot":
+        for row, mean in zip(PUBLISHED["openllm"], outcomes.costs.mean(axis=0), strict=True):
+            assert mean == pytest.approx(row.cost), row.name
+    if name == "mmlu_pro_tiger":
+        assert outcomes.costs.mean() == pytest.approx(5e-4)
+
+
+def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) -> None:
+    table = data_dir.parent / "paper" / "tables" / "model_averages.csv"
+    if not table.is_file():
+        pytest.skip(f"the paper's table is not at {table}")
+    with open(table, encoding="utf-8") as handle:
+        rows = {(r["dataset"], r["model"]): r for r in csv.DictReader(handle)}
+    ours = {(b, r.name): r for b, found in PUBLISHED.items() for r in found}
+    assert set(ours) == set(rows)
+    for key, row in rows.items():
+        assert ours[key].score == float(row["performance"])
+        assert ours[key].cost == pytest.approx(float(row["cost_usd"]), rel=1e-12)
+
+
+def test_a_pool_of_ten_lines(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "prompt,model,score,cost\n" + "".join(f"p{i},{m},{i % 2},0.01\n" for i in range(40) for m in "ab"),
+        "t.csv",
+    )
+    pool_file = load_pool_file(write(tmp_path, "source:\n  kind: file\n  path: t.csv\n"))
+    assert pool_file.pool.name == "mine"
+    outcomes = load_outcomes(pool_file)
+    assert (outcomes.arms, len(outcomes)) == (["a", "b"], 40)
+    assert (make_splits(outcomes, pool_file.pool.split) == "train").sum() == 28
+
+
+def test_users_folder_is_found_and_a_broken_file_hides_nothing(cabs_home: Path) -> None:
+    folder = cabs_home / "pools"
+    folder.mkdir()
+    (folder / "good.yaml").write_text(yaml.safe_dump(MINIMAL))
+    (folder / "bad.yaml").write_text("source: [")
+    (folder / "demo.yaml").write_text(yaml.safe_dump(MINIMAL))
+    (folder / ".hidden.yaml").write_text("nonsense")
+    (folder / "notes.txt").write_text("nonsense")
+    pools, errors = list_pools()
+    assert "good" in {p.pool.name for p in pools}
+    assert not find_pool("good").shipped and find_pool("demo").shipped
+    assert len(errors) == 2
+    with pytest.raises(PoolError, match="not plain YAML"):
+        find_pool("bad")
+    with pytest.raises(PoolError, match=r"no pool called 'nope'; known pools: demo, .*good"):
+        find_pool("nope")
+
+
+BAD_POOLS = {
+    "empty": ("", "expected a mapping of fields at the top, found NoneType"),
+    "list": ("- a\n", "found list"),
+    "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
+    "nested tag": ("source: !!python/name:os.system", "not plain YAML"),
+    "no source": ("title: a\n", "source: Field required"),
+    "unknown field": ("source: {kind: synthetic}\nmodel: [a, b]\n", "model: unknown field"),
+    "unknown nested field": ("source: {kind: synthetic, seeds: 3}\n", "source.seeds: unknown field"),
+    "unknown kind": ("source: {kind: csv}\n", r"source.kind: Input should be .*found 'csv'"),
+    "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
+    "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
+    "pipe": ("name: a|b\nsource: {kind: synthetic}\n", "cannot be used"),
+    "dot dot": ("name: a..b\nsource: {kind: synthetic}\n", "cannot be used"),
+    "one model": ("source: {kind: synthetic}\nmodels: [a]\n", "fewer than two models"),
+    "model twice": ("source: {kind: synthetic}\nmodels: [a, a]\n", "names a model more than once"),
+    "source twice": ("source: {kind: synthetic}\nmodels: {a: x, b: x}\n", "maps two names to one model"),
+    "unprintable model": ('source: {kind: synthetic}\nmodels: ["a", "b\\u0007"]\n', "printable characters"),
+    "huge model": (f"source: {{kind: synthetic}}\nmodels: [a, {'b' * 300}]\n", "printable characters"),
+    "unknown price": (
+        "source: {kind: synthetic}\nmodels: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
+        r"prices names models that are not in the pool: \['c'\]",
+    ),
+    "negative price": (
+        "source: {kind: synthetic}\nprices: {c: {input: -1, output: 1}}\n",
+        "prices.c.input: Input should be greater than or equal to 0",
+    ),
+    "two rescalings": (
+        "source: {kind: synthetic}\nrescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n",
+        "not both",
+    ),
+    "zero mean": ("source: {kind: synthetic}\nrescale_grand_mean_cost: 0\n", "greater than 0"),
+    "fractions": (
+        "source: {kind: synthetic}\nsplit: {fractions: [0.5, 0.5, 0.5]}\n",
+        "three positive numbers with sum 1",
+    ),
+    "empty fraction": (
+        "source: {kind: synthetic}\nsplit: {fractions: [0.8, 0.0, 0.2]}\n",
+        "three positive numbers",
+    ),
+    "unknown policy": (
+        "source: {kind: synthetic}\npolicies: [lin_ubc]\n",
+        r"policies: .*Did you mean 'lin_ucb'",
+    ),
+    "unknown preset": ("source: {kind: synthetic}\npolicies: [cabs_d_linear@best]\n", "has no preset 'best'"),
+    "no policy": ("source: {kind: synthetic}\npolicies: []\n", "policies is empty"),
+    "policy twice": ("source: {kind: synthetic}\npolicies: [random, random]\n", "more than once"),
+    "negative rho": ("source: {kind: synthetic}\nreplay: {rhos: [-1]}\n", "whole numbers from 0 to 9999"),
+    "rho with a fraction": ("source: {kind: synthetic}\nreplay: {rhos: [0.5]}\n", "whole numbers"),
+    "no trials": ("source: {kind: synthetic}\nreplay: {trials: 0}\n", "replay.trials"),
+    "too few queries": ("source: {kind: synthetic, queries: 3}\n", "source.queries"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_POOLS)
+def test_bad_pool_files(tmp_path: Path, case: str) -> None:
+    text, expected = BAD_POOLS[case]
+    path = write(tmp_path, text)
+    with pytest.raises(PoolError, match=expected) as caught:
+        load_pool_file(path)
+    assert str(path) in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_unreadable_pool_files(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match="does not exist"):
+        load_pool_file(tmp_path / "nowhere.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PoolError, match="not plain YAML"):
+        load_pool_file(tmp_path / "binary.yaml")
+    (tmp_path / "huge.yaml").write_text("# " + "x" * (1 << 20))
+    with pytest.raises(PoolError, match="larger than 1 MiB"):
+        load_pool_file(tmp_path / "huge.yaml")
+    (tmp_path / "deep.yaml").write_text("[" * 20_000)
+    with pytest.raises(PoolError, match="not plain YAML"):
+        load_pool_file(tmp_path / "deep.yaml")
+
+
+@pytest.mark.parametrize("name", ["a", "A-1_b.c", "x" * 80, "2024"])
+def test_names_that_are_safe(name: str) -> None:
+    assert safe_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a\\b", "a b", "a|b", "-a", "x" * 81, "a\n", "é", "a..b", None]
+)
+def test_names_that_are_not(name: object) -> None:
+    with pytest.raises(PoolError, match="cannot be used"):
+        safe_name(name)  # type: ignore[arg-type]
+
+
+def test_content_hash_reads_the_named_sections_only() -> None:
+    one = ModelPool(name="p", **MINIMAL)
+    two = one.model_copy(update={"title": "other"})
+    assert one.content_hash("source", "models") == two.content_hash("source", "models")
+    assert one.content_hash() != two.content_hash()
+    three = ModelPool(name="p", source={"kind": "file", "path": "u.csv"})
+    assert one.content_hash("source") != three.content_hash("source")
