@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.policies.names import FAMILIES, split_name
+from cabs_core.policies.names import FAMILIES, PRESETS, split_name
 from cabs_dagster import partitions
 from cabs_dagster.features import preview
 from cabs_dagster.planning import Chain
@@ -71,7 +71,9 @@ def plausible(chain: Chain, target: Target, record: Record) -> tuple[list[str], 
         warnings.append("every round of every trial played the same arm")
 
     def other(name: str) -> float | None:
-        candidates = [f"{name}@{preset}", name] if preset not in ("default", "paper") else [name]
+        candidates = [name]
+        if preset in PRESETS.get(name, ())[1:]:
+            candidates.insert(0, f"{name}@{preset}")
         for candidate in candidates:
             found = chain.store.record(Target("replay", chain.pool, target.rho, candidate).parts)
             if found is not None and found.inputs.get("replay_problem") == record.inputs.get(
