@@ -17,7 +17,8 @@ round plays the least played arm until each has been played once.
 
 The prior deviation of the level alpha decides how soon a wrong anchor is found out: a model that may shift all
 arms together explains the failures of its favourite by a shift, and goes on playing it. With .1 the policy stays
-half trusting on short streams; .03 costs nothing where the anchor is right.
+half trusting on short streams; .03 ends that and costs nothing where the anchor is right. Small deviations of
+beta and b_j also save exploration that a right anchor does not need. `WIDE_ANCHOR` holds the wider ones.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
 models' probabilities of winning, mixed by their weights; 1 in a forced round.
@@ -47,6 +48,8 @@ from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.solver.jit import kernel
 
 DEFAULT_HORIZON = 10_000
+#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
+WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
 
 
 class HierOptions(Options):
@@ -54,9 +57,9 @@ class HierOptions(Options):
 
     base: str = Field("kernel", description="Static predictor to anchor on; 'carrot': the accuracy head")
     anchor_weight: float = Field(0.9, gt=0, lt=1, description="Prior weight of the anchored model")
-    anchor_level: float = Field(0.1, gt=0, description="Deviation of alpha")
-    anchor_slope: float = Field(0.1, gt=0, description="Deviation of beta")
-    anchor_arm: float = Field(0.02, gt=0, description="Deviation of b_j")
+    anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
+    anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
+    anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
     anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
     cold_level: float = Field(0.3, gt=0)
     cold_arm: float = Field(0.2, gt=0)
