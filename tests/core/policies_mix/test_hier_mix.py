@@ -203,7 +203,7 @@ def test_wrong_anchor_is_found_out_and_a_right_one_kept():
     right = replay(problem, "hier_mix", 0.0, trials=3)
     bad = replay(wrong, "hier_mix", 0.0, trials=3)
     static = replay(wrong, "kernel", 0.0, trials=3)
-    assert right.meta_weights[:, -1, 0].min() > 0.9
+    assert right.meta_weights[:, -1, 0].min() > 0.5 and right.meta_weights[:, -1, 0].mean() > 0.8
     assert bad.meta_weights[:, -1, 0].max() < 0.2
     assert bad.utilities().mean() > static.utilities().mean() + 0.03
 
