@@ -24,15 +24,23 @@ from cabs_dagster.sql import (
     test_results,
     test_specs,
 )
+from cabs_dagster.stages import POOL_STAGES
 
 _MODELS = {model_key(model): model for model in sql_models()}
 _POLICIES = [replay_key(policy) for policy in all_policies()]
+
+
+def _writers(path: str) -> list[dg.AssetKey]:
+    """The assets that write the files of a source table; none for files of the package."""
+    stage = path.split("/")[0]
+    return _POLICIES if stage == "replay" else [dg.AssetKey(stage)] if stage in POOL_STAGES else []
+
 
 #: The files that the models read, as tables: where column lineage ends.
 sql_source_specs = [
     dg.AssetSpec(
         source_key(source.source, source.name),
-        deps=_POLICIES if source.path.startswith("replay/") else [],
+        deps=_writers(source.path),
         description=source.description or f"The files {source.path} of the artifacts, read as one table.",
         metadata=duckdb_schema(source.columns),
         kinds={"parquet"},
@@ -48,14 +56,10 @@ sql_source_specs = [
 def _spec(key: dg.AssetKey, model) -> dg.AssetSpec:
     upstream = [model_key(_by_name(name)) for name in model.depends_on]
     sources = [source_key(*source.split("__", 1)) for source in model.sources]
-    replays = (
-        _POLICIES
-        if any(s.path.startswith("replay/") for s in sql_sources() if s.relation in model.sources)
-        else []
-    )
+    writers = [w for s in sql_sources() if s.relation in model.sources for w in _writers(s.path)]
     return dg.AssetSpec(
         key,
-        deps=[*upstream, *sources, *replays],
+        deps=[*upstream, *sources, *dict.fromkeys(writers)],
         description=model.description or f"SQL model {model.name}.",
         code_version=model_code_version(model),
         metadata=duckdb_schema(model.columns),

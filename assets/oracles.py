@@ -1,11 +1,13 @@
 """Asset `oracles`: what is learned offline, on the train split alone."""
 
+import json
+
 import dagster as dg
 from pydantic import Field
 
 from cabs_dagster import partitions, specs
 from cabs_dagster.making import StageConfig, guarded, make
-from cabs_dagster.reporting import result
+from cabs_dagster.reporting import image_metadata, inline, result
 from cabs_dagster.resources import CabsResource
 
 
@@ -27,27 +29,34 @@ class OracleConfig(StageConfig):
 def oracles(
     context: dg.AssetExecutionContext, config: OracleConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.oracles import train_oracles
-    from cabs_dagster.loading import embeddings, outcomes_of, split_of, with_condition
+    from cabs_core.oracles import diagnose, diagnostic_plots, outcomes_under, train_oracles
+    from cabs_dagster.loading import embeddings, outcomes_of, split_of
 
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
         split = split_of(inputs)
+        pool, vectors = chain.pool, embeddings(inputs)
+        true = outcomes_of(inputs)
+        table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
         oracle = train_oracles(
-            embeddings(inputs),
-            with_condition(outcomes_of(inputs), split, chain.pool),
+            vectors,
+            table,
             split,
-            chain.pool.oracle,
-            features=chain.pool.features,
+            pool.oracle,
+            features=pool.features,
             device=config.device or cabs.device,
         )
         oracle.save(folder)
+        report = diagnose(oracle, vectors, true, split)
+        text = json.dumps(report, indent=1, sort_keys=True)
+        (folder / "diagnostics.json").write_text(text, encoding="utf-8")
         return {
             "chosen": specs.plain(oracle.chosen),
             "validation": specs.plain(oracle.metrics.get("validation", {})),
+            "_images": inline(diagnostic_plots(report, oracle.metrics.get("training"))),
         }
 
     with guarded():
         made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run_id)
-    return result(context, chain, made)
+    return result(context, chain, made, metadata=image_metadata(made.record.summary))

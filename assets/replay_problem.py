@@ -18,14 +18,16 @@ from cabs_dagster.resources import CabsResource
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.oracles import Oracles, build_problems
-    from cabs_dagster.loading import embeddings, outcomes_of, split_of, with_condition
+    from cabs_core.oracles import Oracles, build_problems, outcomes_under
+    from cabs_dagster.loading import embeddings, outcomes_of, split_of
 
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
         split = split_of(inputs)
-        table = with_condition(outcomes_of(inputs), split, chain.pool)
+        table = outcomes_under(
+            outcomes_of(inputs), split, chain.pool.replay.condition, chain.pool.oracle.oracle_seed
+        )
         problems = build_problems(
             table, split, embeddings(inputs), Oracles.load(inputs["oracles"]), chain.pool
         )

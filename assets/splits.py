@@ -42,14 +42,15 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from cabs_core.outcomes import Outcomes, make_splits
-    from cabs_dagster.loading import is_shift, shifted, split_of
+    from cabs_core.oracles.conditions import split_under
+    from cabs_core.outcomes import Outcomes
+    from cabs_dagster.loading import split_of
 
     chain = cabs.chain(context.partition_key)
 
     def build(folder, inputs):
         table = Outcomes.load(inputs["outcomes"])
-        split = shifted(table, chain.pool) if is_shift(chain.pool) else make_splits(table, chain.pool.split)
+        split = split_under(table, chain.pool.split, chain.pool.replay.condition)
         pq.write_table(
             pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
             folder / "splits.parquet",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import shutil
 import tempfile
@@ -29,13 +28,14 @@ from cabs_dagster.provenance import (
     package_versions,
     stable_hash,
 )
+from cabs_dagster.reporting import image_metadata, inline
 from cabs_dagster.specs import plain
 from cabs_dagster.sql import MARTS, SqlFreshness
 from cabs_dagster.storage import ArtifactStore
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
-_LARGEST_IMAGE = 100_000
+PROFILE = "profile.html"
 
 
 def page_code_version() -> str:
@@ -143,11 +143,27 @@ def make_report(chain: Chain, *, force: bool, run_id: str) -> tuple[Made, dict[s
             (Path(name) / MARTS).symlink_to(artifacts / MARTS, target_is_directory=True)
             page = build_report(pool.name, name)
             shutil.copytree(Path(page.path).parent, folder, dirs_exist_ok=True)
-        return {**plain(page.summary), "_markdown": page.markdown, "_images": _inline(page.images)}
+        _profile(chain, folder / PROFILE)
+        return {**plain(page.summary), "_markdown": page.markdown, "_images": inline(page.images)}
 
     inputs = mart_inputs(store, pool.name)
     made = _make(store, report_parts(pool.name), "report", pool.name, inputs, build, force, run_id)
-    return made, _shown(made, made.folder / "index.html")
+    shown = _shown(made, made.folder / "index.html")
+    if (made.folder / PROFILE).is_file():
+        shown["profile of the data"] = dg.MetadataValue.url((made.folder / PROFILE).as_uri())
+    return made, shown
+
+
+def _profile(chain: Chain, path: Path) -> None:
+    """The page about the pool's data, where they are at hand (marts may come from elsewhere)."""
+    from cabs_core.validation.profile import write_profile
+    from cabs_dagster.loading import outcomes_of, split_of
+
+    try:
+        folders = {name: chain.verified(chain.stage(name)) for name in ("outcomes", "splits")}
+    except ProvenanceError:
+        return
+    write_profile(outcomes_of(folders), split_of(folders), chain.pool, path)
 
 
 def make_leaderboard(store: ArtifactStore, *, force: bool, run_id: str) -> tuple[Made, dict[str, Any]]:
@@ -160,19 +176,13 @@ def make_leaderboard(store: ArtifactStore, *, force: bool, run_id: str) -> tuple
     def build(folder: Path) -> dict[str, Any]:
         page = build_leaderboard(artifacts)
         shutil.copyfile(page.path, folder / "index.html")
-        return {**plain(page.summary), "_markdown": page.markdown, "_images": _inline(page.images)}
+        return {**plain(page.summary), "_markdown": page.markdown, "_images": inline(page.images)}
 
     inputs = mart_inputs(store)
     made = _make(
         store, LEADERBOARD, "leaderboard", "", inputs, build, force or not page_path.is_file(), run_id
     )
     return made, _shown(made, page_path)
-
-
-def _inline(images: dict[str, bytes]) -> dict[str, str]:
-    return {
-        name: base64.b64encode(data).decode() for name, data in images.items() if len(data) < _LARGEST_IMAGE
-    }
 
 
 def _shown(made: Made, page: Path) -> dict[str, Any]:
@@ -184,6 +194,4 @@ def _shown(made: Made, page: Path) -> dict[str, Any]:
     }
     if summary.get("_markdown"):
         values["summary"] = dg.MetadataValue.md(summary["_markdown"])
-    for name, data in summary.get("_images", {}).items():
-        values[name] = dg.MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
-    return values
+    return values | image_metadata(summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from cabs_dagster.making import Made
 from cabs_dagster.planning import Chain
 
 _LARGEST_TEXT = 4000
+_LARGEST_IMAGE = 100_000
 
 
 def table_metadata(columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -70,6 +72,19 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: 
     if len(rows) > limit:
         lines.append(f"\n... and {len(rows) - limit} more")
     return "\n".join(lines)
+
+
+def inline(images: Mapping[str, bytes]) -> dict[str, str]:
+    """PNG images of at most 100 kB as base64 text, to be kept in a record."""
+    return {n: base64.b64encode(data).decode() for n, data in images.items() if len(data) < _LARGEST_IMAGE}
+
+
+def image_metadata(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The images of a record as Markdown metadata."""
+    return {
+        name: dg.MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
+        for name, data in summary.get("_images", {}).items()
+    }
 
 
 def metadata_of(chain: Chain, made: Made, parts: Sequence[str]) -> dict[str, Any]:
