@@ -127,12 +127,7 @@ def save_replay_result(result, problem, folder: str | Path, *, pool=None) -> dic
     }
     with atomic_directory(folder) as temporary:
         for name, table in tables.items():
-            split = [c for c in ("propensity", "reward") if name == "rounds"]
-            pq.write_table(
-                table, temporary / f"{name}.parquet", compression="zstd", compression_level=9,
-                use_dictionary=[c for c in table.column_names if c not in split] if split else True,
-                use_byte_stream_split=split, write_statistics=True, store_schema=False,
-            )  # fmt: skip
+            _write(table, temporary / f"{name}.parquet", plain=name in ("run", "trials"))
     return run
 
 
@@ -173,6 +168,18 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
         rewards=shaped("reward", np.float32),
         **{name: tables[name] for name in ("trials", "curves", "queries", "arms")},
     )
+
+
+def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
+    """Small files: dictionaries for keys and text only, the bytes of measured floats split before compression."""
+    names = table.column_names
+    text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
+    floats = [f.name for f in table.schema if pa.types.is_floating(f.type) and f.name not in _KEYS]
+    pq.write_table(
+        table, path, compression="zstd", compression_level=9, store_schema=False, write_statistics=not plain,
+        use_dictionary=False if plain else [c for c in names if c not in floats] if "reward" in names else text,
+        use_byte_stream_split=False if plain else floats,
+    )  # fmt: skip
 
 
 _KEYS = ("pool", "rho", "policy")

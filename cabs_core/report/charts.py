@@ -78,7 +78,8 @@ def overview(data: PoolData) -> Chart:
     return Chart(
         key="overview",
         title="Mean utility of every policy",
-        caption="Mean utility over the three cost regimes, with 95 % intervals (the larger of the error over trials "
+        caption=f"Mean utility over the cost regimes ({', '.join(r for r in regime_levels(data) if r != 'overall')}), "
+        "with 95 % intervals (the larger of the error over trials "
         "and over queries). Hollow: upper bounds that see rewards no router sees. Intervals are of each policy "
         "alone; differences between policies are paired and much more precise (see the table).",
         alt=f"Dot plot of mean utility for {len(rows)} policies. Best real router: {label(data.best)} at "

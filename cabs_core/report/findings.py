@@ -43,6 +43,13 @@ def opening(data: PoolData) -> str:
     if len(data.ranked) > 1:
         second = data.ranked[1]
         sentences.append(f"Its lead over the runner-up, {label(second)}, is {_compare(data, best, second)}.")
+    if line["kind"] != "online":
+        online = [p for p in data.ranked if board.loc[p, "kind"] == "online"]
+        if online:
+            sentences.append(
+                f"It never learns online; the best router that does is {label(online[0])}, at "
+                f"{_compare(data, online[0], best)} against it."
+            )
     others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in data.ranked and p != best]
     others = [p for p in others if len(data.ranked) < 2 or p != data.ranked[1]]
     for policy in others:

@@ -44,7 +44,10 @@ def utility(data: PoolData) -> Table:
         "Cold start and offline labels: learns online, without or with anything learned from the train split's labels; "
         "static: never learns online; upper bound: sees rewards that no router sees. "
     )
-    note += "± is the larger of the standard errors over trials and over queries."
+    note += (
+        "± is the larger of the standard errors over trials and over queries; significance is not corrected for many "
+        "comparisons. Overall: mean of the regimes."
+    )
     if paper is not None and data.info["paper_benchmark"] == "openllm":
         note += (
             " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they are shown "

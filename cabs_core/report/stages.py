@@ -68,16 +68,15 @@ def oracle_heads(data: PoolData) -> Table | None:
             )
     if not rows:
         return entries(mart, "oracles", "Oracle quality", "Entries of the oracles' files.")
+    if not test:
+        rows = [row[:3] for row in rows]
     note = "Mean squared error, lower is better; costs in units of each model's standard deviation. Validation chose the "
-    note += "candidate in use; test rows were used for nothing. Last column: paired difference to the one in use, ± "
-    note += "standard error over queries; above zero means that the one in use is better."
-    return Table(
-        "oracles",
-        "Oracle quality by head",
-        ["Head", "Candidate", "Validation", "Test", "Minus in use"],
-        rows,
-        note=note,
-    )
+    note += "candidate in use."
+    if test:
+        note += " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard error "
+        note += "over queries; above zero means that the one in use is better."
+    headers = ["Head", "Candidate", "Validation", *(["Test", "Minus in use"] if test else [])]
+    return Table("oracles", "Oracle quality by head", headers, rows, note=note)
 
 
 def oracle_arms(data: PoolData) -> Table | None:
