@@ -15,7 +15,8 @@ from cabs_core.solver import lapack
 from cabs_core.solver.jit import c_kernel, kernel
 from cabs_core.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, ROUTINES, SCRATCH, SIGNATURE
 
-MAX_ITERATIONS = 30
+FIRST_CAP = 30
+SECOND_CAP = 90
 (Q_BEST, P_BEST, LOSS, P, Q, S, Y, WSUM, H, GRAD, LAM, THETA, E, DELTA, BETA, HUB, ONES, U, D, ETA, RHO, DP, DQ, DY,
  DS, V, P0, Q0, S0, Y0, TMP) = range(31)  # fmt: skip
 ROWS = 31
@@ -48,9 +49,18 @@ def _certificate(K, gemv, G, row, X):
 
 
 @kernel
-def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale):
-    """Fill the matrix of the linear system (the triangle that LAPACK reads)."""
-    p, y, W, theta, e = X[P], X[Y], X[WSUM], X[THETA], X[E]
+def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale, stable):
+    """Fill the matrix of the linear system (the triangle that LAPACK reads).
+
+    As a function of the columns G_j, unit vectors e_j and v_j = e_j 2 / W_j + E_j G_j (E: the row of that name), it is
+
+        sum_j (2 / W_j) (e_j - d_j G_j)(e_j - d_j G_j)' + (2 q_j (1 - q_j) / W_j^3) G_j G_j'
+              + theta_j (v_j - m)(v_j - m)' + diag(y / p),     d_j = (p_j - q_j) / W_j, m = the theta-mean of v
+
+    which is how the `stable` form adds it up, in three products. The fast form needs one: it merges the terms
+    of each j and subtracts the mean afterwards, and loses digits where the optimum is not unique.
+    """
+    p, q, y, W, theta, e = X[P], X[Q], X[Y], X[WSUM], X[THETA], X[E]
     beta, delta, w = X[BETA], X[DELTA], X[HUB]
     for i in range(K):
         X[TMP, i] = theta[i] * e[i]
@@ -59,17 +69,38 @@ def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale):
         w[i] += 2.0 * theta[i] / W[i]
         X[TMP, i] = np.sqrt(delta[i])
     graph = carray(G, (K, K))
+    if not stable:
+        for i in range(K):
+            for j in range(K):
+                A[1, i, j] = graph[i, j] * X[TMP, j]
+            for j in range(i, K):
+                A[0, i, j] = beta[i] * graph[j, i] + beta[j] * graph[i, j] - scale * w[i] * w[j]
+            A[0, i, i] += 2.0 / W[i] + 4.0 * theta[i] / (W[i] * W[i]) + y[i] / p[i]
+        lapack.add_gram(syrk, K, scaled, matrix)
+        return
+    A[0] = 0.0
+    for i in range(K):
+        A[0, i, i] = y[i] / p[i]
+        for j in range(K):
+            A[1, i, j] = -np.sqrt(2.0 / W[j]) * (p[j] - q[j]) / W[j] * graph[i, j]
+        A[1, i, i] += np.sqrt(2.0 / W[i])
+    lapack.add_gram(syrk, K, scaled, matrix)
     for i in range(K):
         for j in range(K):
-            A[1, i, j] = graph[i, j] * X[TMP, j]
-        for j in range(i, K):
-            A[0, i, j] = beta[i] * graph[j, i] + beta[j] * graph[i, j] - scale * w[i] * w[j]
-        A[0, i, i] += 2.0 / W[i] + 4.0 * theta[i] / (W[i] * W[i]) + y[i] / p[i]
+            A[1, i, j] = np.sqrt(2.0 * q[j] * max(0.0, 1.0 - q[j]) / W[j]) / W[j] * graph[i, j]
     lapack.add_gram(syrk, K, scaled, matrix)
+    for i in range(K):
+        for j in range(K):
+            A[1, i, j] = np.sqrt(theta[j]) * (e[j] * graph[i, j] - scale * w[i])
+        A[1, i, i] += np.sqrt(theta[i]) * 2.0 / W[i]
+    lapack.add_gram(syrk, K, scaled, matrix)
+    for i in range(K):
+        # Along directions in which the optimum is not unique the matrix is singular to rounding.
+        A[0, i, i] *= 1.0 + 1e-14
 
 
 @kernel
-def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, growth):
+def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, growth, cap, stable):
     """One run from the uniform start; returns (best scaled gap so far, iterations)."""
     syrk = lapack.read_address(ws, ROUTINES)
     potrf = lapack.read_address(ws, ROUTINES + 1)
@@ -94,7 +125,7 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
     for i in range(K):
         s[i] = t - h[i]
         y[i] = g[i] - nu
-    for iteration in range(1, MAX_ITERATIONS + 1):
+    for iteration in range(1, cap + 1):
         mu = 0.0
         sum_theta = 0.0
         for i in range(K):
@@ -106,7 +137,7 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
             delta[i] = 2.0 * lam[i] * iw + theta[i] * e[i] * e[i]
             sum_theta += theta[i]
         mu /= 2.0 * K
-        _system(K, syrk, gemv, G, row, X, A, matrix, scaled, 1.0 / sum_theta)
+        _system(K, syrk, gemv, G, row, X, A, matrix, scaled, 1.0 / sum_theta, stable)
         if lapack.factor(potrf, K, matrix) != 0:
             return best, iteration
         o[:] = 1.0
@@ -192,7 +223,7 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
             X[Q_BEST] = q
             if gap <= target:
                 return best, iteration
-    return best, MAX_ITERATIONS
+    return best, cap
 
 
 @kernel
@@ -222,10 +253,13 @@ def _solve(losses, G, gamma, tol, ws, p_out):
         X[LOSS, i] = gamma * (losses[i] - low)
     target = tol * gamma
     iterations = int(ws[ITERATIONS])
+    takes_over = best < np.inf
     for attempt in range(2):
-        largest = 0.9999 if attempt == 0 else 0.95
+        stable = takes_over or attempt > 0
+        largest = 0.9999 if attempt == 0 else 0.9
         growth = 1000.0 if attempt == 0 else 10.0
-        best, more = _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest, growth)
+        cap = FIRST_CAP if attempt == 0 else SECOND_CAP
+        best, more = _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest, growth, cap, stable)
         iterations += more
         if best <= target:
             break

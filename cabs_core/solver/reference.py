@@ -16,23 +16,27 @@ from cabs_core.solver.program import objective
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """p [K] in the simplex, F(p), and whether the solver said "solved" (not "almost" or worse)."""
+    """p [K] in the simplex, F(p), whether the solver said "solved" (not "almost" or worse), and the optimum it claims.
+
+    The claim and F(p) differ by what the solver's tolerances on constraints leave open.
+    """
 
     p: np.ndarray
     objective: float
     solved: bool
+    claimed: float
 
 
-def _solution(p, losses, graph, gamma, solved: bool) -> ReferenceSolution:
+def _solution(p, losses, graph, gamma, solved: bool, claimed: float) -> ReferenceSolution:
     """Project the solver's p onto the simplex by clipping, and evaluate it."""
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
-        return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False)
+        return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
     p /= p.sum()
-    return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved))
+    return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved), float(claimed))
 
 
-def _close(problem, variable, losses, graph, gamma) -> ReferenceSolution:
+def _close(problem, variable, losses, graph, gamma, scale) -> ReferenceSolution:
     import warnings
 
     import cvxpy as cp
@@ -42,8 +46,9 @@ def _close(problem, variable, losses, graph, gamma) -> ReferenceSolution:
         try:
             problem.solve(solver=cp.CLARABEL)
         except cp.error.SolverError:
-            return _solution(None, losses, graph, gamma, False)
-    return _solution(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL)
+            return _solution(None, losses, graph, gamma, False, np.nan)
+    value = np.nan if problem.value is None else problem.value / scale
+    return _solution(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
 
 
 def cvxpy_paper(losses, graph, gamma) -> ReferenceSolution:
@@ -59,7 +64,7 @@ def cvxpy_paper(losses, graph, gamma) -> ReferenceSolution:
         unit = np.eye(K)[a]
         norm = sum(cp.quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
         constraints.append(norm / gamma <= f[a] + z)
-    return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma)
+    return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma, 1.0)
 
 
 class CvxpyParametric:
@@ -86,7 +91,7 @@ class CvxpyParametric:
     def __call__(self, losses, graph, gamma) -> ReferenceSolution:
         f = np.asarray(losses, dtype=np.float64)
         self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
-        return _close(self.problem, self.p, f, self.G.value, gamma)
+        return _close(self.problem, self.p, f, self.G.value, gamma, gamma)
 
 
 def clarabel_direct(losses, graph, gamma, *, tol: float = 1e-8) -> ReferenceSolution:
@@ -128,7 +133,8 @@ def clarabel_direct(losses, graph, gamma, *, tol: float = 1e-8) -> ReferenceSolu
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
     solver = clarabel.DefaultSolver(sparse.csc_matrix((n, n)), cost, A, b, cones, settings)
     answer = solver.solve()
-    return _solution(np.array(answer.x[:K]), f, G, gamma, answer.status == clarabel.SolverStatus.Solved)
+    solved = answer.status == clarabel.SolverStatus.Solved
+    return _solution(np.array(answer.x[:K]), f, G, gamma, solved, answer.obj_val / gamma)
 
 
 def identity_optimum(losses, gamma) -> ReferenceSolution:
@@ -141,4 +147,4 @@ def identity_optimum(losses, gamma) -> ReferenceSolution:
         low, high = (u, high) if np.sum(1.0 / (u + c)) > 1.0 else (low, u)
     p = 1.0 / (high + c)
     # The optimum is (K - 1) / gamma whatever f is.
-    return ReferenceSolution(p / p.sum(), (len(f) - 1) / gamma, True)
+    return ReferenceSolution(p / p.sum(), (len(f) - 1) / gamma, True, (len(f) - 1) / gamma)
