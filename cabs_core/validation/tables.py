@@ -245,7 +245,8 @@ class Tables:
     def sizes(self) -> pd.DataFrame:
         """One row per split: size and distance from the wanted fraction (0 where there is none)."""
         codes = self._codes()
-        fractions = self.pool.split.fractions if self.pool and self.pool.split.kind == "random" else None
+        random = self.pool is not None and self.pool.split.kind == "random" and not self.shift_wanted
+        fractions = self.pool.split.fractions if random else None
         rows = []
         for index, name in enumerate(SPLITS):
             queries = int((codes == name).sum())
@@ -265,12 +266,10 @@ class Tables:
     @property
     def shift_wanted(self) -> str:
         """Why drift between train and test is no fault here, or ''."""
-        kind = self.pool.split.kind if self.pool else "random"
-        return (
-            "the pool splits by task: a shift between train and test is what it is for"
-            if kind == "by_task"
-            else ""
-        )
+        if self.pool is None:
+            return ""
+        by_task = self.pool.split.kind == "by_task" or self.pool.replay.condition.endswith("_shift")
+        return "the pool splits by task: a shift between train and test is what it is for" if by_task else ""
 
     @cached_property
     def task_mix(self) -> pd.DataFrame:
