@@ -305,3 +305,10 @@ def test_an_edited_file_is_seen_at_once(tmp_path):
     assert run_model("stg_a", tmp_path / "art", root=root).schema == [("x", "INTEGER")]
     (root / "staging/stg_a.sql").write_text("SELECT 1 AS other")
     assert run_model("stg_a", tmp_path / "art", root=root).schema == [("other", "INTEGER")]
+
+
+def test_every_mart_is_in_the_documentation():
+    from cabs_core.paths import project_root
+
+    text = (project_root() / "docs/results.md").read_text(encoding="utf-8")
+    assert [m.name for m in list_models() if m.layer == "marts" and f"`{m.name}`" not in text] == []
