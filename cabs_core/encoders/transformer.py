@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from cabs_core.encoders.chunks import token_batches
+from cabs_core.encoders.deberta import use_sdpa
 from cabs_core.encoders.resolve import EncoderFiles
 from cabs_core.errors import EncoderError
 
@@ -121,7 +122,7 @@ class TransformerEncoder:
         try:
             try:
                 model = AutoModel.from_pretrained(self.files.folder, attn_implementation="sdpa", **options)
-            except ValueError:  # the architecture has no SDPA (DeBERTa)
+            except ValueError:  # the architecture has no SDPA of its own
                 model = AutoModel.from_pretrained(self.files.folder, attn_implementation="eager", **options)
         finally:
             if bars:
@@ -131,13 +132,16 @@ class TransformerEncoder:
         return self.prepare(model)
 
     def prepare(self, model):
-        """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
+        """Evaluation mode, device, for bfloat16 the linear weights cast once instead of in every pass, and SDPA
+        for DeBERTa, whose own implementation has none."""
         model = model.eval().requires_grad_(False)
         if self.dtype == torch.bfloat16:
             for module in model.modules():
                 if isinstance(module, torch.nn.Linear):
                     module.to(torch.bfloat16)
-        return model.to(self.device)
+        model = model.to(self.device)
+        use_sdpa(model)
+        return model
 
     def _longest(self, wanted: int) -> int:
         limits = [wanted]
