@@ -49,9 +49,16 @@ def best_probabilities(mean, sd, out, scratch, cells):
                 break
         return
     h = (high - low) / cells
+    # of the arms without spread only the best (the first of equals, as argmax has it) can ever be played
+    point = -1
+    for j in range(K):
+        if not sd[j] > 0.0 and mean[j] > -math.inf and (point < 0 or mean[j] > mean[point]):
+            point = j
     for j in range(K):
         # an arm that stays 6 sd below the level which another arm reaches for sure has no chance
         below[j] = -1.0
+        if not sd[j] > 0.0 and j != point:
+            continue
         if mean[j] > -math.inf and mean[j] + 6.0 * sd[j] >= low:
             below[j] = _cdf(low, mean[j], sd[j])
     for c in range(cells):
@@ -80,6 +87,9 @@ def best_probabilities(mean, sd, out, scratch, cells):
                         out[j] += mass * all_below
     total = 0.0
     for j in range(K):
+        # the grid can miss a sliver of mass; what can be drawn must not be logged as impossible
+        if mean[j] > -math.inf and (sd[j] > 0.0 or j == point):
+            out[j] = max(out[j], 1e-9)
         total += out[j]
     for j in range(K):
         out[j] /= total
