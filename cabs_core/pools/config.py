@@ -22,6 +22,11 @@ DEFAULT_POLICIES = (
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
 )  # fmt: skip
 
+Condition = Literal[
+    "none", "task_shift", "severe_shift", "corrupted_oracle", "noisy_oracle",
+    "drift", "arms_arrive", "arms_disappear", "delayed_rewards",
+]  # fmt: skip
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -141,7 +146,7 @@ class Replay(_Strict):
     latency_weight: float = Field(
         0.0, ge=0, description="rho_1 of the utility: weight of the latency in seconds"
     )
-    condition: str = Field("none", description="Stress condition, see cabs_core.replay.conditions")
+    condition: Condition = Field("none", description="Stress condition, see cabs_core.replay.conditions")
     rounds: int | None = Field(None, ge=2, description="Replay only the first rounds of every trial's order")
 
     @field_validator("rhos")
@@ -207,6 +212,10 @@ class ModelPool(_Strict):
             raise ValueError(f"policies names {twice} more than once")
         if self.source.kind == "file" and self.source.columns.cost is None and not self.prices:
             raise ValueError("source.columns.cost is null, so prices must name a price for every model")
+        if self.replay.condition == "severe_shift" and not self.split.test_tasks:
+            raise ValueError(
+                "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
+            )
         if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
             raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
         names = self.arm_names()

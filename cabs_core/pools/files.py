@@ -124,7 +124,7 @@ def _explain(path: Path, error: ValidationError) -> str:
         place = ".".join(str(part) for part in item["loc"]) or "(top level)"
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = "unknown field; see README, section Model pools, for the fields there are"
+            message = "unknown field; docs/model-pools.md lists those there are"
         found = "" if item["type"] in ("value_error", "missing") else f" (found {item.get('input')!r:.120})"
         lines.append(f"  {place}: {message}{found}")
     return f"pool file {path} is not a valid model pool:\n" + "\n".join(lines)

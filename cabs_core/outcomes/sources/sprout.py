@@ -56,6 +56,9 @@ def read(source: Source) -> RawOutcomes:
     cells = {field: np.vstack([part[field] for part in parts]) for field in _FIELDS}
     prices = np.array([PRICES[m] for m in MODELS])
     costs = (cells["num_input_tokens"] * prices[:, 0] + cells["num_output_tokens"] * prices[:, 1]) / 1e6
+    # a call whose tokens were not recorded has no cost: it is a missing cell, not a free call
+    priceless = np.isnan(costs) & ~np.isnan(cells["score"])
+    cells["score"][priceless] = np.nan
     splits = [split for part in parts for split in part["split"]]
     numbers = [i for split in FILES for i in range(splits.count(split))]
     return RawOutcomes(
@@ -69,7 +72,11 @@ def read(source: Source) -> RawOutcomes:
         output_tokens=cells["num_output_tokens"],
         source_splits=text_array(splits),
         origin="SPROUT",
-        report={"rows_read": len(splits) * len(MODELS), "files": records},
+        report={
+            "rows_read": len(splits) * len(MODELS),
+            "cells_without_tokens": int(priceless.sum()),
+            "files": records,
+        },
     )
 
 

@@ -152,6 +152,8 @@ def sprout_part(n: int, start: int) -> bytes:
         ]
         if start == 0 and j == 4:
             cells[2] = None
+        if start == 0 and j == 5:
+            cells[7]["num_output_tokens"] = None
         columns[model] = pa.array(cells)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
@@ -171,14 +173,14 @@ def test_sprout(hub: HubServer, cabs_home: Path) -> None:
     pool_file = find_pool("sprout")
     outcomes = load_outcomes(pool_file)
     assert outcomes.arms == [row.name for row in PUBLISHED["sprout"]]
-    assert len(outcomes) == 149, "the query with a null cell is left out"
-    assert outcomes.report["queries_dropped"] == 1
+    assert len(outcomes) == 148, "the query with a null cell and the one without a token count are left out"
+    assert (outcomes.report["queries_dropped"], outcomes.report["cells_without_tokens"]) == (2, 1)
     row = outcomes.query_ids.tolist().index("train.1")
     for j, model in enumerate(sprout.MODELS):
         price_in, price_out = sprout.PRICES[model]
         assert outcomes.costs[row, j] == pytest.approx((101 * price_in + 10 * (j + 1) * price_out) / 1e6)
     splits = make_splits(outcomes, pool_file.pool.split)
-    assert [int((splits == s).sum()) for s in ("train", "validation", "test")] == [89, 30, 30]
+    assert [int((splits == s).sum()) for s in ("train", "validation", "test")] == [88, 30, 30]
     lock = json.loads((cabs_home / "locks" / "CARROT-LLM-Routing__SPROUT.json").read_text())
     assert lock["revision"] == COMMIT and len(lock["files"]) == 5
 

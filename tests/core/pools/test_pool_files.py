@@ -167,6 +167,14 @@ BAD_POOLS = {
     "policy twice": ("source: {kind: synthetic}\npolicies: [random, random]\n", "more than once"),
     "negative rho": ("source: {kind: synthetic}\nreplay: {rhos: [-1]}\n", "whole numbers from 0 to 9999"),
     "rho with a fraction": ("source: {kind: synthetic}\nreplay: {rhos: [0.5]}\n", "whole numbers"),
+    "unknown condition": (
+        "source: {kind: synthetic}\nreplay: {condition: sabotage}\n",
+        "replay.condition: Input should be",
+    ),
+    "shift without tasks": (
+        "source: {kind: synthetic}\nreplay: {condition: severe_shift}\n",
+        "needs split.test_tasks",
+    ),
     "no trials": ("source: {kind: synthetic}\nreplay: {trials: 0}\n", "replay.trials"),
     "too few queries": ("source: {kind: synthetic, queries: 3}\n", "source.queries"),
 }
@@ -194,6 +202,32 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text("[" * 20_000)
     with pytest.raises(PoolError, match="not plain YAML"):
         load_pool_file(tmp_path / "deep.yaml")
+
+
+def test_conditions_are_those_of_the_replay() -> None:
+    from typing import get_args
+
+    from cabs_core.pools.config import Condition
+    from cabs_core.replay.conditions import CONDITIONS
+
+    assert get_args(Condition) == CONDITIONS
+
+
+def test_every_field_is_documented() -> None:
+    """docs/model-pools.md names every field of a pool file, nested ones too."""
+    from pydantic import BaseModel
+
+    text = (Path(__file__).parents[3] / "docs" / "model-pools.md").read_text(encoding="utf-8")
+
+    def fields(model: type[BaseModel]) -> set[str]:
+        names = set(model.model_fields)
+        for info in model.model_fields.values():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                names |= fields(info.annotation)
+        return names
+
+    missing = {name for name in fields(ModelPool) if f"`{name}`" not in text and f".{name}`" not in text}
+    assert missing == set()
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "x" * 80, "2024"])
