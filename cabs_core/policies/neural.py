@@ -351,9 +351,9 @@ def _learn(
 
 
 class NeuralUCBOptions(NeuralOptions):
-    """alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy."""
+    """alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. Validation prefers little: .1."""
 
-    alpha: float = Field(1.0, ge=0)
+    alpha: float = Field(0.1, ge=0)
 
 
 class NeuralUCB(NeuralPolicy):

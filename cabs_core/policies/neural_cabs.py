@@ -51,7 +51,7 @@ class CabsCNeural(NeuralPolicy):
 
 
 class _UCB(NeuralOptions):
-    alpha: float = Field(1.0, gt=0)
+    alpha: float = Field(0.1, gt=0)
 
 
 class _TS(NeuralOptions):
