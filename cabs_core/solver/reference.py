@@ -80,12 +80,13 @@ class CvxpyParametric:
         self.p = cp.Variable(arms, nonneg=True)
         u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
         self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
-        # W is a variable of its own: products of parameter and variable inside quad_over_lin are not DPP
+        # W is a variable of its own: parameter times variable inside a cone would not be DPP.
         W = cp.Variable(arms)
         constraints = [cp.sum(self.p) == 1, cp.sum(u) - u + v <= self.c + t, W == self.G.T @ self.p]
-        for j in range(arms):
-            constraints.append(cp.quad_over_lin(self.p[j], W[j]) <= u[j])
-            constraints.append(cp.quad_over_lin(self.p[j] - 1, W[j]) <= v[j])
+        # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form for cvxpy.
+        for x, y in ((self.p, u), (self.p - 1, v)):
+            sides = [cp.reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
+            constraints.append(cp.SOC(y + W, cp.hstack(sides), axis=1))
         self.problem = cp.Problem(cp.Minimize(self.c @ self.p + t), constraints)
 
     def __call__(self, losses, graph, gamma) -> ReferenceSolution:

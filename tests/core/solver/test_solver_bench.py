@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from cabs_core.bench import report, solver_robustness
+from cabs_core.bench import solver as solver_bench
+from cabs_core.solver import solve_exploration
 from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
 
 
@@ -50,3 +52,32 @@ def test_table_is_aligned(capsys):
     assert lines[1] == "Title"
     assert len({len(line) for line in lines[2:]}) == 1
     assert lines[-1].endswith("-")
+
+
+@pytest.mark.slow
+def test_the_benchmark_in_small(tmp_path, capsys, monkeypatch):
+    """Every peer that is installed answers, and ours is certified and never worse."""
+    monkeypatch.setattr(solver_bench, "GAMMAS", (10.0,))
+    out = tmp_path / "solver.json"
+    result = solver_bench.main(out, quick=True)
+    assert result == json.loads(out.read_text())
+    for row in result["small"]:
+        assert row["uncertified"] == 0
+        assert {"cvxpy_paper", "cvxpy_parametric", "clarabel_direct"} <= set(row["peers"])
+        assert all(peer["worst_excess"] > -2e-8 for peer in row["peers"].values())
+        assert all(row["peers"][name]["worst_excess"] < 1e-3 for name in ("cvxpy_paper", "cvxpy_parametric"))
+        assert all(ratio > 10 for ratio in row["ratios"].values())
+    text = capsys.readouterr().out
+    assert "Clarabel, direct / ours" in text and "At K = 15" in text
+
+
+@pytest.mark.peers
+def test_vowpal_wabbit_gets_the_transposed_graph():
+    """On a graph with a direction, only the right one gives VW an objective near ours."""
+    pytest.importorskip("vowpalwabbit")
+    G = np.eye(4)
+    G[1] = 1.0
+    f, gamma = np.array([0.0, 0.3, 0.3, 0.3]), 10.0
+    best = solve_exploration(f, G, gamma).objective
+    assert solver_bench._score(solver_bench.vowpal_wabbit(f, G, gamma)(), f, G, gamma) < 1.05 * best
+    assert solver_bench._score(solver_bench.vowpal_wabbit(f, G.T.copy(), gamma)(), f, G, gamma) > 1.05 * best

@@ -1,0 +1,263 @@
+"""The exploration solver against cvxpy, Clarabel and Vowpal Wabbit: time and objective, in one run on one thread.
+
+Bernoulli graphs with edge probability .5 to .73 and uniform losses, gamma in {1, 10, 100, 1000}. Every method
+gets the same instances; a method's figure is the median over its instances. Ours is called from compiled code.
+The objective is always F(p) of the distribution that a method returns, and its excess is over our certified one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.bench.report import duration, finish, machine, one_thread, show
+from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
+from cabs_core.solver import workspace as layout
+from cabs_core.solver.instances import bernoulli_batch
+from cabs_core.solver.jit import kernel
+from cabs_core.solver.program import objective
+from cabs_core.solver.reference import CvxpyParametric, clarabel_direct, cvxpy_paper
+
+GAMMAS = (1.0, 10.0, 100.0, 1000.0)
+SMALL, LARGE = (5, 11, 15, 18), (64, 256)
+# At K = 15: how many times faster than each of them we mean to be.
+TARGETS = {"cvxpy_paper": 3000.0, "cvxpy_parametric": 80.0, "clarabel_direct": 50.0}
+
+
+@kernel
+def _solve_all(losses, graphs, gamma, tol, workspace, p):
+    """Solve every instance; (iterations, how many are not certified)."""
+    iterations = 0
+    failed = 0
+    for b in range(losses.shape[0]):
+        _, count, certified = solve_kernel(losses[b], graphs[b], gamma, tol, workspace, p[b])
+        iterations += count
+        failed += not certified
+    return iterations, failed
+
+
+def time_ours(f, G, gamma: float, tol: float, workspace, *, repeats: int = 9) -> dict[str, Any]:
+    """Median over `repeats` passes of the seconds a solve, with iterations and failures."""
+    p, seconds = np.empty_like(f), []
+    iterations, failed = _solve_all(f, G, gamma, tol, workspace, p)
+    for _ in range(repeats):
+        start = time.process_time()
+        _solve_all(f, G, gamma, tol, workspace, p)
+        seconds.append((time.process_time() - start) / len(f))
+    return {
+        "seconds": statistics.median(seconds),
+        "fastest": min(seconds),
+        "instances": len(f),
+        "iterations": iterations / len(f),
+        "uncertified": int(failed),
+        "p": p,
+    }
+
+
+def vowpal_wabbit(f, G, gamma: float) -> Callable[[], np.ndarray]:
+    """A call that returns the p [K] of VW's --graph_feedback for these losses.
+
+    VW's graph has the playing arm in the column: the transpose of ours. Losses reach the reduction exactly as
+    given: one feature an arm with the loss as its value, one weight of 1.
+    """
+    import vowpalwabbit
+
+    options = "--cb_explore_adf --graph_feedback --gamma_exponent 0 --noconstant --initial_weight 1 --quiet"
+    model = vowpalwabbit.Workspace(f"{options} --gamma_scale {gamma}")
+    edges = " ".join(f"{j},{i},{G[i, j]:.9g}" for i, j in np.argwhere(G > 0))
+    example = [f"shared graph {edges} |", *(f"|a x:{loss:.9g}" for loss in f)]
+    return lambda: np.array(model.predict(example))
+
+
+def _score(p, f, G, gamma) -> float:
+    """F(p) after clipping to a distribution with positive weights, as every method's p is scored."""
+    p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
+    return float(objective(p / p.sum(), f, G, gamma))
+
+
+def time_peer(call: Callable, cases) -> dict[str, Any]:
+    """Median seconds over the cases, and how far above our objective its own ends (`call` returns p, solved)."""
+    seconds, excess, relative, solved = [], [], [], 0
+    for f, G, gamma in cases:
+        start = time.process_time()
+        p, said_solved = call(f, G, gamma)
+        seconds.append(time.process_time() - start)
+        best = solve_exploration(f, G, gamma).objective
+        reached = _score(p, f, G, gamma) if np.isfinite(p).all() else float("inf")
+        excess.append(reached - best)
+        relative.append(reached / best if best > 1e-6 else float("nan"))
+        solved += said_solved
+    worst = np.nanmax(relative) if np.isfinite(relative).any() else None
+    return {
+        "seconds": statistics.median(seconds),
+        "instances": len(seconds),
+        "solved": solved,
+        "worst_excess": float(max(excess)),
+        "worst_ratio": None if worst is None else float(worst),
+    }
+
+
+def _peers(K: int, cases: dict[str, list]) -> dict[str, dict[str, Any]]:
+    """Every peer that is installed, on its own number of cases."""
+    parametric = CvxpyParametric(K)
+    parametric(*cases["warm"])  # the first call canonicalises
+
+    def adapt(reference):
+        def call(f, G, gamma):
+            answer = reference(f, G, gamma)
+            return answer.p, answer.solved
+
+        return call
+
+    result = {
+        "cvxpy_paper": time_peer(adapt(cvxpy_paper), cases["slow"]),
+        "cvxpy_parametric": time_peer(adapt(parametric), cases["fast"]),
+        "clarabel_direct": time_peer(adapt(clarabel_direct), cases["fast"]),
+    }
+    if importlib.util.find_spec("vowpalwabbit"):
+        models = {id(case[0]): vowpal_wabbit(*case) for case in cases["slow"]}
+        result["vowpal_wabbit"] = time_peer(lambda f, G, gamma: (models[id(f)](), True), cases["slow"])
+    return result
+
+
+def compile_seconds(K: int) -> dict[str, float]:
+    """Seconds to the first solve in a new process, with an empty kernel cache and with a full one."""
+    code = (
+        "import time; s = time.perf_counter()\n"
+        "from cabs_core.solver import solve_exploration\n"
+        f"import numpy as np; solve_exploration(np.arange({K}.0), np.eye({K}), 10.0)\n"
+        "print(time.perf_counter() - s)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        run = [
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+                ).stdout
+            )
+            for _ in range(2)
+        ]
+    return {"empty_cache": run[0], "full_cache": run[1]}
+
+
+def _small(K: int, quick: bool) -> dict[str, Any]:
+    f, G = bernoulli_batch(np.random.default_rng(K), K, 100 if quick else 1000)
+    workspace = make_workspace(K)
+    by_gamma = {}
+    for gamma in GAMMAS:
+        for tol in (1e-8, 1e-6):
+            answer = time_ours(f, G, gamma, tol, workspace, repeats=3 if quick else 9)
+            answer.pop("p")
+            by_gamma[f"gamma {gamma:g}, tol {tol:g}"] = answer
+    fast, slow = (1, 1) if quick else (8, 2)
+    cases = {
+        "warm": (f[0], G[0], 10.0),
+        "fast": [(f[b], G[b], gamma) for gamma in GAMMAS for b in range(fast)],
+        "slow": [(f[b].copy(), G[b], gamma) for gamma in GAMMAS for b in range(slow)],
+    }
+    ours = {
+        tol: statistics.mean(r["seconds"] for key, r in by_gamma.items() if key.endswith(f"tol {tol}"))
+        for tol in ("1e-08", "1e-06")
+    }
+    peers = _peers(K, cases)
+    ratios = {name: peer["seconds"] / ours["1e-08"] for name, peer in peers.items()}
+    uncertified = sum(r["uncertified"] for r in by_gamma.values())
+    return {
+        "K": K,
+        "ours": ours,
+        "by_gamma": by_gamma,
+        "peers": peers,
+        "ratios": ratios,
+        "uncertified": uncertified,
+    }
+
+
+def _large(K: int, quick: bool) -> list[dict[str, Any]]:
+    """Active set against the kernel on all arms, by gamma; Clarabel up to K = 64."""
+    count = 3 if quick or K > 100 else 20
+    f, G = bernoulli_batch(np.random.default_rng(K), K, count)
+    active, dense = make_workspace(K), make_workspace(K)
+    dense[layout.PRIMARY] = dense[layout.FALLBACK]
+    rows = []
+    for gamma in GAMMAS:
+        row: dict[str, Any] = {"K": K, "gamma": gamma}
+        for name, workspace in (("default", active), ("all_arms", dense)):
+            answer = time_ours(f, G, gamma, 1e-8, workspace, repeats=3)
+            p = answer.pop("p")
+            row[name] = answer | {"support": float((p > 1e-6).sum(1).mean())}
+        if K <= 64:
+            case = [(f[0], G[0], gamma)]
+            direct = time_peer(lambda *a: (lambda r: (r.p, r.solved))(clarabel_direct(*a)), case)
+            row["clarabel_direct"] = direct
+        rows.append(row)
+    return rows
+
+
+def _print(small: list[dict], large: list[dict], compiled: dict, targets: dict) -> None:
+    names = {"cvxpy_paper": "cvxpy, paper's form", "cvxpy_parametric": "cvxpy, parameters"}
+    names |= {"clarabel_direct": "Clarabel, direct", "vowpal_wabbit": "Vowpal Wabbit"}
+    rows = [("ours, tol 1e-8", *(duration(r["ours"]["1e-08"]) for r in small))]
+    rows.append(("ours, tol 1e-6", *(duration(r["ours"]["1e-06"]) for r in small)))
+    present = [n for n in names if n in small[0]["peers"]]
+    rows += [(names[n], *(duration(r["peers"][n]["seconds"]) for r in small)) for n in present]
+    rows += [(f"{names[n]} / ours", *(f"{r['ratios'][n]:,.0f} x" for r in small)) for n in present]
+    show(
+        "Time of one solve (mean over gamma 1, 10, 100, 1000)", ("", *(f"K = {r['K']}" for r in small)), rows
+    )
+    rows = []
+    for name in present:
+        for text, key in (
+            ("said solved", "solved"),
+            ("worst excess over ours", "worst_excess"),
+            ("worst F(p) / ours", "worst_ratio"),
+        ):
+            cells = []
+            for r in small:
+                peer = r["peers"][name]
+                cells.append(f"{peer[key]}/{peer['instances']}" if key == "solved" else f"{peer[key]:.2g}")
+            rows.append((f"{names[name]}: {text}", *cells))
+    show("Objective", ("", *(f"K = {r['K']}" for r in small)), rows)
+    rows = [
+        (f"{r['K']}, gamma {r['gamma']:g}", duration(r["default"]["seconds"]), duration(r["all_arms"]["seconds"]),
+         duration(r["clarabel_direct"]["seconds"]) if "clarabel_direct" in r else "-",
+         f"{r['default']['support']:.0f}", r["default"]["uncertified"])
+        for r in large
+    ]  # fmt: skip
+    show("Many arms", ("K", "ours", "ours, all arms", "Clarabel", "support", "uncertified"), rows)
+    show("First solve in a new process", ("K", "empty cache", "full cache"),
+         [(K, duration(c["empty_cache"]), duration(c["full_cache"])) for K, c in compiled.items()])  # fmt: skip
+    show("At K = 15", ("against", "wanted", "measured", "met"),
+         [(names[n], f"{t['wanted']:,.0f} x", f"{t['measured']:,.0f} x", "yes" if t["met"] else "no") for n, t in targets.items()])  # fmt: skip
+
+
+def main(json_path: Path | None = None, quick: bool = False) -> dict[str, Any]:
+    """Run, print the tables, write JSON; `quick` takes few instances, K = 5 and 15, and no K = 256."""
+    with one_thread():
+        small = [_small(K, quick) for K in ((5, 15) if quick else SMALL)]
+        large = [row for K in ((64,) if quick else LARGE) for row in _large(K, quick)]
+    compiled = {} if quick else {str(K): compile_seconds(K) for K in (15,)}
+    at_15 = next(r for r in small if r["K"] == 15)
+    targets = {
+        name: {"wanted": wanted, "measured": at_15["ratios"][name], "met": at_15["ratios"][name] >= wanted}
+        for name, wanted in TARGETS.items()
+    }
+    _print(small, large, compiled, targets)
+    packages = ("numpy", "scipy", "numba", "cvxpy", "clarabel", "vowpalwabbit")
+    result = {"benchmark": "solver", "machine": machine(*packages), "gammas": list(GAMMAS)}
+    result |= {"small": small, "large": large, "compile": compiled, "targets": targets}
+    return finish(result, json_path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
