@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -87,7 +88,7 @@ class TransformerEncoder:
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
             self.model = None if forward is not None else self._load()
-        except (OSError, ValueError, ImportError, KeyError) as error:
+        except (OSError, ValueError, ImportError, KeyError, RuntimeError, UnpicklingError) as error:
             raise EncoderError(
                 f"encoder {files.name!r}: cannot be loaded from {files.folder} ({type(error).__name__}: "
                 f"{str(error).strip().splitlines()[0][:300]})"

@@ -169,6 +169,52 @@ def test_an_architecture_without_sdpa(tiny_deberta, tmp_path):
     np.testing.assert_allclose(alone[0], vectors[5], atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def like_mdeberta(tiny_deberta, tmp_path_factory):
+    """What the hub holds of the paper's encoder: a SentencePiece model and a torch file, no safetensors."""
+    import json
+    import shutil
+
+    import sentencepiece
+    from transformers import DebertaV2Model
+
+    folder = tmp_path_factory.mktemp("like_mdeberta")
+    (folder / "text").write_text("\n".join(PROMPTS), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=36, minloglevel=2, hard_vocab_limit=False,
+        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
+    )  # fmt: skip
+    (folder / "text").unlink()
+    shutil.copy(tiny_deberta / "config.json", folder)
+    torch.save(DebertaV2Model.from_pretrained(tiny_deberta).state_dict(), folder / "pytorch_model.bin")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
+    return folder
+
+
+def test_files_as_the_papers_encoder_has_them(like_mdeberta, tmp_path):
+    encoder = Encoder(name=str(like_mdeberta), dtype="float32")
+    vectors, report = embed_prompts([*PROMPTS, *ODD], encoder, store=tmp_path)
+    assert vectors.shape == (48, 32) and np.isfinite(vectors).all() and report.pooling == "mean"
+    assert TransformerEncoder(resolve(encoder)).tokenize(["the cat sat"]).ids[0].tolist()[0] == 1
+
+
+def test_a_torch_file_that_holds_code_is_refused_and_not_run(like_mdeberta, tmp_path):
+    import pickle
+    import shutil
+
+    class Code:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "it ran"), "w"))
+
+    folder = tmp_path / "evil"
+    shutil.copytree(like_mdeberta, folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Code()}))
+    with pytest.raises(EncoderError, match="cannot be loaded"):
+        embed_prompts(["a"], Encoder(name=str(folder), dtype="float32"), store=tmp_path / "s")
+    assert not (tmp_path / "it ran").exists()
+
+
 def test_first_token_pooling_where_the_model_says_so(tiny_bert, tmp_path):
     import json
     import shutil
