@@ -17,7 +17,7 @@ def _pm(value: float, error: float) -> str:
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
-    """'+0.021 ± 0.004 (significant)' or a statement that the pair is missing."""
+    """'+0.021 ± 0.004 (significant at 5 %)', or a statement that the pair is missing."""
     pair = data.pair(policy, baseline, regime)
     if pair is None:
         return "not compared"
@@ -27,31 +27,35 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
         verdict = "no error known, one trial and one query"
     else:
         verdict = "significant at 5 %" if pair["significant"] else "within the noise"
-    return f"{_signed(pair['difference'])}{spread}, {verdict}"
+    return f"{_signed(pair['difference'])}{spread} ({verdict})"
 
 
 def opening(data: PoolData) -> str:
     """Who won, by how much, whether that is significant, and what it would cost."""
     info, board, best = data.info, data.board, data.best
     line = board.loc[best]
+    winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
+    verb = "router was" if len(winners) == 1 else "routers, with equal results, were"
     sentences = [
         f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
         f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
-        f"The best router was {label(best)}, with a mean utility of {_pm(line['utility'], line['utility_se'])} "
-        "(± is the standard error)."
+        f"The best {verb} {_list([label(p) for p in winners])}, with a mean utility of "
+        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error)."
     ]
-    if len(data.ranked) > 1:
-        second = data.ranked[1]
-        sentences.append(f"Its lead over the runner-up, {label(second)}, is {_compare(data, best, second)}.")
-    if line["kind"] != "online":
-        online = [p for p in data.ranked if board.loc[p, "kind"] == "online"]
+    runner_up = next((p for p in data.ranked if p not in winners), None)
+    if runner_up:
+        sentences.append(
+            f"The lead over the runner-up, {label(runner_up)}, is {_compare(data, best, runner_up)}."
+        )
+    if all(board.loc[p, "kind"] != "online" for p in winners):
+        online = next((p for p in data.ranked if board.loc[p, "kind"] == "online"), None)
         if online:
+            against = _compare(data, online, best)
             sentences.append(
-                f"It never learns online; the best router that does is {label(online[0])}, at "
-                f"{_compare(data, online[0], best)} against it."
+                f"The best router that learns online is {label(online)}: {against} against {label(best)}."
             )
-    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in data.ranked and p != best]
-    others = [p for p in others if len(data.ranked) < 2 or p != data.ranked[1]]
+    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in data.ranked]
+    others = [p for p in others if p not in (*winners, runner_up)]
     for policy in others:
         what = (
             "always sending everything to the best single model" if policy == "best_single" else label(policy)
@@ -156,10 +160,9 @@ def rq4(data: PoolData) -> str:
     if curves.empty:
         return f"The reference policy {label(data.reference)} was not replayed, so relative regret is not defined."
     out = []
+    online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
     wanted = [
-        p
-        for p in dict.fromkeys((data.best, "cabs_d_linear", "cabs_c_linear", "lin_ts"))
-        if p != data.reference
+        p for p in dict.fromkeys((*online, "cabs_d_linear", "cabs_c_linear", "lin_ts")) if p != data.reference
     ]
     for policy in wanted:
         own = curves[curves["policy"] == policy].sort_values("round")

@@ -94,8 +94,8 @@ def test_opening_says_what_the_marts_say(pages):
     assert report.summary["best_policy"] == best and report.summary["runner_up"] == second
     text = report.markdown
     assert f"The best router was {label(best)}, with a mean utility of {real.iloc[0]['utility']:.3f}" in text
-    lead = f"{label(second)}, is +{pair['difference']:.3f} ± {pair['se']:.3f}, "
-    assert lead + ("significant at 5 %" if pair["significant"] else "within the noise") in text
+    lead = f"{label(second)}, is +{pair['difference']:.3f} ± {pair['se']:.3f} "
+    assert lead + ("(significant at 5 %)" if pair["significant"] else "(within the noise)") in text
     assert f"${real.iloc[0]['cost_per_1000_calls']:.2f} per 1,000 calls" in text
 
 
@@ -251,6 +251,27 @@ def test_a_single_query(tmp_path):
     report = small(tmp_path, ["random", "lin_ucb"], n=1)
     Outline(report.path.read_text())
     assert not re.search(r"\bnan\b", report.path.read_text()) and not re.search(r"\bnan\b", report.markdown)
+
+
+def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_the_best_online_router(
+    tmp_path,
+):
+    problem, pool = fake_problem(n=30), fake_pool()
+    for rho in (0.0, 500.0, 900.0):
+        for policy, twin in (
+            ("kernel", "kernel"),
+            ("carrot", "kernel"),
+            ("lin_ts", "lin_ts"),
+            ("lin_ucb", "lin_ucb"),
+        ):
+            result = fake_result(problem, twin, rho)
+            result.policy = policy
+            save_replay_result(result, problem, tmp_path / f"replay/fake/{int(rho):04d}/{policy}", pool=pool)
+    build_all(tmp_path, database=False)
+    text = build_report("fake", tmp_path).markdown
+    assert "The best routers, with equal results, were CARROT and Kernel" in text
+    online = re.search(r"The best router that learns online is (\w+): −0\.\d+ ± ", text).group(1)
+    assert f"The lead over the runner-up, {online}, is +0." in text
 
 
 def test_only_upper_bounds_cannot_be_ranked(tmp_path):
