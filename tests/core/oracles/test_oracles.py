@@ -10,7 +10,7 @@ import pytest
 
 from cabs_core.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.oracles import Oracles, build_problems, outcomes_under, split_under, train_oracles
-from cabs_core.oracles.train import pair_error
+from cabs_core.oracles.train import _share, pair_error
 from cabs_core.pools.config import Features, Oracle, Split
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
@@ -33,7 +33,15 @@ def test_auto_takes_the_least_validation_error_of_every_head(auto):
     assert set(errors["accuracy"]) == {"mean", "ridge", "knn", "kernel", "network", "blend"}
     assert set(errors["propagation"]) == {"correlation", "network", "blend"}
     assert set(errors["cost"]) == {"lengths", "ridge", "network"}
-    assert errors["accuracy"]["blend"] <= min(errors["accuracy"]["kernel"], errors["accuracy"]["network"])
+    assert all(0.0 < share < 1.0 for share in auto.blend.values())
+
+
+def test_the_blend_is_the_shrunk_least_squares_mixture():
+    rng = np.random.default_rng(0)
+    first, second = rng.random((1000, 3)), rng.random((1000, 3))
+    assert _share(first, second, 0.8 * first + 0.2 * second) == pytest.approx((1000 * 0.8 + 250) / 1500)
+    assert _share(first, second, 3 * first - 2 * second) == pytest.approx((1000 + 250) / 1500)
+    assert _share(first, first, second) == 0.5
 
 
 def test_recorded_errors_are_those_of_the_predictions(auto, data):
