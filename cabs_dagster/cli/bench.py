@@ -9,15 +9,17 @@ from pathlib import Path
 import click
 
 BENCHES = ("solver", "replay", "embed")
+MEASUREMENTS = ("oracles",)  # of this project against itself, long, on real outcomes: not part of `all`
 
 
 @click.command()
-@click.argument("what", type=click.Choice((*BENCHES, "all")), default="all")
+@click.argument("what", type=click.Choice((*BENCHES, *MEASUREMENTS, "all")), default="all")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here."
 )
 def bench(what: str, json_path: Path | None) -> None:
-    """Measure the solver, the replay or the embedding against their peers (extra [peers])."""
+    """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
+    simple predictors on the real outcome tables."""
     names = BENCHES if what == "all" else (what,)
     figures = {}
     for name in names:
