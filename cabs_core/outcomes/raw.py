@@ -205,12 +205,19 @@ class RawOutcomes:
                 f"model: {per_model}"
             )
         kept = self.take(~incomplete)
+        tasks, task = np.unique(self.tasks, return_inverse=True)
+        read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
         report = {
             **self.report,
             "origin": self.origin,
             "queries_read": len(absent),
             "queries_dropped": int(incomplete.sum()),
             "missing_cells": {a: int(c) for a, c in zip(self.arms, absent.sum(axis=0), strict=True) if c},
+            "dropped_by_task": {
+                str(t): {"read": int(r), "dropped": int(d)}
+                for t, r, d in zip(tasks, read, dropped, strict=True)
+                if d
+            },
         }
         return Outcomes(
             query_ids=kept.query_ids,

@@ -70,6 +70,9 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec("prompt_length", "outcomes", "WARN", "99 % of the prompts are at most 32,000 characters long."),
     CheckSpec("enough_queries", "outcomes", "WARN", "There are at least 200 queries, so that a split means something."),
     CheckSpec("queries_kept", "outcomes", "ERROR", "At most 20 % of the queries were dropped for missing cells."),
+    CheckSpec(
+        "tasks_kept", "outcomes", "WARN", "No task lost more than half of its queries: missing cells hit all alike."
+    ),
     CheckSpec("scores_vary", "outcomes", "WARN", "No model is degenerate: its scores are not all the same."),
     CheckSpec("models_distinct", "outcomes", "WARN", "No two models have the same score on every query."),
     CheckSpec(

@@ -145,6 +145,17 @@ RULES: dict[str, Rule] = {
             f"({t.loading['share_dropped'][0]:.1%})"
         ),
     ),
+    "tasks_kept": Rule(
+        lambda t: t.dropped_tasks,
+        _between("share_dropped", 0, 0.5),
+        "at most half of any task dropped",
+        ("task", "read", "dropped"),
+        observed=lambda t: (
+            "{task}: {dropped:,} of {read:,} queries dropped".format(**t.dropped_tasks.iloc[0])
+            if t.dropped_tasks["dropped"].any()
+            else "no query was dropped"
+        ),
+    ),
     "scores_vary": Rule(
         lambda t: t.models,
         _between("score_sd", 1e-9, None),

@@ -251,4 +251,8 @@ def _loading_note(o: Outcomes) -> str:
     read = int(o.report.get("queries_read", len(o)))
     if not dropped:
         return "No query was dropped."
-    return f"{dropped:,} of {read:,} queries were dropped because a model did not answer them."
+    lost = o.report.get("dropped_by_task", {})
+    most = sorted(lost, key=lambda t: -lost[t]["dropped"] / lost[t]["read"])[:3]
+    where = ", ".join(f"{t} ({lost[t]['dropped']:,} of {lost[t]['read']:,})" for t in most)
+    note = f"{dropped:,} of {read:,} queries were dropped because a model did not answer them"
+    return f"{note}; hardest hit: {where}." if where else f"{note}."

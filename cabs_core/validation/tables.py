@@ -93,6 +93,15 @@ class Tables:
         )
 
     @cached_property
+    def dropped_tasks(self) -> pd.DataFrame:
+        """One row per task that lost queries to missing cells (one row of zeros if none did)."""
+        lost = self.report.get("dropped_by_task") or {"(none)": {"read": 1, "dropped": 0}}
+        rows = [{"task": t, "read": c["read"], "dropped": c["dropped"]} for t, c in lost.items()]
+        frame = pd.DataFrame(rows)
+        frame["share_dropped"] = frame["dropped"] / frame["read"]
+        return frame.sort_values("share_dropped", ascending=False, ignore_index=True)
+
+    @cached_property
     def models(self) -> pd.DataFrame:
         """One row per model: mean and spread of scores, mean cost, a twin with the same scores."""
         o = self.outcomes

@@ -199,6 +199,10 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
     assert sorted(outcomes.query_ids.tolist()) == ["q0", "q1", "q4", "q5"]
     assert outcomes.report["queries_dropped"] == 2
     assert outcomes.report["missing_cells"] == {"small": 1, "large": 1}
+    assert outcomes.report["dropped_by_task"] == {
+        "code": {"read": 3, "dropped": 1},
+        "math": {"read": 3, "dropped": 1},
+    }
     with pytest.raises(DataError, match=r"has no score for model .*2 of 6 queries"):
         load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet"}, missing="error"))
     chosen = load_outcomes(

@@ -164,6 +164,7 @@ FAULTY_OUTCOMES = {
     "queries_kept": lambda o: replace(
         o, report={"queries_read": 2000, "queries_dropped": 800, "missing_cells": {"m1": 800}}
     ),
+    "tasks_kept": lambda o: replace(o, report={"dropped_by_task": {"a": {"read": 9, "dropped": 5}}}),
     "scores_vary": constant,
     "models_distinct": twins,
     "duplicates_agree": contradicting,
