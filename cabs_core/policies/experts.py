@@ -18,7 +18,7 @@ from cabs_core.graph.affinity import sample_graph
 from cabs_core.graph.pruning import keep_large_deltas
 from cabs_core.policies.rng import ACTION, GRAPH, NOISE, draw, normal, uniform
 from cabs_core.policies.thompson import CELLS, best_probabilities
-from cabs_core.regression.ridge import dot, observe, product, quadratic
+from cabs_core.regression.ridge import dot, downdate, observe, product, quadratic
 from cabs_core.solver.jit import kernel
 from cabs_core.solver.workspace import solve_kernel
 
@@ -34,7 +34,7 @@ RIDGE, VAW = 0, 1
 IMPORTANCE = {"none": 0, "target": 1, "weight": 2}
 BIAS = {"none": 0, "literal": 1, "realised": 2}
 SURROGATES = {"difference": 0, "product": 1, "score": 2}
-META_LOSSES = {"realised": 0, "literal": 1}
+META_LOSSES = {"realised": 0, "literal": 1, "doubly_robust": 2}
 
 # Columns of Rules.params [M, PARAMS]: what an expert is.
 (KIND, REGRESSION, CLIP, SHARED, EPS0, DECAY, EPS_MIN, GAMMA, POWER, MU, ALPHA, V, WEIGHTING, MIN_P, PRUNE, BIAS_KIND,
@@ -86,12 +86,14 @@ class Data(NamedTuple):
 class Memory(NamedTuple):
     """What an update needs from its decision. reach [S, M, K]: 0 where arm j was no neighbour of the played arm i,
     else the probability under the expert's own p that j is revealed ((A'p)_j; p_i for j = i); pmfs [S, M, K] the
-    experts' p; mixture [S, K] the q that was played; cover [S, M, K] (A'q)_j."""
+    experts' p; mixture [S, K] the q that was played; cover [S, M, K] (A'q)_j; baseline [S, K] the experts'
+    predicted utilities, clipped and averaged with the meta weights."""
 
     reach: np.ndarray
     pmfs: np.ndarray
     mixture: np.ndarray
     cover: np.ndarray
+    baseline: np.ndarray
 
 
 class Scratch(NamedTuple):
@@ -193,8 +195,8 @@ def _expert(rules, m, model, x, margins, affinity, active, t, s, pmf):
         pmf[best] = rest
     elif kind == LIN_UCB:
         for j in range(K):
-            s.values[j] += P[m, ALPHA] * np.sqrt(s.spread[j])
-        pmf[_best(s.values)] = 1.0
+            s.work[j] = s.values[j] + P[m, ALPHA] * np.sqrt(s.spread[j])
+        pmf[_best(s.work)] = 1.0
     elif kind == LIN_TS:
         for j in range(K):
             s.work[j] = s.values[j] + P[m, V] * np.sqrt(s.spread[j]) * normal(rules.keys, NOISE + m, t, j)
@@ -269,8 +271,10 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
     q = memory.mixture[slot]
     meta_weights(rules, model, s.mu)
+    baseline = memory.baseline[slot]
     for j in range(K):
         q[j] = 0.0
+        baseline[j] = 0.0
     gap, certified = np.nan, True
     for m in range(M):
         p = memory.pmfs[slot, m]
@@ -280,6 +284,7 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
         certified = certified and ok
         for j in range(K):
             q[j] += s.mu[m] * p[j]
+            baseline[j] += s.mu[m] * clip01(s.values[j])
     arm = draw(q, uniform(rules.keys, ACTION, t, 0))
     for m in range(M):
         p = memory.pmfs[slot, m]
@@ -379,10 +384,7 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
         else:
             observe(model.inverse[m, j], theta, x, y, weight, s.gain)
     if shared:
-        inverse = model.inverse[m, 0]
-        for i in range(x.size):
-            for k in range(i + 1):
-                inverse[i, k] -= scale * s.gain[i] * s.gain[k]
+        downdate(model.inverse[m, 0], s.gain, scale)
     if bias_kind == 2:
         model.bias[m, arm] += surrogate_value(form, affinity[arm], prices[arm]) - target
         model.bias_count[m, arm] += 1.0
@@ -390,11 +392,16 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
 
 @kernel
 def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot):
-    """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g."""
+    """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
+
+    doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
+    weighted error of the prediction for the played arm; as little biased as the realised loss, far less noisy.
+    """
     P = rules.params
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
     L = int(rules.meta[COPIES])
     literal = rules.meta[META_LOSS] == 1.0
+    robust = rules.meta[META_LOSS] == 2.0
     mu_total = 0.0
     top = np.max(model.log_weights)
     for m in range(M):
@@ -408,6 +415,11 @@ def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slo
                         if j != arm:
                             value = surrogate_value(int(P[m, SURROGATE]), score + deltas[j], prices[j])
                         loss += (1.0 - value) * memory.pmfs[slot, m, j] / (memory.cover[slot, m, j] + gamma)
+            elif robust:
+                error = memory.baseline[slot, arm] - reward
+                loss = error * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
+                for j in range(K):
+                    loss += memory.pmfs[slot, m, j] * (1.0 - memory.baseline[slot, j])
             else:
                 loss = (1.0 - reward) * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
             s.losses[m * L + g] = loss

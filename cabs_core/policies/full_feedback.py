@@ -16,7 +16,7 @@ from cabs_core.policies import experts as ex
 from cabs_core.policies.bandits import WARM, BanditOptions
 from cabs_core.policies.base import Lane, Stream
 from cabs_core.policies.linear import Expert, LinearPolicy
-from cabs_core.regression.ridge import dot, product
+from cabs_core.regression.ridge import dot, downdate, product
 from cabs_core.solver.jit import kernel
 from cabs_core.utility import clipped_utility
 
@@ -35,9 +35,7 @@ def learn_all(inverse, theta, x, targets, gain):
         step = scale * (targets[j] - dot(theta[j], x))
         for i in range(x.size):
             theta[j, i] += step * gain[i]
-    for i in range(x.size):
-        for k in range(i + 1):
-            inverse[i, k] -= scale * gain[i] * gain[k]
+    downdate(inverse, gain, scale)
 
 
 @kernel

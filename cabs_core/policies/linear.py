@@ -124,9 +124,8 @@ class LinearPolicy(Policy):
 
     def _slots(self, slots: int) -> ex.Memory:
         m, k = len(self._experts), len(self.arms)
-        return ex.Memory(
-            np.zeros((slots, m, k)), np.zeros((slots, m, k)), np.zeros((slots, k)), np.zeros((slots, m, k))
-        )
+        one, each = (slots, k), (slots, m, k)
+        return ex.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
 
     def _unshare(self) -> None:
         """Give every arm its own matrix: from now on arms may see different rows."""

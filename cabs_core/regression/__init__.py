@@ -7,6 +7,7 @@ take no GIL.
 
 from cabs_core.regression.ridge import (
     dot,
+    downdate,
     observe,
     product,
     quadratic,
@@ -15,4 +16,13 @@ from cabs_core.regression.ridge import (
     warm_start,
 )
 
-__all__ = ["dot", "observe", "product", "quadratic", "shrink_prediction", "start_inverse", "warm_start"]
+__all__ = [
+    "dot",
+    "downdate",
+    "observe",
+    "product",
+    "quadratic",
+    "shrink_prediction",
+    "start_inverse",
+    "warm_start",
+]

@@ -25,29 +25,90 @@ def dot(a, b):
 @kernel(fastmath=FAST)
 def quadratic(inverse, x):
     """x' S x for the symmetric S [d, d] whose lower triangle is given."""
+    d = x.size
     total = 0.0
-    for i in range(x.size):
-        acc = 0.0
+    i = 0
+    while i + 4 <= d:
+        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
+        a0 = a1 = a2 = a3 = 0.0
         for j in range(i):
-            acc += inverse[i, j] * x[j]
-        total += x[i] * (2.0 * acc + inverse[i, i] * x[i])
+            xj = x[j]
+            a0 += r0[j] * xj
+            a1 += r1[j] * xj
+            a2 += r2[j] * xj
+            a3 += r3[j] * xj
+        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        a1 += r1[i] * x0
+        a2 += r2[i] * x0 + r2[i + 1] * x1
+        a3 += r3[i] * x0 + r3[i + 1] * x1 + r3[i + 2] * x2
+        total += 2.0 * (a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3)
+        total += r0[i] * x0 * x0 + r1[i + 1] * x1 * x1 + r2[i + 2] * x2 * x2 + r3[i + 3] * x3 * x3
+        i += 4
+    while i < d:
+        row, acc = inverse[i], 0.0
+        for j in range(i):
+            acc += row[j] * x[j]
+        total += x[i] * (2.0 * acc + row[i] * x[i])
+        i += 1
     return total
 
 
 @kernel(fastmath=FAST)
 def product(inverse, x, out):
-    """out = S x for the symmetric S [d, d] whose lower triangle is given; returns x' S x."""
+    """out = S x for the symmetric S [d, d] whose lower triangle is given; returns x' S x.
+
+    Four rows at a time, so that x and out are read once for four rows.
+    """
     d = x.size
-    for i in range(d):
-        acc = 0.0
-        xi = x[i]
-        row = inverse[i]
+    for j in range(d):
+        out[j] = 0.0
+    i = 0
+    while i + 4 <= d:
+        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
+        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        a0 = a1 = a2 = a3 = 0.0
+        for j in range(i):
+            xj = x[j]
+            a0 += r0[j] * xj
+            a1 += r1[j] * xj
+            a2 += r2[j] * xj
+            a3 += r3[j] * xj
+            out[j] += r0[j] * x0 + r1[j] * x1 + r2[j] * x2 + r3[j] * x3
+        out[i] += a0 + r0[i] * x0 + r1[i] * x1 + r2[i] * x2 + r3[i] * x3
+        out[i + 1] += a1 + r1[i] * x0 + r1[i + 1] * x1 + r2[i + 1] * x2 + r3[i + 1] * x3
+        out[i + 2] += a2 + r2[i] * x0 + r2[i + 1] * x1 + r2[i + 2] * x2 + r3[i + 2] * x3
+        out[i + 3] += a3 + r3[i] * x0 + r3[i + 1] * x1 + r3[i + 2] * x2 + r3[i + 3] * x3
+        i += 4
+    while i < d:
+        row, xi, acc = inverse[i], x[i], 0.0
         for j in range(i):
             acc += row[j] * x[j]
-        for j in range(i):
             out[j] += row[j] * xi
-        out[i] = acc + row[i] * xi
+        out[i] += acc + row[i] * xi
+        i += 1
     return dot(out, x)
+
+
+@kernel(fastmath=FAST)
+def downdate(inverse, gain, scale):
+    """S -= scale gain gain' on the lower triangle (and a few entries above it, which nobody reads)."""
+    d = gain.size
+    i = 0
+    while i + 4 <= d:
+        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
+        s0, s1, s2, s3 = scale * gain[i], scale * gain[i + 1], scale * gain[i + 2], scale * gain[i + 3]
+        for j in range(i + 4):
+            g = gain[j]
+            r0[j] -= s0 * g
+            r1[j] -= s1 * g
+            r2[j] -= s2 * g
+            r3[j] -= s3 * g
+        i += 4
+    while i < d:
+        row, si = inverse[i], scale * gain[i]
+        for j in range(i + 1):
+            row[j] -= si * gain[j]
+        i += 1
 
 
 @kernel(fastmath=FAST)
@@ -56,16 +117,12 @@ def observe(inverse, theta, x, y, weight, gain):
 
     With v = x'A^-1 x and u = A^-1 x: A^-1 loses u u' w / (1 + w v), theta gains u w (y - x'theta) / (1 + w v).
     """
-    d = x.size
     v = product(inverse, x, gain)
     scale = weight / (1.0 + weight * v)
     step = scale * (y - dot(theta, x))
-    for i in range(d):
+    for i in range(x.size):
         theta[i] += step * gain[i]
-        s = scale * gain[i]
-        row = inverse[i]
-        for j in range(i + 1):
-            row[j] -= s * gain[j]
+    downdate(inverse, gain, scale)
 
 
 @kernel

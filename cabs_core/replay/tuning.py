@@ -46,7 +46,7 @@ SPACES: dict[str, dict[str, Sequence[Any]]] = {
         "bias": ("none", "realised"), "graph": ("all", "sigmoid_similarity"), "pseudo_weight": (1.0, 0.5),
     },
     "cabs_d_linear": {
-        "eta": (0.01, 0.03, 0.1, 0.3), "penalty": _PENALTY, "target": ("utility", "score"),
+        "eta": (0.01, 0.03, 0.1, 0.3), "meta_loss": ("realised", "doubly_robust"), "penalty": _PENALTY, "target": ("utility", "score"),
         "experts": (
             (("lin_ts", {}), ("cabs_c", {})),
             (("lin_ts", {}), ("cabs_c", {"gamma": 64.0})),

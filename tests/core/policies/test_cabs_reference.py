@@ -211,3 +211,29 @@ def test_literal_cabs_d_follows_algorithm_2(problem):
         got = np.exp(policy.model.log_weights.reshape(2, copies))
         np.testing.assert_allclose(got / got.sum(), w / w.sum(), atol=1e-10)
     assert policy.model.scalars[0] == pytest.approx(second_order, rel=1e-10)
+
+
+def test_doubly_robust_loss_by_hand():
+    """Baseline .5 for all arms, played arm earned 1 with p = (.2, .6), q = .4, gamma_IX = .1."""
+    problem = synthetic_problem(n=10, K=3, d=3, seed=1)
+    policy = build_policy(
+        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1, meta_loss="doubly_robust",
+        experts=["square_cb", ["cabs_c", {"graph": "self"}]],
+    )  # fmt: skip
+    asked = Request(
+        context=np.ones(3),
+        predicted_scores=np.zeros(3),
+        predicted_costs=np.zeros(3),
+        surrogate=np.zeros((3, 3)),
+    )
+    first = policy.decide(asked)
+    np.testing.assert_allclose(first.memory["baseline"], 0.0)  # nothing learnt: predictions are zero
+    first.memory["baseline"][:] = 0.5
+    i = first.arm
+    first.memory["pmfs"][0], first.memory["pmfs"][1] = 0.4, 0.2
+    first.memory["pmfs"][0, i], first.memory["pmfs"][1, i] = 0.2, 0.6
+    first.memory["mixture"][i] = 0.4
+    policy.update(first, 1.0, 0.0)
+    # losses .5 + (.5 - 1) x .2 / .5 = .3 and .5 - .5 x .6 / .5 = -.1
+    expected = 1 / (1 + math.exp(-0.5 * (-0.1 - 0.3)))
+    np.testing.assert_allclose(policy.decide(asked).memory["weights"], [1 - expected, expected], atol=1e-12)
