@@ -235,5 +235,5 @@ def test_doubly_robust_loss_by_hand():
     first.memory["mixture"][i] = 0.4
     policy.update(first, 1.0, 0.0)
     # losses .5 + (.5 - 1) x .2 / .5 = .3 and .5 - .5 x .6 / .5 = -.1
-    expected = 1 / (1 + math.exp(-0.5 * (-0.1 - 0.3)))
-    np.testing.assert_allclose(policy.decide(asked).memory["weights"], [1 - expected, expected], atol=1e-12)
+    expected = 1 / (1 + math.exp(-0.5 * (-0.1 - 0.3)))  # weight of the first, worse expert
+    np.testing.assert_allclose(policy.decide(asked).memory["weights"], [expected, 1 - expected], atol=1e-12)
