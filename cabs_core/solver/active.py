@@ -38,7 +38,7 @@ SMALL_SCRATCH = small.scratch_size(VECTORS)
 @kernel
 def _limit(K):
     """The largest set of arms that is worth trying."""
-    return min(K, max(48, K // 2))
+    return min(K, max(24, K // 2))
 
 
 @kernel
