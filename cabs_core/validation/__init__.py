@@ -12,11 +12,11 @@ metadata, never an exception.
 from cabs_core.validation.catalog import CHECKS, CheckResult, CheckSpec, check_names
 
 
-def run_checks(stage, outcomes, splits=None, pool=None, embeddings=None) -> list[CheckResult]:
+def run_checks(stage, outcomes, splits=None, pool=None, embeddings=None, only=None) -> list[CheckResult]:
     """Run the checks of a stage; see `cabs_core.validation.run.run_checks`."""
     from cabs_core.validation.run import run_checks as run
 
-    return run(stage, outcomes, splits=splits, pool=pool, embeddings=embeddings)
+    return run(stage, outcomes, splits=splits, pool=pool, embeddings=embeddings, only=only)
 
 
 __all__ = ["CHECKS", "CheckResult", "CheckSpec", "check_names", "run_checks"]

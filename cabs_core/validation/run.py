@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +23,9 @@ def run_checks(
     splits: np.ndarray | None = None,
     pool: ModelPool | None = None,
     embeddings: np.ndarray | None = None,
+    only: Collection[str] | None = None,
 ) -> list[CheckResult]:
-    """Results of all checks of a stage, in the order of `check_names(stage)`.
+    """Results of the checks of a stage, in the order of `check_names(stage)`.
 
     Args:
         stage: 'outcomes' or 'splits' (which needs `splits`).
@@ -31,11 +33,12 @@ def run_checks(
         splits: `[n]` 'train' | 'validation' | 'test'.
         pool: for the model names, wanted fractions, and the paper's figures.
         embeddings: `[n, e]` of the prompts in the order of the outcomes; default: features of the texts alone.
+        only: names of the checks to run; default: all.
 
     Raises:
         ValueError: unknown stage, or no splits for stage 'splits'. Nothing else: a check that breaks has failed.
     """
-    specs = check_names(stage)
+    specs = [spec for spec in check_names(stage) if only is None or spec.name in only]
     if stage == "splits" and splits is None:
         raise ValueError("run_checks('splits', ...) needs splits")
     try:

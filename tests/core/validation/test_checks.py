@@ -115,7 +115,8 @@ FAULTY_TABLES = {
 @pytest.mark.parametrize("name", FAULTY_TABLES)
 def test_fault_in_a_tidy_table(clean: Outcomes, name: str) -> None:
     pool = POOL.model_copy(update={"models": tuple(clean.arms)})
-    results = by_name(run_checks("outcomes", FAULTY_TABLES[name](clean.to_frame()), pool=pool))
+    results = by_name(run_checks("outcomes", FAULTY_TABLES[name](clean.to_frame()), pool=pool, only=[name]))
+    assert list(results) == [name]
     assert not results[name].passed
     assert "error" not in results[name].metadata
     if name in ("scores_in_range", "costs_in_range", "scores_complete", "pairs_unique"):
@@ -182,7 +183,8 @@ def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
 
 
 def test_unrelated_blocks_are_named(clean: Outcomes) -> None:
-    results = by_name(run_checks("outcomes", misaligned(clean), pool=POOL))
+    alignment = ["alignment_blocks", "alignment_text"]
+    results = by_name(run_checks("outcomes", misaligned(clean), pool=POOL, only=alignment))
     blocks = results["alignment_blocks"].metadata["blocks"]
     assert [b["models"] for b in blocks] == ["m0, m1, m2", "m3, m4"]
     assert "block 2 (2): m3, m4" in results["alignment_blocks"].observed
@@ -193,7 +195,7 @@ def test_unrelated_blocks_are_named(clean: Outcomes) -> None:
 
 def test_too_few_queries_to_tell_is_no_fault(clean: Outcomes) -> None:
     few = misaligned(clean).take(np.arange(120))
-    results = by_name(run_checks("outcomes", few, pool=POOL))
+    results = by_name(run_checks("outcomes", few, pool=POOL, only=["alignment_blocks", "enough_queries"]))
     assert results["alignment_blocks"].passed
     assert not results["enough_queries"].passed
 
@@ -214,7 +216,8 @@ def test_published_means() -> None:
         costs=np.tile([row.cost for row in rows], (n, 1)),
     )
     pool = ModelPool(name="p", source={"kind": "routerbench"}, paper_benchmark="routerbench")
-    results = by_name(run_checks("outcomes", outcomes, pool=pool))
+    published = ["published_scores", "published_costs"]
+    results = by_name(run_checks("outcomes", outcomes, pool=pool, only=published))
     assert results["published_scores"].passed and results["published_costs"].passed
     assert "largest difference" in results["published_scores"].observed
 
@@ -222,13 +225,18 @@ def test_published_means() -> None:
     wrong[:8, 4] = 1 - wrong[:8, 4]
     wrong[wrong[:, 4] == 0, 4] = np.where(np.arange((wrong[:, 4] == 0).sum()) < 5, 1, 0)
     results = by_name(
-        run_checks("outcomes", replace(outcomes, scores=wrong, costs=outcomes.costs * 1.01), pool=pool)
+        run_checks(
+            "outcomes",
+            replace(outcomes, scores=wrong, costs=outcomes.costs * 1.01),
+            pool=pool,
+            only=published,
+        )
     )
     assert not results["published_scores"].passed and not results["published_costs"].passed
     assert results["published_scores"].examples[0]["model"] == "gpt-4-1106-preview"
 
     piece = ModelPool(name="p", source={"kind": "file", "path": "x.csv"}, paper_benchmark="routerbench")
-    results = by_name(run_checks("outcomes", replace(outcomes, scores=wrong), pool=piece))
+    results = by_name(run_checks("outcomes", replace(outcomes, scores=wrong), pool=piece, only=published))
     assert results["published_scores"].passed
     assert "does not apply" in results["published_scores"].observed
 
@@ -284,7 +292,7 @@ FAULTY_SPLITS = {
 @pytest.mark.parametrize("name", FAULTY_SPLITS)
 def test_fault_in_splits(clean: Outcomes, name: str) -> None:
     splits = FAULTY_SPLITS[name](clean, make_splits(clean, POOL.split))
-    results = by_name(run_checks("splits", clean, splits, POOL))
+    results = by_name(run_checks("splits", clean, splits, POOL, only=[name]))
     assert not results[name].passed
     assert "error" not in results[name].metadata
 
@@ -292,9 +300,13 @@ def test_fault_in_splits(clean: Outcomes, name: str) -> None:
 def test_prompt_in_two_splits(clean: Outcomes) -> None:
     repeated = replace(clean, prompts=[*clean.prompts[:-1], clean.prompts[0]])
     splits = make_splits(repeated, POOL.split)
-    assert by_name(run_checks("splits", repeated, splits, POOL))["splits_disjoint"].passed
+    assert by_name(run_checks("splits", repeated, splits, POOL, only=["splits_disjoint"]))[
+        "splits_disjoint"
+    ].passed
     splits[0], splits[-1] = "train", "test"
-    result = by_name(run_checks("splits", repeated, splits, POOL))["splits_disjoint"]
+    result = by_name(run_checks("splits", repeated, splits, POOL, only=["splits_disjoint"]))[
+        "splits_disjoint"
+    ]
     assert not result.passed and result.severity == "ERROR"
     assert result.examples[0]["query_ids"] == "q0, q1199"
 
@@ -310,9 +322,10 @@ def test_source_split(clean: Outcomes) -> None:
     pool = POOL.model_copy(update={"split": Split(kind="default")})
     recorded = make_splits(clean, Split())
     outcomes = replace(clean, source_splits=recorded)
-    assert by_name(run_checks("splits", outcomes, recorded, pool))["source_split_kept"].passed
+    kept = ["source_split_kept"]
+    assert by_name(run_checks("splits", outcomes, recorded, pool, only=kept))["source_split_kept"].passed
     moved = make_splits(clean, Split(split_seed=1))
-    assert not by_name(run_checks("splits", outcomes, moved, pool))["source_split_kept"].passed
+    assert not by_name(run_checks("splits", outcomes, moved, pool, only=kept))["source_split_kept"].passed
 
 
 # ------------------------------------------------------------------------------------------- when checks break
@@ -325,8 +338,9 @@ def test_broken_check_is_a_failed_result(clean: Outcomes, monkeypatch: pytest.Mo
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(tables, "correlation_blocks", explode)
-    results = by_name(run_checks("outcomes", clean, pool=POOL))
-    for name in ("alignment_blocks", "alignment_text"):
+    names = ["alignment_blocks", "alignment_text", "scores_in_range"]
+    results = by_name(run_checks("outcomes", clean, pool=POOL, only=names))
+    for name in names[:2]:
         assert not results[name].passed
         assert "no such luck" in results[name].metadata["error"]
     assert results["scores_in_range"].passed
