@@ -177,7 +177,7 @@ class NeuralPolicy(Policy):
         kept |= {name: value[0, 0].copy() for name, value in zip(ex.Memory._fields, core.memory, strict=True)}
         self.round += 1
         return Decision(
-            int(core.arms[0]), float(core.numbers[0, 0]), core.memory[2][0, 0].copy(), self.round - 1, rho,
+            int(core.arms[0]), float(core.numbers[0, 0]), core.memory.mixture[0, 0].copy(), self.round - 1, rho,
             tuple(self.arms), kept, request.surrogate if self.uses_surrogates else None,
         )  # fmt: skip
 
@@ -205,7 +205,7 @@ class NeuralPolicy(Policy):
             if everything is not None:
                 everything = np.where(seen, everything[places], np.nan)
         reward = np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0)
-        memory = tuple(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts)
+        memory = ex.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
             np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]),

@@ -10,17 +10,24 @@ widths), the analogue of the linear policy's LinTS.
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, create_model, field_validator
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import experts as ex
 from cabs_core.policies.bandits import OPTIONS as LINEAR_BANDITS
 from cabs_core.policies.bandits import bandit_expert
-from cabs_core.policies.cabs import LITERAL_C, TUNED_C, CabsCOptions, cabs_expert
-from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, ModelOptions
+from cabs_core.policies.cabs import (
+    LITERAL_C,
+    LITERAL_D,
+    TUNED_C,
+    TUNED_D,
+    CabsCOptions,
+    CabsD,
+    CabsDOptions,
+    cabs_expert,
+)
+from cabs_core.policies.linear import Expert, ModelOptions
 from cabs_core.policies.neural import NeuralOptions, NeuralPolicy, neural_expert
 
 # what belongs to ridge models only
@@ -79,18 +86,26 @@ STANDARD = ("epsilon_greedy", "square_cb", "neural_ucb", "neural_ts")
 ExpertSpec = tuple[str, dict[str, Any]]
 
 
-class NeuralCabsDOptions(NeuralOptions):
+# what the mixture itself has; experts and regression differ from the linear policy's
+_MIXTURE_FIELDS = {
+    name: field
+    for name, field in CabsDOptions.model_fields.items()
+    if name not in {*_NOT_NEURAL, *NeuralOptions.model_fields, "experts"}
+}
+_Mixture = create_model(
+    "_Mixture",
+    __base__=NeuralOptions,
+    **{name: (field.annotation, field) for name, field in _MIXTURE_FIELDS.items()},
+)
+
+
+class NeuralCabsDOptions(_Mixture):
     """Settings of the networks and of CABS-D (`cabs.CabsDOptions`).
 
     experts: each a name or [name, options]; names: epsilon_greedy, square_cb, neural_ucb, neural_ts and cabs_c.
     """
 
     experts: tuple[ExpertSpec, ...] = (("neural_ts", {}), ("cabs_c", {}))
-    cabs_preset: Literal["paper", "literal", "tuned"] = "paper"
-    meta_loss: Literal["realised", "literal"] = "realised"
-    eta: float | None = Field(0.03, gt=0)
-    ix_copies: int = Field(1, ge=1, le=32)
-    gamma_ix: float | None = Field(None, gt=0)
 
     @field_validator("experts", mode="before")
     @classmethod
@@ -114,12 +129,9 @@ class CabsDNeural(NeuralPolicy):
     Settings: ClassVar = NeuralCabsDOptions
     PRESETS: ClassVar[dict] = {
         "paper": {},
-        "literal": {
-            "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
-            "cabs_preset": "literal", "meta_loss": "literal", "eta": None, "ix_copies": 8,
-        },
-        "tuned": {"cabs_preset": "tuned", "target": "score"},
-    }  # fmt: skip
+        "literal": LITERAL_D,
+        "tuned": {name: value for name, value in TUNED_D.items() if name != "experts"},
+    }
 
     def expert_rules(self) -> list[Expert]:
         """The experts of the options."""
@@ -141,11 +153,5 @@ class CabsDNeural(NeuralPolicy):
 
     def mixture_rules(self) -> dict[int, float]:
         """Loss, learning rate and grid of the weights."""
-        o = self.settings
-        gamma = o.gamma_ix
-        if gamma is None:
-            gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
-        return {
-            ex.META_LOSS: ex.META_LOSSES[o.meta_loss], ex.ETA: o.eta or 0.0, ex.GAMMA_IX: gamma,
-            ex.COPIES: o.ix_copies,
-        }  # fmt: skip
+        # the same options, arms and horizon
+        return CabsD.mixture_rules(self)

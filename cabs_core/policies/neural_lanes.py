@@ -54,6 +54,13 @@ def _normals(keys, network, out):
 
 
 @kernel
+def _lane_memory(memory, lane):
+    return ex.Memory(
+        memory.reach[lane], memory.pmfs[lane], memory.mixture[lane], memory.cover[lane], memory.baseline[lane]
+    )
+
+
+@kernel
 def _decide_lanes(
     params, meta, keys, values, squares, margins, affinity, active, rounds, state, s, memory, slots, arms,
     numbers, mu,
@@ -62,13 +69,12 @@ def _decide_lanes(
     certified; state = (bias, bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2])."""
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
-    reach, pmfs, mixture, cover = memory
     for lane in range(values.shape[0]):
         rules = ex.Rules(params, meta, keys[lane])
         model = ex.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
-        own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
+        own = _lane_memory(memory, lane)
         arm, probability, gap, certified = ex.decide(
             rules, model, one, margins[lane], affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
         )
@@ -86,7 +92,6 @@ def _learn_lanes(
     """Lanes with due[lane] learn an outcome: biases and meta weights at once, rows for the networks to history."""
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
-    reach, pmfs, mixture, cover = memory
     for lane in range(values.shape[0]):
         if not due[lane]:
             continue
@@ -98,7 +103,7 @@ def _learn_lanes(
         model = ex.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
-        own = ex.Memory(reach[lane], pmfs[lane], mixture[lane], cover[lane])
+        own = _lane_memory(memory, lane)
         ex.learn(
             rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], targets[lane], rewards[lane],
             scores[lane], s, own, slots[lane],
@@ -233,11 +238,11 @@ class NeuralLanes:
             state["widths"] = self.widths.inverse[lane * w : (lane + 1) * w].cpu().numpy().copy()
         return state
 
-    def slots(self, slots: int) -> tuple[np.ndarray, ...]:
-        """Memory of decisions: reach, pmfs [L, S, M, K], mixture [L, S, K], cover [L, S, M, K]."""
+    def slots(self, slots: int) -> ex.Memory:
+        """Memory of decisions: `experts.Memory` with an axis of lanes in front."""
         lanes, m, k = self.lanes, self.shape.experts, self.shape.arms
-        shapes = ((lanes, slots, m, k), (lanes, slots, m, k), (lanes, slots, k), (lanes, slots, m, k))
-        return tuple(np.zeros(s) for s in shapes)
+        one, each = (lanes, slots, k), (lanes, slots, m, k)
+        return ex.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
 
     def _forward(self, x: np.ndarray):
         """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""
