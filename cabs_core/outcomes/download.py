@@ -80,7 +80,7 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
     """
     lock = _Lock(file)
     if mirror:
-        return lock.verify(_in_mirror(Path(mirror).expanduser(), file), None, what="mirror")
+        return lock.verify(_in_mirror(Path(mirror), file), None, what="mirror")
     if file.repo:
         path, revision = _from_hub(file, lock)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -38,7 +39,11 @@ def read_source(pool_file: PoolFile) -> RawOutcomes:
         return synthetic_raw(pool_file.pool.source)
     from cabs_core.outcomes.sources import read_remote
 
-    return read_remote(pool_file.pool.source)
+    source = pool_file.pool.source
+    if source.mirror:  # a relative folder is beside the pool file, wherever the process runs
+        folder = pool_file.path.parent / Path(source.mirror).expanduser()
+        source = source.model_copy(update={"mirror": str(folder)})
+    return read_remote(source)
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:

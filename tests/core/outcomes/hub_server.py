@@ -20,6 +20,7 @@ class HubState:
     refuse: list[int] = field(default_factory=list)  #: statuses to answer first, to any request
     missing_code: str = "EntryNotFound"
     ignore_ranges: bool = False
+    tokens: set[str | None] = field(default_factory=set)  #: Authorization headers seen
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)  #: method, path, Range
 
 
@@ -45,6 +46,7 @@ class HubServer:
             def answer(self, body: bool) -> None:
                 wanted = self.headers.get("Range")
                 state.requests.append((self.command, self.path, wanted))
+                state.tokens.add(self.headers.get("Authorization"))
                 if state.refuse:
                     self.plain(state.refuse.pop(0), {"Retry-After": "0"})
                     return

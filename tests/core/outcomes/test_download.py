@@ -266,6 +266,7 @@ def test_environment_of_the_hub_is_respected(hub: HubServer, tmp_path: Path) -> 
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "hf_home"),
         "HF_HUB_OFFLINE": "0",
+        "HF_TOKEN": "hf_of_the_user",
         "HF_HUB_DISABLE_XET": "1",
         "CABS_HOME": str(tmp_path / "other_home"),
         "NO_PROXY": "127.0.0.1",
@@ -280,3 +281,11 @@ def test_environment_of_the_hub_is_respected(hub: HubServer, tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "hf_home")
+    assert "Bearer hf_of_the_user" in hub.state.tokens
+
+
+def test_token_is_not_sent_to_other_hosts(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    put_both(hub)
+    fetch(raw_file(hub))
+    assert hub.state.tokens == {None}

@@ -194,6 +194,15 @@ def test_sprout_from_a_mirror(hub: HubServer, tmp_path: Path) -> None:
     assert len(raw.prompts) == 150 and not hub.state.requests
 
 
+def test_relative_mirror_is_beside_the_pool_file(hub: HubServer, pool_file, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    for k, name in enumerate(name for names in sprout.FILES.values() for name in names):
+        (folder / Path(name).name).write_bytes(sprout_part(30, 30 * k))
+    pool = pool_file(source={"kind": "sprout", "mirror": "mirror"}, split={"kind": "default"})
+    assert len(load_outcomes(pool)) == 148 and not hub.state.requests
+
+
 def test_sprout_of_another_form(hub: HubServer) -> None:
     put_sprout(hub)
     part = pq.read_table(pa.BufferReader(sprout_part(30, 0))).drop_columns(["openai-gpt-4o"])
