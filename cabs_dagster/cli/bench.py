@@ -9,17 +9,28 @@ from pathlib import Path
 import click
 
 BENCHES = ("solver", "replay", "embed")
-MEASUREMENTS = ("oracles",)  # of this project against itself, long, on real outcomes: not part of `all`
+MEASUREMENTS = ("oracles", "study")  # of this project against itself, long, on real outcomes: not part of `all`
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("what", type=click.Choice((*BENCHES, *MEASUREMENTS, "all")), default="all")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here."
 )
-def bench(what: str, json_path: Path | None) -> None:
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
-    simple predictors on the real outcome tables."""
+    simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions.
+
+    Further options go to `study`: cabs bench study --pool NAME --conditions clean shift --split-seeds 0 1 2
+    """
+    if rest and what != "study":
+        raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
+    if what == "study":
+        from cabs_core.bench import study
+
+        study.main(str(json_path) if json_path else None, argv=rest)
+        return
     names = BENCHES if what == "all" else (what,)
     figures = {}
     for name in names:

@@ -1,0 +1,71 @@
+"""The benchmark compares like with like, and the study driver resumes and adds up."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cabs_core.bench.peers import numpy_peer
+from cabs_core.bench.replay import Ours, Peer
+from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
+from cabs_core.replay.engine import make_stream
+from cabs_core.simulate.problems import synthetic_problem
+
+
+def test_numpy_lin_ucb_plays_the_same_actions():
+    problem = synthetic_problem(n=300, K=5, d=9)
+    stream, order = make_stream(problem, 300.0), np.arange(300)
+    ours, peer = Ours("lin_ucb", stream, order), Peer(numpy_peer("lin_ucb", 5, 9), stream, order)
+    ours.advance(300)
+    peer.advance(300)
+    assert ours.lane.actions.tolist() == [int(a) for a in peer.actions]
+    assert ours.lane_bytes() > 5 * 9 * 9 * 8
+
+
+@pytest.fixture
+def work(tmp_path):
+    for seed in (0, 1, 2):
+        for condition in ("clean", "corrupted"):
+            problem = synthetic_problem(n=80, K=4, d=4, seed=seed, pool="toy")
+            problem.save(tmp_path / "problems" / "toy" / condition / f"seed{seed}" / "test")
+    return tmp_path
+
+
+def test_study_resumes_and_adds_up(work):
+    plan = Plan(("toy",), ("clean", "corrupted"), (0, 1, 2), ("random", "best_single", "lin_ts"), "short")
+    run(plan, work, threads=1)
+    path = cell_path(work, "toy", "clean", 1, "lin_ts", 550.0)
+    before = path.stat().st_mtime_ns
+    cell_path(work, "toy", "clean", 0, "lin_ts", 0.0).unlink()
+    run(plan, work, threads=1)
+    assert path.stat().st_mtime_ns == before, "what is there is not run again"
+    figures = table(plan, work)
+    row = figures["values"]["toy"]["clean"]["best_single"]
+    by_hand = []
+    for seed in (0, 1, 2):
+        by_rho = {}
+        for rho in (0.0, 150.0, 300.0):
+            with np.load(cell_path(work, "toy", "clean", seed, "best_single", rho)) as cell:
+                by_rho[rho] = cell["utilities"].mean()
+        by_hand.append(np.mean(list(by_rho.values())))
+    assert row["low"] == pytest.approx(np.mean(by_hand)) and row["splits"] == [0, 1, 2]
+    assert row["mean"] == pytest.approx((row["low"] + row["medium"] + row["high"]) / 3)
+    paired = next(d for d in figures["differences"] if d["policy"] == "random" and d["condition"] == "clean")
+    assert paired["reference"] == "lin_ts" and len(paired["per_split"]) == 3 and paired["se"] > 0
+    values = figures["values"]["toy"]["clean"]
+    assert paired["difference"] == pytest.approx(values["random"]["mean"] - values["lin_ts"]["mean"])
+
+
+def test_study_command(work, capsys):
+    out = work / "figures.json"
+    main(
+        argv=["--pool", "toy", "--work", str(work), "--protocol", "short", "--split-seeds", "0", "--policies",
+              "random", "ridge", "--json", str(out)]
+    )  # fmt: skip
+    assert "| ridge |" in capsys.readouterr().out
+    assert set(json.loads(out.read_text())["values"]["toy"]["clean"]) == {"random", "ridge"}
+
+
+def test_regimes_weigh_the_same():
+    weights = regime_weights((0.0, 150.0, 300.0, 400.0, 900.0))
+    np.testing.assert_allclose(weights["mean"], [1 / 9, 1 / 9, 1 / 9, 1 / 3, 1 / 3])
