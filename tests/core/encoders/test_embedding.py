@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -94,6 +98,31 @@ def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(
     assert report.reused == 9 * stored_before_the_kill
     assert resumed.tobytes() == whole.tobytes()
     assert not list((tmp_path / "killed").rglob("plans/*.npy"))
+
+
+KILLED = """
+import os, signal, sys
+from cabs_core.encoders import chunks, embed_prompts
+from cabs_core.pools.config import Encoder
+chunks.SHARD_PROMPTS = 9
+prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
+def kill(done, total):
+    if done >= 18:
+        os.kill(os.getpid(), signal.SIGKILL)
+embed_prompts(prompts, Encoder(name=sys.argv[1], dtype="float32", max_length=48), store=sys.argv[2], progress=kill)
+"""
+
+
+def test_a_process_killed_outright_is_resumed(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "SHARD_PROMPTS", 9)
+    (tmp_path / "prompts").write_text("\n".join(PROMPTS), encoding="utf-8")
+    arguments = [encoder.name, str(tmp_path / "killed"), str(tmp_path / "prompts")]
+    process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=180)
+    assert process.returncode == -signal.SIGKILL
+    whole, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "whole")
+    resumed, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
+    assert (report.reused, report.embedded) == (18, 22)
+    assert resumed.tobytes() == whole.tobytes()
 
 
 def test_results_do_not_depend_on_the_number_of_threads(encoder, tmp_path):
@@ -304,8 +333,5 @@ def test_devices_are_checked(monkeypatch):
 
 
 def test_importing_the_room_imports_no_torch():
-    import subprocess
-    import sys
-
     code = "import sys, cabs_core.encoders, cabs_core.oracles; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
