@@ -105,7 +105,10 @@ def build_leaderboard(
                 "link": report_link.format(pool=info["pool"]),
             }
         )
-    table = _across_pools(board, list(pools["pool"]))
+    shown = {
+        p["pool"]: p["pool"] + (" (synthetic)" if p["synthetic"] else "") for p in pools.to_dict("records")
+    }
+    table = _across_pools(board, shown)
     page = (
         _environment()
         .get_template("leaderboard.html.j2")
@@ -135,7 +138,7 @@ def _tables(data: PoolData) -> dict[str, Table | None]:
     }
 
 
-def _across_pools(board: pd.DataFrame, pools: list[str]) -> Table:
+def _across_pools(board: pd.DataFrame, pools: dict[str, str]) -> Table:
     ranks = board[board["rank"].notna()].groupby("policy")["rank"].agg(["mean", "count"])
     order = ranks.sort_values(["count", "mean"], ascending=[False, True]).index.tolist()
     order += [p for p in board["policy"].unique() if p not in order]
@@ -151,7 +154,7 @@ def _across_pools(board: pd.DataFrame, pools: list[str]) -> Table:
             row.append(estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1))
         rows.append(row)
     return Table(
-        "leaderboard", "Overall utility of every policy in every pool", ["Policy", "Mean rank", *pools], rows,
+        "leaderboard", "Overall utility of every policy in every pool", ["Policy", "Mean rank", *pools.values()], rows,
         note="Bold: best real router of the pool. Mean rank over the pools in which the policy was replayed at every "
         "cost sensitivity; upper bounds have no rank.",
     )  # fmt: skip
@@ -166,6 +169,7 @@ def _provenance(data: PoolData) -> list[tuple[str, str]]:
         ("Rounds × trials", f"{row['rounds']:,} × {row['trials']}"),
         ("Encoder", row["encoder"]),
         ("Stress condition", row["condition"]),
+        ("Weight of latency (ρ₁)", f"{data.info['latency_weight']:g}"),
         ("Replay problem (hash)", row["problem_hash"]),
         ("Query orders (hash)", row["order_hash"]),
         ("Pool settings (hash)", row["pool_hash"]),

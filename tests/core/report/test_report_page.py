@@ -183,7 +183,7 @@ def test_leaderboard_links_to_every_pool(pages):
     assert links == {"one/index.html", "two/index.html"}
     assert all((leaderboard.path.parent / link).is_file() for link in links)
     rows = list(csv.DictReader((artifacts / "reports/tables/leaderboard.csv").open()))
-    assert rows[0]["Mean rank"] and {"one", "two"} <= set(rows[0])
+    assert rows[0]["Mean rank"] and {"one (synthetic)", "two (synthetic)"} <= set(rows[0])
 
 
 def test_fingerprints_change_with_the_pools_own_rows_only(tmp_path):
@@ -272,6 +272,12 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
     assert "The best routers, with equal results, were CARROT and Kernel" in text
     online = re.search(r"The best router that learns online is (\w+): −0\.\d+ ± ", text).group(1)
     assert f"The lead over the runner-up, {online}, is +0." in text
+
+
+def test_a_stress_condition_is_labelled(tmp_path):
+    report = small(tmp_path, ["random", "lin_ucb"], replay={"condition": "corrupted_oracle"})
+    assert "Stress condition: corrupted_oracle" in report.path.read_text()
+    assert "Stress condition: corrupted_oracle" in build_leaderboard(tmp_path).path.read_text()
 
 
 def test_only_upper_bounds_cannot_be_ranked(tmp_path):
