@@ -11,6 +11,7 @@ from cabs_dagster.executors import executor
 from cabs_dagster.features import preview
 from cabs_dagster.jobs import JOBS
 from cabs_dagster.resources import CabsResource
+from cabs_dagster.retention import prune_traces
 from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import sensors
 
@@ -38,7 +39,7 @@ def build_defs(**overrides: Any) -> dg.Definitions:
     sqlite.install()
     parts: dict[str, Any] = {
         "assets": assets(),
-        "jobs": JOBS,
+        "jobs": [*JOBS, prune_traces],
         "resources": {"cabs": CabsResource()},
         "sensors": sensors,
         "schedules": schedules,

@@ -1,0 +1,138 @@
+"""Records, content hashes, and the store: local and on an fsspec URL, atomic, verified."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cabs_core.errors import ProvenanceError
+from cabs_dagster.provenance import RECORD_NAME, Record, content_hash, hash_folder, make_key
+from cabs_dagster.storage import ArtifactStore
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, cabs_home: Path) -> ArtifactStore:
+    return ArtifactStore("" if request.param == "local" else f"memory://{uuid.uuid4().hex}/artifacts")
+
+
+def put(store: ArtifactStore, parts=("splits", "p"), text="1", **more) -> Record:
+    with store.write(parts) as folder:
+        (folder / "sub").mkdir()
+        (folder / "a.txt").write_text(text)
+        (folder / "sub" / "b.txt").write_text("2")
+        files = hash_folder(folder)
+        record = Record(
+            stage="splits", partition="p", key="k", content=content_hash(files), code_version="c", config={},
+            inputs={}, files=files, **more,
+        )  # fmt: skip
+        (folder / RECORD_NAME).write_bytes(record.to_bytes())
+    return record
+
+
+def test_what_is_written_is_read(store: ArtifactStore) -> None:
+    record = put(store)
+    assert store.record(("splits", "p")) == record
+    folder = store.verify_files(("splits", "p"), record)
+    assert (folder / "a.txt").read_text() == "1"
+    assert (folder / "sub" / "b.txt").read_text() == "2"
+    assert store.children(("splits",)) == ["p"]
+
+
+def test_replacing_leaves_nothing_of_the_old(store: ArtifactStore) -> None:
+    put(store)
+    with store.write(("splits", "p")) as folder:
+        (folder / "c.txt").write_text("3")
+        files = hash_folder(folder)
+        new = Record("splits", "p", "k2", content_hash(files), "c", {}, {}, files)
+        (folder / RECORD_NAME).write_bytes(new.to_bytes())
+    found = store.verify_files(("splits", "p"), new)
+    assert sorted(p.name for p in found.iterdir()) == ["c.txt", RECORD_NAME]
+
+
+def test_a_failed_write_changes_nothing(store: ArtifactStore) -> None:
+    record = put(store)
+    with pytest.raises(RuntimeError), store.write(("splits", "p")) as folder:
+        (folder / "a.txt").write_text("half")
+        raise RuntimeError
+    assert store.record(("splits", "p")) == record
+    store.verify_files(("splits", "p"), record)
+    assert store.children(("splits",)) == ["p"]
+
+
+def test_move_and_delete(store: ArtifactStore) -> None:
+    record = put(store)
+    store.move(("splits", "p"), ("retired", "splits", "p"))
+    assert store.record(("splits", "p")) is None
+    assert store.record(("retired", "splits", "p")) == record
+    store.delete(("retired", "splits", "p"))
+    assert store.record(("retired", "splits", "p")) is None
+    store.move(("splits", "nothing"), ("retired", "nothing"))
+
+
+def test_an_altered_or_missing_file_is_named(cabs_home: Path) -> None:
+    store = ArtifactStore()
+    record = put(store)
+    path = store.folder(("splits", "p")) / "a.txt"
+    path.write_text("9")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(ProvenanceError, match=r"a\.txt was altered.*splits of pool p"):
+        store.verify_files(("splits", "p"), record)
+    path.unlink()
+    with pytest.raises(ProvenanceError, match=r"a\.txt is missing"):
+        store.verify_files(("splits", "p"), record)
+    pruned = replace(record, pruned=("a.txt",))
+    store.verify_files(("splits", "p"), pruned)
+
+
+def test_a_broken_record_says_what_to_do(cabs_home: Path) -> None:
+    store = ArtifactStore()
+    put(store)
+    (store.folder(("splits", "p")) / RECORD_NAME).write_text("{")
+    with pytest.raises(ProvenanceError, match="materialise splits/p again"):
+        store.record(("splits", "p"))
+
+
+def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_kept(cabs_home: Path) -> None:
+    store = ArtifactStore()
+    put(store)
+    dead, alive = (store.root / "splits" / f".q.{pid}.abcdef12.tmp" for pid in (2**22 - 3, os.getpid()))
+    dead.mkdir(), alive.mkdir()
+    assert store.remove_leftovers() == 1
+    assert not dead.exists() and alive.exists()
+
+
+def test_volatile_files_are_no_part_of_the_content() -> None:
+    files = {"a": {"sha256": "1"}, "time": {"sha256": "2"}}
+    other = {"a": {"sha256": "1"}, "time": {"sha256": "3"}}
+    assert content_hash(files, ["time"]) == content_hash(other, ["time"])
+    assert content_hash(files) != content_hash(other)
+
+
+def test_the_key_depends_on_everything_and_not_on_order() -> None:
+    base = make_key("s", "p", "c", {"a": 1, "b": 2}, {"x": "1"})
+    assert base == make_key("s", "p", "c", {"b": 2, "a": 1}, {"x": "1"})
+    for other in (
+        make_key("t", "p", "c", {"a": 1, "b": 2}, {"x": "1"}),
+        make_key("s", "q", "c", {"a": 1, "b": 2}, {"x": "1"}),
+        make_key("s", "p", "d", {"a": 1, "b": 2}, {"x": "1"}),
+        make_key("s", "p", "c", {"a": 1, "b": 3}, {"x": "1"}),
+        make_key("s", "p", "c", {"a": 1, "b": 2}, {"x": "2"}),
+    ):
+        assert other != base
+
+
+def test_reasons_name_inputs_settings_and_code() -> None:
+    record = Record("s", "p", "k", "h", "c1", {"a": 1, "gone": 2}, {"x": "1", "y": "1"}, {})
+    reasons = record.explain(code_version="c2", config={"a": 2}, inputs={"x": "2", "z": "1"})
+    assert reasons == [
+        "x changed",
+        "y is no longer an input",
+        "z is a new input",
+        "setting a: 1 -> 2",
+        "setting gone: 2 -> null",
+        "code version c1 -> c2",
+    ]
