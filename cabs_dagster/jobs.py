@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dagster as dg
 
-from cabs_dagster import partitions
 from cabs_dagster.stages import POOL_STAGES
 
 PREPARE, REPLAY, MARTS, REPORT, LEADERBOARD = (
@@ -22,14 +21,12 @@ JOBS = [
     dg.define_asset_job(
         PREPARE,
         selection=dg.AssetSelection.assets(*POOL_STAGES),
-        partitions_def=partitions.pools,
         description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
         tags={"cabs/stage": "prepare"},
     ),
     dg.define_asset_job(
         REPLAY,
         selection=_prefix(["replay"]),
-        partitions_def=partitions.pool_by_rho,
         description="Replays of one pool at one rho, and the checks of their results.",
         tags={"cabs/stage": "replay"},
     ),
@@ -42,7 +39,6 @@ JOBS = [
     dg.define_asset_job(
         REPORT,
         selection=dg.AssetSelection.assets("report"),
-        partitions_def=partitions.pools,
         description="The report of one pool.",
         tags={"cabs/stage": "report"},
     ),

@@ -9,7 +9,10 @@ from pathlib import Path
 import click
 
 BENCHES = ("solver", "replay", "embed")
-MEASUREMENTS = ("oracles", "study")  # of this project against itself, long, on real outcomes: not part of `all`
+MEASUREMENTS = (
+    "oracles",
+    "study",
+)  # of this project against itself, long, on real outcomes: not part of `all`
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

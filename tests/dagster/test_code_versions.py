@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cabs_dagster import code_versions, stages
 from cabs_core.policies.names import all_policies
+from cabs_dagster import code_versions, stages
 
 
 @pytest.fixture
@@ -43,7 +43,9 @@ def test_closure_follows_module_names_in_strings_but_not_beyond_a_stop(package: 
 
 def test_comments_docstrings_and_layout_do_not_matter_but_code_does(package: Path) -> None:
     before = code_versions.code_version(["pkg.a"])
-    (package / "b.py").write_text('"""Now documented."""\n\n\ndef f():\n    """One."""\n    # why\n    return (1)\n')
+    (package / "b.py").write_text(
+        '"""Now documented."""\n\n\ndef f():\n    """One."""\n    # why\n    return (1)\n'
+    )
     assert code_versions.code_version(["pkg.a"]) == before
     (package / "b.py").write_text("def f():\n    return 2\n")
     assert code_versions.code_version(["pkg.a"]) != before
