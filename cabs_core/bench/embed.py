@@ -199,7 +199,7 @@ def architectures(device: str, quick: bool) -> dict[str, Any]:
 def main(json_path: str | None = None, quick: bool = False, device: str = "auto") -> dict[str, Any]:
     """Run the benchmark, print it, write JSON where a path is given, and return the figures."""
     device = choose_device(device)
-    count, repeats = (48, 1) if quick else (384, 3)
+    count, repeats = (48, 1) if quick else (192, 3)
     if device.startswith("cuda"):
         count *= 16
     figures: dict[str, Any] = {
