@@ -99,7 +99,7 @@ DESCRIPTIONS = {
     "cabs_d_linear": "Replay of CABS-D: a decoupled mixture of a standard and a surrogate expert, linear.",
     "cabs_mix": "Replay of cabs_mix: decoupling moved from policies to predictions.",
     "hier_mix": "Replay of hier_mix: two hierarchical Bayesian linear models, one of them offline-informed.",
-    "neural_ucb": "Replay of NeuralUCB.",
+    "neural_ucb": "Replay of NeuralUCB: a small network, optimism from its last layer.",
     "neural_ucb_full": "Replay of NeuralUCB's learner with the rewards of all arms observed.",
     "cabs_c_neural": "Replay of CABS-C with a neural learner.",
     "cabs_d_neural": "Replay of CABS-D with neural experts.",

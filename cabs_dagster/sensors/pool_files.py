@@ -26,7 +26,7 @@ _REMEMBERED_KEYS = 5000
 @dg.sensor(
     name="pool_files",
     jobs=JOBS,
-    minimum_interval_seconds=20,
+    minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Watches the pool folder: registers new pools, launches what is missing of their chains, reports "
     "changed fields and invalid files once.",
