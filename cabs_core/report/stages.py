@@ -70,8 +70,8 @@ def oracle_heads(data: PoolData) -> Table | None:
         return entries(mart, "oracles", "Oracle quality", "Entries of the oracles' files.")
     if not test:
         rows = [row[:3] for row in rows]
-    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. Validation chose the "
-    note += "candidate in use."
+    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. The candidate in use "
+    note += "was chosen on validation, unless the pool file names it."
     if test:
         note += " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard error "
         note += "over queries; above zero means that the one in use is better."
