@@ -1,0 +1,82 @@
+"""Dagster's UI in a headless browser: the asset graph, lineage, a check's page, the report's metadata.
+
+Needs the chain of `test_dagster_dev`, which runs before it in the same session (or is run here). Set
+CABS_SCREENSHOTS to a folder to keep the pictures.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import drop_pool, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def page(dev, chromium):
+    """A browser page, after the chain of a pool has run."""
+    from playwright.sync_api import sync_playwright
+
+    dev.switch_on("pool_files")
+    drop_pool(dev.home, "dropped")
+    wait_for(
+        "a report",
+        lambda: any(r["jobName"] == "report_pool" and r["status"] == "SUCCESS" for r in dev.runs()),
+        420,
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        found = browser.new_page(viewport={"width": 1500, "height": 950})
+        found.set_default_timeout(120_000)
+        yield found
+        browser.close()
+
+
+def visit(page, dev, path: str, name: str, *texts: str) -> str:
+    """Open a page, wait until every text shows, keep a screenshot, return the page's text."""
+    page.goto(dev.url + path)
+    for text in texts:
+        page.get_by_text(text, exact=False).first.wait_for()
+    page.wait_for_timeout(1500)
+    folder = Path(os.environ.get("CABS_SCREENSHOTS") or dev.home / "screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / f"{name}.png")
+    return page.inner_text("body")
+
+
+def test_the_asset_graph_shows_the_chain(page, dev) -> None:
+    text = visit(page, dev, "/asset-groups", "asset_graph", "oracles")
+    assert "Error" not in text.splitlines()
+
+
+def test_lineage_of_a_replay(page, dev) -> None:
+    text = visit(page, dev, "/assets/replay/lin_ucb?view=lineage", "lineage", "replay_problem")
+    assert "tuning" in text
+
+
+def test_the_checks_of_a_replay(page, dev) -> None:
+    text = visit(
+        page, dev, "/assets/replay/lin_ucb?view=checks", "checks", "reproducible", "plausible", "trace"
+    )
+    assert "bit for bit" in text or "Trial 0" in text
+
+
+def test_the_metadata_of_the_report(page, dev) -> None:
+    visit(page, dev, "/assets/report?view=partitions&partition=dropped", "report_partition", "dropped")
+    text = visit(page, dev, "/assets/report?view=events&partition=dropped", "report_metadata", "summary")
+    assert "location" in text
+
+
+def test_columns_and_their_lineage(page, dev) -> None:
+    text = visit(page, dev, "/assets/marts/mart_policy_leaderboard", "mart", "Columns", "policy")
+    assert "SQL" in text or "sql" in text
+
+
+def test_the_sensor_and_its_ticks(page, dev) -> None:
+    visit(page, dev, "/locations/cabs/sensors/pool_files", "sensor", "pool_files")
