@@ -17,7 +17,7 @@ from pydantic import Field
 from cabs_core.policies import experts as ex
 from cabs_core.policies.base import Lane, Stream
 from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
-from cabs_core.policies.lookahead import play_blocks
+from cabs_core.policies.lookahead import play_blocks, play_lazily
 
 WARM = 0.3
 
@@ -110,8 +110,16 @@ class LinearBandit(LinearPolicy):
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1; by blocks (`lookahead`) where the policy allows, with the same actions."""
         windows = (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any()
-        if windows or lane.arrivals is not None or not getattr(self.settings, "lookahead", False):
+        lazy = self.base in ("epsilon_greedy", "square_cb") and self.settings.regression == "ridge"
+        if windows or lane.arrivals is not None or not (lazy or getattr(self.settings, "lookahead", False)):
             super().run(stream, lane, start, stop)
+            return
+        if lazy:
+            play_lazily(
+                self.rules, self.model, self.data(stream), lane.order, self.round, start, stop, self.scratch,
+                self._memory, lane.actions, lane.propensities,
+            )  # fmt: skip
+            self.round += stop - start
             return
         play_blocks(
             self.rules, self.model, self.data(stream), lane.order, self.round, start, stop,

@@ -167,7 +167,7 @@ def _best(values):
 
 
 @kernel
-def _expert(rules, m, model, x, margins, affinity, active, t, s, pmf):
+def expert_pmf(rules, m, model, x, margins, affinity, active, t, s, pmf):
     """pmf [K] = what expert m would play in round t; returns (gap, certified) of a solve, (nan, True) without."""
     P = rules.params
     K = pmf.size
@@ -278,7 +278,7 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
     gap, certified = np.nan, True
     for m in range(M):
         p = memory.pmfs[slot, m]
-        g, ok = _expert(rules, m, model, x, margins, affinity, active, t, s, p)
+        g, ok = expert_pmf(rules, m, model, x, margins, affinity, active, t, s, p)
         if not np.isnan(g):
             gap = g
         certified = certified and ok

@@ -1,9 +1,12 @@
-"""LinUCB and LinTS by blocks of rounds: the same actions as round by round, at the speed of matrix products.
+"""Bandits with one expert by blocks of rounds: the same actions as round by round, at the speed of matrix products.
 
 A replay knows its contexts in advance. For a block of B rounds, Y_a = X A_a^-1 and the inner products Y_a X' hold
 all that A_a^-1 can contribute; inside the block every played round changes predictions and widths of the later
 ones by scalars (the Sherman-Morrison recursion written on B x B numbers); at the block's end one rank-m update
 brings A_a^-1 up to date. Float64 throughout.
+
+epsilon_greedy and square_cb need no widths, so nothing but the played arm's A^-1 x. There (`play_lazily`) rank-one
+updates wait, A^-1 = S - sum_k U_k U_k', until an arm has collected LAZY of them, which are then applied in one pass.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.policies import experts as ex
-from cabs_core.policies.rng import NOISE, normal
+from cabs_core.policies.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.policies.thompson import CELLS, best_probabilities
+from cabs_core.regression.ridge import dot, product
 from cabs_core.solver.jit import kernel
 
 BLOCK = 64
+LAZY = 16
 FAST = {"reassoc", "contract", "nsz"}
 
 
@@ -150,3 +155,74 @@ def play_blocks(rules, model, data, order, first, start, stop, full, s, actions,
         for i in range(d):
             for j in range(i + 1):
                 model.inverse[0, a, i, j] = full[a, i, j]
+
+
+@kernel(fastmath=FAST)
+def _flush(inverse, U, count):
+    """S -= sum_k U_k U_k' on the lower triangle, for the first `count` rows of U; four at a time."""
+    d = inverse.shape[0]
+    k = 0
+    while k + 4 <= count:
+        u0, u1, u2, u3 = U[k], U[k + 1], U[k + 2], U[k + 3]
+        for i in range(d):
+            row = inverse[i]
+            a0, a1, a2, a3 = u0[i], u1[i], u2[i], u3[i]
+            for j in range(i + 1):
+                row[j] -= a0 * u0[j] + a1 * u1[j] + a2 * u2[j] + a3 * u3[j]
+        k += 4
+    while k < count:
+        u0 = U[k]
+        for i in range(d):
+            row, a0 = inverse[i], u0[i]
+            for j in range(i + 1):
+                row[j] -= a0 * u0[j]
+        k += 1
+
+
+@kernel(fastmath=FAST)
+def _learn_lazily(inverse, theta, U, count, x, y, gain):
+    """One row (x, y) into a model with `count` waiting updates: U[count] and theta change, the matrix does not."""
+    d = x.size
+    v = product(inverse, x, gain)
+    for k in range(count):
+        row = U[k]
+        f = dot(row, x)
+        v -= f * f
+        for i in range(d):
+            gain[i] -= f * row[i]
+    step = (y - dot(theta, x)) / (1.0 + v)
+    root = 1.0 / np.sqrt(1.0 + v)
+    new = U[count]
+    for i in range(d):
+        theta[i] += step * gain[i]
+        new[i] = root * gain[i]
+
+
+@kernel
+def play_lazily(rules, model, data, order, first, start, stop, s, memory, actions, propensities):
+    """Rounds start..stop-1 of a lane with one expert, epsilon_greedy or square_cb with ridge, rewards at once.
+
+    Decisions are those of `experts.decide`; the matrices are up to date when it returns.
+    """
+    K, d = model.theta.shape[1], model.theta.shape[2]
+    U = np.empty((K, LAZY, d))
+    counts = np.zeros(K, dtype=np.int64)
+    active = np.ones(K, dtype=np.bool_)
+    pmf = memory.pmfs[0, 0]
+    for t in range(start, stop):
+        row = order[t]
+        now = first + t - start
+        x = data.contexts[row]
+        ex.expert_pmf(rules, 0, model, x, data.margins[row], data.affinity[row], active, now, s, pmf)
+        arm = draw(pmf, uniform(rules.keys, ACTION, now, 0))
+        actions[t] = arm
+        propensities[t] = pmf[arm]
+        _learn_lazily(
+            model.inverse[0, arm], model.theta[0, arm], U[arm], counts[arm], x, data.targets[row, arm], s.gain
+        )
+        counts[arm] += 1
+        if counts[arm] == LAZY:
+            _flush(model.inverse[0, arm], U[arm], LAZY)
+            counts[arm] = 0
+    for a in range(K):
+        _flush(model.inverse[0, a], U[a], counts[a])
