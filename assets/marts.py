@@ -102,7 +102,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
             stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
             continue
         with guarded():
-            made = freshness.run(model, force=config.force, run_id=context.run_id)
+            made = freshness.run(model, force=config.force, run_id=context.run.run_id)
         results = test_results(model, made.record.summary["_tests"])
         yield dg.MaterializeResult(
             asset_key=key,

@@ -58,5 +58,5 @@ def oracles(
         }
 
     with guarded():
-        made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run_id)
+        made = make(chain, chain.stage("oracles"), build, force=config.force, run_id=context.run.run_id)
     return result(context, chain, made, metadata=image_metadata(made.record.summary))

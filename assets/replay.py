@@ -74,7 +74,7 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
             try:
                 with guarded():
                     if key in context.selected_asset_keys:
-                        made = replay_target(chain, target, force=config.force, run_id=context.run_id)
+                        made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
                         results = list(check_results(key, chain, target, made.record, checks))
                         yield result(context, chain, made, asset_key=key, check_results=results)
                     elif checks:

@@ -33,7 +33,7 @@ def report(
 ) -> dg.MaterializeResult:
     chain = cabs.chain(context.partition_key)
     with guarded():
-        made, summary = make_report(chain, force=config.force, run_id=context.run_id)
+        made, summary = make_report(chain, force=config.force, run_id=context.run.run_id)
     return result(context, chain, made, metadata=summary)
 
 
@@ -47,7 +47,7 @@ def leaderboard(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     with guarded():
-        made, summary = make_leaderboard(cabs.store(), force=config.force, run_id=context.run_id)
+        made, summary = make_leaderboard(cabs.store(), force=config.force, run_id=context.run.run_id)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(made.record.content),
         metadata=summary | {"made at": made.record.created, "home": dg.MetadataValue.path(str(cabs_home()))},

@@ -63,7 +63,7 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     names = {check.name for check in context.selected_asset_check_keys}
     with guarded():
         if context.selected_asset_keys:
-            made = make(chain, target, build, force=config.force, run_id=context.run_id)
+            made = make(chain, target, build, force=config.force, run_id=context.run.run_id)
             results = list(data_results("splits", made.record.summary, names))
             yield result(context, chain, made, asset_key=target.key, check_results=results)
         else:

@@ -67,6 +67,6 @@ def tuning(
         }
 
     with guarded():
-        made = make(chain, target, build, force=config.force, run_id=context.run_id)
+        made = make(chain, target, build, force=config.force, run_id=context.run.run_id)
     table = dg.MetadataValue.md(made.record.summary["_markdown"])
     return result(context, chain, made, metadata={"chosen": table})
