@@ -29,11 +29,19 @@ def test_shipped_pools() -> None:
     names = {p.pool.name for p in pools if p.shipped}
     assert names == {
         "demo", "openllm_lb_v2_carrot", "mmlu_pro_tiger", "routerbench_sub3", "routerbench", "sprout", "openllm_v2",
+        "demo_tfidf", "openllm_lb_v2_carrot_tfidf",
     }  # fmt: skip
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
         assert pool_file.pool.replay.rhos == RHO_GRID
-    assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo"]
+    assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo", "demo_tfidf"]
+
+
+@pytest.mark.parametrize("name", ["demo", "openllm_lb_v2_carrot"])
+def test_twins_differ_in_the_encoder_alone(name: str) -> None:
+    ours, twin = (find_pool(n).pool.model_dump() for n in (name, f"{name}_tfidf"))
+    assert {k for k in ours if ours[k] != twin[k]} == {"name", "title", "encoder"}
+    assert twin["encoder"]["name"] == "tfidf-svd"
 
 
 @pytest.mark.parametrize(
