@@ -11,6 +11,7 @@ import dagster as dg
 
 from cabs_core.errors import CabsError
 
+_PASSED = ("CABS_", "DAGSTER_HOME", "HF_", "OMP_NUM_THREADS", "PYTHONPATH")
 EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
@@ -40,4 +41,12 @@ def executor() -> dg.ExecutorDefinition:
         raise CabsError(
             "CABS_EXECUTOR is ray, but dagster-ray is not installed: pip install 'cabs-routing[ray]'"
         ) from None
-    return ray_executor
+    return ray_executor.configured(
+        {
+            "ray": {
+                "address": os.environ.get("RAY_ADDRESS"),
+                # Steps run in processes of the cluster's nodes: they need the same places and settings as this one.
+                "env_vars": [f"{k}={v}" for k, v in os.environ.items() if k.startswith(_PASSED)],
+            }
+        }
+    )
