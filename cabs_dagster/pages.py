@@ -28,12 +28,11 @@ from cabs_dagster.provenance import (
     package_versions,
     stable_hash,
 )
-from cabs_dagster.reporting import image_metadata, inline
+from cabs_dagster.reporting import REPORTS, image_metadata, inline
 from cabs_dagster.specs import plain
 from cabs_dagster.sql import MARTS, SqlFreshness
 from cabs_dagster.storage import ArtifactStore
 
-REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
 

@@ -13,6 +13,8 @@ from cabs_dagster.making import Made
 from cabs_dagster.planning import Chain
 
 _LARGEST_TEXT = 4000
+#: Folder of the reports in the store.
+REPORTS = "reports"
 _LARGEST_IMAGE = 100_000
 
 
@@ -87,12 +89,14 @@ def image_metadata(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def metadata_of(chain: Chain, made: Made, parts: Sequence[str]) -> dict[str, Any]:
+def metadata_of(chain: Chain, made: Made) -> dict[str, Any]:
     """Metadata that every artifact has: where it lies, when and from what it was made, its figures."""
     record = made.record
     size = sum(entry["bytes"] for entry in record.files.values())
+    stage, _, policy = record.stage.partition("/")
+    parts = (REPORTS if stage == "report" else stage, *record.partition.split("|"), policy)
     values: dict[str, Any] = {
-        "location": dg.MetadataValue.path(chain.store.location(tuple(parts))),
+        "location": dg.MetadataValue.path(chain.store.location(tuple(part for part in parts if part))),
         "computed": "reused, nothing changed" if made.reused else "computed in this run",
         "made at": record.created,
         "seconds to make": record.seconds,
@@ -114,12 +118,9 @@ def result(
         context.log.info(
             f"{record.describe()}: nothing changed, the artifact of {record.created} is used again"
         )
-    stage, _, policy = record.stage.partition("/")
-    pool, _, rho = record.partition.partition("|")
-    parts = [part for part in (stage, pool, rho, policy) if part]
     return dg.MaterializeResult(
         asset_key=asset_key,
         data_version=dg.DataVersion(record.content),
-        metadata=metadata_of(chain, made, parts) | more.pop("metadata", {}),
+        metadata={**more.pop("metadata", {}), **metadata_of(chain, made)},
         **more,
     )
