@@ -27,15 +27,22 @@ class NumpyRidge:
         self.inverse[arm] -= np.outer(u, u * scale)
 
 
-def numpy_peer(kind: str, K: int, d: int, alpha: float = 0.4, gamma: float = 64.0) -> Round:
-    """epsilon_greedy, square_cb or lin_ucb in plain NumPy."""
+def numpy_peer(
+    kind: str, K: int, d: int, alpha: float = 0.4, gamma: float = 64.0, decimals: int | None = None
+) -> Round:
+    """epsilon_greedy, square_cb or lin_ucb in plain NumPy.
+
+    decimals: round the scores of lin_ucb before the argmax. Arms that were never played tie exactly in theory, and
+    NumPy's last bit decides between them; rounding gives the tie to the first arm.
+    """
     model, rng, state = NumpyRidge(K, d), np.random.default_rng(0), {"t": 0}
 
     def play(x, reward_of):
         mu = model.theta @ x
         if kind == "lin_ucb":
             width = (model.inverse @ x) @ x
-            arm = int(np.argmax(mu + alpha * np.sqrt(width)))
+            scores = mu + alpha * np.sqrt(width)
+            arm = int(np.argmax(scores if decimals is None else np.round(scores, decimals)))
         elif kind == "epsilon_greedy":
             epsilon = max(0.01, 0.1 / (1 + 0.001 * state["t"]))
             arm = int(rng.integers(K)) if rng.random() < epsilon else int(np.argmax(mu))

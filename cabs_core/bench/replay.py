@@ -174,12 +174,11 @@ def _measure(quick: bool) -> dict[str, Any]:
         found = side_by_side(ours, peer, slices, chunk, chunk // 4)
         extra = {}
         if kind == "lin_ucb":
-            fresh, first = Ours(kind, stream, order), min(peer.at, n)
-            fresh.advance(first)
-            extra["identical_actions"] = fresh.lane.actions[:first].tolist() == [
-                int(a) for a in peer.actions[:first]
-            ]
-            extra["compared_rounds"] = first
+            fresh, same = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d, decimals=11), stream, order)
+            fresh.advance(n)
+            same.advance(n)
+            extra["identical_actions"] = fresh.lane.actions.tolist() == [int(a) for a in same.actions]
+            extra["compared_rounds"] = n
         record(kind, "numpy", found, required, **extra)
     for kind, makers in PEERS.items():
         options = {"propensity": "sampled"} if kind == "lin_ts" else {}
