@@ -16,6 +16,8 @@ import dagster as dg
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
 from cabs_dagster import jobs
+from cabs_dagster.checks.results import PLAUSIBLE
+from cabs_dagster.checks.traces import TRACE
 from cabs_dagster.executors import executor_name
 from cabs_dagster.launcher import WORKER_TAG, worker_tag
 from cabs_dagster.partitions import grid_key, register
@@ -50,16 +52,24 @@ class Progress:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def reconstruct(name: str, assets: list[list[str]]) -> dg.JobDefinition:
+def reconstruct(name: str, assets: list[list[str]], verify: bool = False) -> dg.JobDefinition:
     """The job `name` cut to some assets, for the processes of the multiprocess and Ray executors."""
     from cabs_dagster.build import build_defs
 
-    return _subset(build_defs(), name, tuple(dg.AssetKey(key) for key in assets))
+    return _subset(build_defs(), name, tuple(dg.AssetKey(key) for key in assets), verify)
 
 
-def _subset(defs: dg.Definitions, name: str, assets: tuple[dg.AssetKey, ...]) -> dg.JobDefinition:
+def _subset(
+    defs: dg.Definitions, name: str, assets: tuple[dg.AssetKey, ...], verify: bool
+) -> dg.JobDefinition:
+    """The job cut to some assets with their checks; replays without the check that plays a trial again."""
     job = defs.resolve_job_def(name)
-    return job.get_subset(asset_selection=set(assets)) if assets else job
+    if not assets:
+        return job
+    checks = None
+    if name == jobs.REPLAY and not verify:
+        checks = {dg.AssetCheckKey(key, check) for key in assets for check in (TRACE, PLAUSIBLE)}
+    return job.get_subset(asset_selection=set(assets), asset_check_selection=checks)
 
 
 class Runner:
@@ -68,6 +78,7 @@ class Runner:
     Args:
         defs: definitions; default: freshly built.
         store: artifact store of the planner; must be where the definitions' resource writes.
+        verify: play one trial of every new replay again (check `reproducible`).
     """
 
     def __init__(
@@ -77,12 +88,13 @@ class Runner:
         defs: dg.Definitions | None = None,
         store: ArtifactStore | None = None,
         progress: Progress | None = None,
+        verify: bool = False,
     ):
         if defs is None:
             from cabs_dagster.build import build_defs
 
             defs = build_defs()
-        self.defs, self.instance = defs, instance
+        self.defs, self.instance, self.verify = defs, instance, verify
         self.store = store or ArtifactStore()
         self.progress = progress or Progress()
         self._subsets: dict[tuple, dg.JobDefinition] = {}
@@ -237,7 +249,7 @@ class Runner:
     def _in_process(self, step: Step, tags, config) -> tuple[str, list[str]]:
         identity = (step.job, step.assets)
         if identity not in self._subsets:
-            self._subsets[identity] = _subset(self.defs, step.job, step.assets)
+            self._subsets[identity] = _subset(self.defs, step.job, step.assets, self.verify)
         result = self._subsets[identity].execute_in_process(
             run_config=config,
             instance=self.instance,
@@ -263,7 +275,11 @@ class Runner:
         job = dg.build_reconstructable_job(
             "cabs_dagster.running",
             "reconstruct",
-            reconstructable_kwargs={"name": step.job, "assets": [list(key.path) for key in step.assets]},
+            reconstructable_kwargs={
+                "name": step.job,
+                "assets": [list(key.path) for key in step.assets],
+                "verify": self.verify,
+            },
         )
         if step.partition is not None:
             definition = self.defs.resolve_job_def(step.job).partitions_def

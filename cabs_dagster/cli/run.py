@@ -51,8 +51,11 @@ def parse_policies(text: str | None) -> tuple[str, ...]:
     "--policies", help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's."
 )
 @click.option("--force", is_flag=True, help="Compute everything again although nothing changed.")
+@click.option("--verify", is_flag=True, help="Play one trial of every new replay again and compare it.")
 @click.option("--no-report", is_flag=True, help="Stop after the replays.")
-def run(pool: str, rhos: str | None, policies: str | None, force: bool, no_report: bool) -> None:
+def run(
+    pool: str, rhos: str | None, policies: str | None, force: bool, verify: bool, no_report: bool
+) -> None:
     """Materialise the chain of a pool in this process, recorded in the Dagster instance.
 
     What is there and up to date is not made again. Interrupt it at any time: the next run goes on from there.
@@ -81,7 +84,7 @@ def run(pool: str, rhos: str | None, policies: str | None, force: bool, no_repor
         for run_id in recover(instance):
             click.echo(f"  run {run_id} had been killed: marked as failed, its slots freed")
         progress = Progress(notify=_printer())
-        runner = Runner(instance, progress=progress)
+        runner = Runner(instance, progress=progress, verify=verify)
         runner.store.remove_leftovers()
         try:
             runner.run_pool(pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report)
