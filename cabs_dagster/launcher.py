@@ -109,7 +109,13 @@ def recover(instance: DagsterInstance) -> list[str]:
 
     The daemon does the same through run monitoring; this is for the command line, where no daemon runs.
     """
-    states = [DagsterRunStatus.STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING]
+    # A run may be killed before its first event; without a worker's tag such a run is left alone.
+    states = [
+        DagsterRunStatus.NOT_STARTED,
+        DagsterRunStatus.STARTING,
+        DagsterRunStatus.STARTED,
+        DagsterRunStatus.CANCELING,
+    ]
     recovered = []
     for run in instance.get_runs(RunsFilter(statuses=states)):
         if worker_alive(instance, run) is False:

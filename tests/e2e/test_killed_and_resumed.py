@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -16,14 +17,14 @@ from cabs_dagster.stages import REPLAY_VOLATILE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-#: line of the output after which the process is killed, and how many seconds later
+#: moment: folder of the artifacts in which something half-written shows that the stage is at work
 MOMENTS = {
-    "outcomes": ("outcomes", 0.4),
-    "embedding": ("prompt_embeddings", 0.3),
-    "training": ("oracles", 0.3),
-    "replay": ("1/2 rho", 0.5),
-    "second replay": ("2/2 rho", 0.2),
-    "marts": ("marts", 0.5),
+    "outcomes": "outcomes",
+    "embedding": "prompt_embeddings",
+    "training": "oracles",
+    "replay": "replay/chaos/0000",
+    "second replay": "replay/chaos/0777",
+    "marts": "marts",
 }
 
 
@@ -36,27 +37,33 @@ def run_pool(home: Path, timeout: float = 600) -> str:
     return done.stdout
 
 
-def run_and_kill(home: Path, word: str, delay: float) -> str:
-    """Start a run, wait until a line of its output begins with `word`, kill it and all it started."""
-    process = subprocess.Popen(
-        command("run", "--pool", "chaos"), env=environment(home, PYTHONUNBUFFERED="1"), cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    seen = b""
-    os.set_blocking(process.stdout.fileno(), False)
+def at_work(home: Path, folder: str) -> bool:
+    """Whether a stage is writing now: a temporary folder, or some of the marts but not the database yet."""
+    place = home / "artifacts" / folder
+    if folder == "marts":
+        return len(list(place.glob("*.parquet"))) >= 3
+    return any(p.name.endswith(".tmp") for p in place.glob(".*.tmp"))
+
+
+def run_and_kill(home: Path, folder: str) -> str:
+    """Start a run, wait until a stage is at work, kill it and all it started. Returns its output."""
+    log = home / "killed.log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            command("run", "--pool", "chaos"), env=environment(home, PYTHONUNBUFFERED="1"), cwd=ROOT,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    before = set((home / "artifacts").rglob(".*.tmp"))
+    for old in before:  # of the process killed before; the run removes them too
+        shutil.rmtree(old, ignore_errors=True)
     end = time.monotonic() + 300 * patience()
-    while time.monotonic() < end and process.poll() is None:
-        seen += process.stdout.read() or b""
-        lines = seen.decode(errors="replace").splitlines()
-        if any(line.strip().startswith(word) or (word == "marts" and " marts" in line) for line in lines):
-            time.sleep(delay)
-            break
-        time.sleep(0.02)
+    while time.monotonic() < end and process.poll() is None and not at_work(home, folder):
+        time.sleep(0.005)
     killed = process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert killed, f"the run ended before it could be killed in {word}:\n{seen.decode(errors='replace')}"
-    return seen.decode(errors="replace")
+    assert killed, f"the run ended before it could be killed in {folder}:\n{log.read_text()}"
+    return log.read_text()
 
 
 def fingerprints(home: Path) -> dict[str, str]:
@@ -96,12 +103,11 @@ def test_kill_in_every_stage_and_resume(tmp_path: Path) -> None:
         drop_pool(home, "chaos")
     run_pool(whole)
     outputs = []
-    for moment, (word, delay) in MOMENTS.items():
-        outputs.append(run_and_kill(broken, word, delay))
-        assert word in outputs[-1], moment
+    for folder in MOMENTS.values():
+        outputs.append(run_and_kill(broken, folder))
     outputs.append(run_pool(broken))
-    recovered = sum(output.count("had been killed") for output in outputs)
-    assert recovered >= len(MOMENTS) // 2  # a kill between two runs leaves none to recover
+    for moment, output in zip(MOMENTS, outputs[1:], strict=True):
+        assert "had been killed" in output, f"after the kill in {moment}:\n{output}"
     again = run_pool(broken)
     assert "0 runs in" in again
 
@@ -112,7 +118,13 @@ def test_kill_in_every_stage_and_resume(tmp_path: Path) -> None:
 
     with dg.DagsterInstance.from_config(str(broken / "dagster")) as instance:
         unfinished = instance.get_runs(
-            dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])
+            dg.RunsFilter(
+                statuses=[
+                    dg.DagsterRunStatus.NOT_STARTED,
+                    dg.DagsterRunStatus.STARTING,
+                    dg.DagsterRunStatus.STARTED,
+                ]
+            )
         )
         assert not unfinished
         for key in ("gpu", "duckdb"):
