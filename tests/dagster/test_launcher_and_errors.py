@@ -32,6 +32,8 @@ def test_a_living_worker_is_alive_and_a_dead_or_recycled_one_is_not(cabs_home: P
             instance, "a", status=STARTED, tags={WORKER_TAG: f"{boot_id()}:{os.getpid()}:1"}
         )
         unknown = create_run_for_test(instance, "a", status=STARTED)
+        gone = {WORKER_TAG: f"{boot_id()}:{os.getpid()}:1"}
+        unborn = create_run_for_test(instance, "a", status=dg.DagsterRunStatus.NOT_STARTED, tags=gone)
         assert [worker_alive(instance, r) for r in (mine, run, recycled, unknown)] == [
             True,
             True,
@@ -41,7 +43,7 @@ def test_a_living_worker_is_alive_and_a_dead_or_recycled_one_is_not(cabs_home: P
         child.kill()
         child.wait()
         assert worker_alive(instance, run) is False
-        assert set(recover(instance)) == {run.run_id, recycled.run_id}
+        assert set(recover(instance)) == {run.run_id, recycled.run_id, unborn.run_id}
         assert instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.FAILURE
         assert instance.get_run_by_id(mine.run_id).status == STARTED
         assert recover(instance) == []
