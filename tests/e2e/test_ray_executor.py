@@ -55,7 +55,9 @@ def ray_address() -> Iterator[str]:
     with socket.socket() as free, socket.socket() as other:
         free.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
         dashboard, gcs = free.getsockname()[1], other.getsockname()[1]
-    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    # the nodes of a cluster must find the `dagster` command
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "PATH": path}
     start = [
         str(tool), "start", "--head", "--node-ip-address=127.0.0.1", f"--port={gcs}", "--num-cpus=2",
         "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--include-dashboard=true",
