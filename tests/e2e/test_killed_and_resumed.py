@@ -71,6 +71,7 @@ def fingerprints(home: Path) -> dict[str, str]:
     volatile = {*REPLAY_VOLATILE, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
     timed = (
         "mart_decision_latency",
+        "mart_policy_leaderboard",
         "mart_provenance",
         "mart_solver",
         "stg_pools",
