@@ -55,5 +55,7 @@ def prompt_embeddings(
         return {"rows": len(vectors), "dimensions": int(vectors.shape[1]), "encoding": specs.plain(report)}
 
     with guarded():
-        made = make(chain, chain.stage("prompt_embeddings"), build, force=config.force, run_id=context.run.run_id)
+        made = make(
+            chain, chain.stage("prompt_embeddings"), build, force=config.force, run_id=context.run.run_id
+        )
     return result(context, chain, made)

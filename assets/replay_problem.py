@@ -39,5 +39,7 @@ def replay_problem(
         }
 
     with guarded():
-        made = make(chain, chain.stage("replay_problem"), build, force=config.force, run_id=context.run.run_id)
+        made = make(
+            chain, chain.stage("replay_problem"), build, force=config.force, run_id=context.run.run_id
+        )
     return result(context, chain, made)
