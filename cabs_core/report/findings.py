@@ -12,8 +12,13 @@ def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
+def _error(value: float) -> str:
+    """A standard error with three decimals, or four where three would read as zero."""
+    return f"{value:.4f}" if 0 < value < 0.0005 else f"{value:.3f}"
+
+
 def _pm(value: float, error: float) -> str:
-    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {error:.3f}")
+    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {_error(error)}")
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
@@ -22,7 +27,7 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     if pair is None:
         return "not compared"
     error = pair["se"]
-    spread = f" ± {error:.3f}" if error == error else ""
+    spread = f" ± {_error(error)}" if error == error else ""
     if error != error:
         verdict = "no error known, one trial and one query"
     else:
@@ -109,7 +114,7 @@ def rq1(data: PoolData) -> str:
             ", significant at 5 %" if r.significant else ", within the noise")  # fmt: skip
         out.append(
             f"{r.family.capitalize()}, {r.preset} preset: CABS-D is {abs(r.difference):.3f} "
-            + ("" if r.difference_se != r.difference_se else f"± {r.difference_se:.3f} ")
+            + ("" if r.difference_se != r.difference_se else f"± {_error(r.difference_se)} ")
             + f"{verb} than CABS-C{sure}."
         )
     return " ".join(out)
