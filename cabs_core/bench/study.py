@@ -90,6 +90,11 @@ class Plan:
             return LONG_RHOS, 10
         return SHORT_RHOS, 5
 
+    @property
+    def shared(self) -> tuple[tuple[float, ...], int]:
+        """(rhos, trials) that every split of the plan has: what the tables are about."""
+        return self.grid(self.split_seeds[0]) if len(self.split_seeds) == 1 else (SHORT_RHOS, 5)
+
 
 def problem(
     work: Path, pool_name: str, condition: str, split_seed: int, which: str = "test"
@@ -202,10 +207,11 @@ def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
 
 
 def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
-    """{policy: {split seed: {utilities [R, 5+], queries [R, n]}}} at the nine rhos that all splits share."""
+    """{policy: {split seed: {utilities [R, 5+], queries [R, n]}}} at the rhos that all splits share."""
+    rhos, least = plan.shared
     found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for policy, seed in product(plan.policies, plan.split_seeds):
-        cells = [_load(cell_path(work, pool, condition, seed, policy, r), 5) for r in SHORT_RHOS]
+        cells = [_load(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
         if all(c is not None for c in cells):
             trials = min(len(c["utilities"]) for c in cells)
             found.setdefault(policy, {})[seed] = {
@@ -240,7 +246,7 @@ def _errors(
 def table(plan: Plan, work: Path) -> dict[str, Any]:
     """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
     out: dict[str, Any] = {"values": {}, "differences": [], "margins": []}
-    weights = regime_weights(SHORT_RHOS)
+    weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):
         found = collect(plan, work, pool, condition)
         values = {}
