@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import drop_pool, wait_for
+from e2e_support import drop_pool, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

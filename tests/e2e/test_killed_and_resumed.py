@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, command, drop_pool, environment, patience
+from e2e_support import ROOT, command, drop_pool, environment, patience
 
 from cabs_dagster.provenance import hash_folder
 from cabs_dagster.stages import REPLAY_VOLATILE

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, command, drop_pool, environment, patience
+from e2e_support import ROOT, command, drop_pool, environment, patience
 
 from cabs_dagster.provenance import hash_folder
 from cabs_dagster.stages import REPLAY_VOLATILE
@@ -80,7 +80,7 @@ def test_ray_gives_the_same_bytes(in_process, ray_address: str, tmp_path: Path) 
     import urllib.error
     import urllib.request
 
-    from conftest import wait_for
+    from e2e_support import wait_for
 
     def answers() -> bool:
         try:

@@ -1,0 +1,156 @@
+"""A real `dagster dev` with its own CABS_HOME, a tiny pool, and a GraphQL client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TINY = """\
+name: {name}
+synthetic: true
+source: {{kind: synthetic, queries: 200, seed: {seed}}}
+split: {{fractions: [0.5, 0.2, 0.3]}}
+encoder: {{name: tfidf-svd}}
+oracle: {{kind: ridge}}
+features: {{kind: pca, dim: 8}}
+replay: {{trials: 2, rhos: [0, 777]}}
+tuning_budget: 0
+policies: [random, best_single, lin_ucb]
+"""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Environment of a process with its own CABS_HOME; one thread, no network."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_"))}
+    return keep | {
+        "CABS_HOME": str(home),
+        "DAGSTER_HOME": str(home / "dagster"),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
+
+
+def command(*arguments: str) -> list[str]:
+    """`cabs ...` by the interpreter that runs the tests."""
+    return [sys.executable, "-c", "from cabs_dagster.cli import main; main()", *arguments]
+
+
+def patience() -> float:
+    """Factor for time limits on a busy machine."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float) -> Any:
+    """The first true value of `condition`; fails after so many seconds (times the machine's load)."""
+    end = time.monotonic() + seconds * patience()
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
+
+
+@dataclass
+class Dev:
+    """A running `dagster dev`."""
+
+    url: str
+    home: Path
+    process: subprocess.Popen
+    log: Path
+
+    def query(self, text: str, **variables: Any) -> dict[str, Any]:
+        """The data of a GraphQL query."""
+        body = json.dumps({"query": text, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found
+        return found["data"]
+
+    def ready(self) -> bool:
+        """Whether the code location is loaded."""
+        assert self.process.poll() is None, self.log.read_text()[-4000:]
+        try:
+            found = self.query(
+                "{ repositoriesOrError { __typename ... on RepositoryConnection { nodes { name } } } }"
+            )
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+        return bool(found["repositoriesOrError"].get("nodes"))
+
+    def switch_on(self, sensor: str) -> None:
+        """Start a sensor."""
+        found = self.query(
+            "mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename } }",
+            s={"repositoryLocationName": "cabs", "repositoryName": "__repository__", "sensorName": sensor},
+        )
+        assert found["startSensor"]["__typename"] == "Sensor", found
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, newest first."""
+        found = self.query(
+            "{ runsOrError { ... on Runs { results { runId jobName status tags { key value } } } } }"
+        )
+        runs = found["runsOrError"]["results"]
+        return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
+
+
+def start_dev(home: Path, **more: str) -> Dev:
+    """Start `dagster dev` on a free port of this machine. A background shell would make it deaf to SIGINT."""
+    home.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = home / "dev.log"
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            command("ui", "--port", str(port)),
+            env=environment(home, **more),
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+    return Dev(f"http://127.0.0.1:{port}", home, process, log)
+
+
+def stop_dev(dev: Dev) -> None:
+    """End it as Ctrl-C does, and by force when that does not help."""
+    if dev.process.poll() is None:
+        os.killpg(dev.process.pid, signal.SIGINT)
+        try:
+            dev.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass
+    try:
+        os.killpg(dev.process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    dev.process.wait()
+
+
+def drop_pool(home: Path, name: str, seed: int = 7) -> Path:
+    """Write a tiny pool's file into the pool folder, as a user would."""
+    path = home / "pools" / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(TINY.format(name=name, seed=seed), encoding="utf-8")
+    return path
