@@ -108,7 +108,7 @@ def _add_network(oracles, x, lengths, y, c, train, validation, config, features,
         Rows(inputs[train], y[train], standard[train]),
         Rows(inputs[validation], y[validation], standard[validation]),
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
-        max_epochs=config.max_epochs, device=choose_device(device), progress=progress,
+        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
     head = network_outputs(oracles.network, inputs[train])["features"]
     oracles.head_pca = PcaFeatures.fit(head, features.dim)

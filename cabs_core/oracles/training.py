@@ -1,8 +1,8 @@
 """Training of the oracle network: all anchors at once, Adam, early stopping on the validation split.
 
 Huber loss with threshold 1 on scores in [0, 1] is half the squared error; plain L1, which the paper also
-names, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is reproducible bit
-for bit by seed; on CUDA to rounding (no scatter operations are used).
+names and `loss="l1"` picks, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is
+reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are used).
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import huber_loss, mse_loss
+from torch.nn.functional import huber_loss, l1_loss, mse_loss
 
 from cabs_core.oracles.network import NetworkShape, OracleNetwork
+
+#: loss of the score heads by its name in a pool's `oracle.loss`
+SCORE_LOSSES = {"huber": huber_loss, "l1": l1_loss}
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,14 @@ def train_network(
     patience: int = 8,
     weight_decay: float = 0.0,
     dropout: float = 0.3,
+    loss: str = "huber",
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[OracleNetwork, TrainingLog]:
     """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
 
     The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error
-    relative to predicting the train means.
+    relative to predicting the train means, whatever the loss.
     """
     begin = time.perf_counter()
     k = train.scores.shape[1]
@@ -86,6 +90,7 @@ def train_network(
             best = _fit(
                 network, _tensors(train, device), _tensors(validation, device), log, seed=seed, progress=progress,
                 learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, weight_decay=weight_decay,
+                score_loss=SCORE_LOSSES[loss],
             )  # fmt: skip
             network.load_state_dict(best)
         finally:
@@ -102,8 +107,9 @@ def _tensors(rows: Rows, device: str) -> tuple[torch.Tensor, ...]:
 
 
 def _fit(
-    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, weight_decay, progress
-) -> dict[str, torch.Tensor]:
+    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, weight_decay, score_loss,
+    progress,
+) -> dict[str, torch.Tensor]:  # fmt: skip
     x, y, c = train
     n, k = y.shape
     size = int(min(128, max(16, n // 32)))
@@ -122,12 +128,12 @@ def _fit(
             for start in range(0, n, size):
                 rows = order[start : start + size]
                 heads = network(x[rows], y[rows])
-                pairs = huber_loss(heads.surrogates, y[rows].unsqueeze(1).expand(-1, k, -1), reduction="none")
+                pairs = score_loss(heads.surrogates, y[rows].unsqueeze(1).expand(-1, k, -1), reduction="none")
                 loss = (
-                    huber_loss(heads.scores, y[rows])
+                    score_loss(heads.scores, y[rows])
                     + (pairs * others).sum() / (len(rows) * max(k * (k - 1), 1))
                     + 0.25 * mse_loss(heads.costs, c[rows])
-                    + huber_loss(heads.readout, y[rows])
+                    + score_loss(heads.readout, y[rows])
                 )
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()

@@ -124,6 +124,11 @@ class Oracle(_Strict):
     max_epochs: int = Field(60, ge=1, le=1000)
     learning_rate: float = Field(1e-4, gt=0, le=0.1, description="Adam; 1e-4 is the paper's")
     hidden: int = Field(256, ge=8, le=4096)
+    loss: Literal["huber", "l1"] = Field(
+        "huber",
+        description="Of the network's score heads; l1, which the paper also names, fits medians: on 0/1 scores it "
+        "rounds. Early stopping and the choice of models go by squared error either way",
+    )
 
 
 class Features(_Strict):

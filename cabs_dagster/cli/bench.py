@@ -25,14 +25,14 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
     simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions.
 
-    Further options go to `study`: cabs bench study --pool NAME --conditions clean shift --split-seeds 0 1 2
+    Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, and
+    cabs bench study takes --pool NAME --conditions clean shift --split-seeds 0 1 2
     """
-    if rest and what != "study":
+    if rest and what not in ("study", "replay"):
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
-    if what == "study":
-        from cabs_core.bench import study
-
-        study.main(str(json_path) if json_path else None, argv=rest)
+    if what in ("study", "replay"):
+        module = importlib.import_module(f"cabs_core.bench.{what}")
+        module.main(str(json_path) if json_path else None, argv=rest)
         return
     names = BENCHES if what == "all" else (what,)
     figures = {}

@@ -142,3 +142,28 @@ def test_two_arms_and_graded_scores_train(data):
     network, _ = train_network(part(60), part(20), hidden=8, max_epochs=2)
     outputs = network_outputs(network, rng.normal(size=(7, 5)), rng.random((7, 2)))
     assert outputs["surrogates"].shape == (7, 2, 2) and all(np.isfinite(v).all() for v in outputs.values())
+
+
+def test_l1_fits_medians_and_huber_means():
+    rng = np.random.default_rng(5)
+
+    def part(n):
+        return Rows(np.zeros((n, 3)), (rng.random((n, 2)) < 0.3).astype(float), np.zeros((n, 2)))
+
+    train, validation = part(400), part(200)
+    found = {}
+    for loss in ("huber", "l1"):
+        _, log = train_network(
+            train,
+            validation,
+            hidden=8,
+            max_epochs=40,
+            patience=100,
+            learning_rate=0.02,
+            dropout=0.0,
+            loss=loss,
+        )
+        found[loss] = log.epochs[-1]["accuracy"]
+    constant = {value: ((validation.scores - value) ** 2).mean() for value in (0.3, 0.0)}
+    assert found["huber"] == pytest.approx(constant[0.3], abs=0.01)
+    assert found["l1"] == pytest.approx(constant[0.0], abs=0.01)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cabs_core.bench.peers import numpy_peer
-from cabs_core.bench.replay import Ours, Peer
+from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
 from cabs_core.replay.engine import make_stream
 from cabs_core.simulate.problems import synthetic_problem
@@ -20,6 +20,16 @@ def test_numpy_lin_ucb_plays_the_same_actions():
     peer.advance(300)
     assert ours.lane.actions.tolist() == [int(a) for a in peer.actions]
     assert ours.lane_bytes() > 5 * 9 * 9 * 8
+
+
+def test_the_sweep_runs_every_linear_policy(monkeypatch, capsys):
+    played = []
+    monkeypatch.setattr(
+        "cabs_core.bench.replay.replay", lambda problem, name, rho, **_: played.append((name, rho))
+    )
+    found = sweep(quick=True)
+    assert set(played) >= {(name, rho) for name in LINEAR for rho in (0.0, 1000.0)}
+    assert [p["policy"] for p in found["policies"]] == list(LINEAR) and found["required_minutes"] == 20
 
 
 @pytest.fixture
