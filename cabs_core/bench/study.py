@@ -27,6 +27,7 @@ import numpy as np
 from cabs_core.atomic import atomic_path, write_text
 from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.paths import cabs_home
+from cabs_core.policies.hier_mix import WIDE_ANCHOR
 from cabs_core.policies.names import asset_name
 from cabs_core.replay import ReplayProblem, replay
 
@@ -45,7 +46,7 @@ POLICIES = (
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
     "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix",
-    "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm",
+    "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm", "hier_mix_wide",
 )  # fmt: skip
 #: changes what is logged, not what is played
 SILENT = {"lin_ts": {"propensity": "sampled"}, "lin_ts@warm": {"propensity": "sampled"}}
@@ -54,6 +55,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
     "cabs_c_all_arms": ("cabs_c_linear", {"graph": "all", "gamma": 16.0}),
     "cabs_c_tuned_warm": ("cabs_c_linear@tuned", {"warm": 0.3}),
+    "hier_mix_wide": ("hier_mix", WIDE_ANCHOR),
 }
 #: (policy, reference, condition, least mean difference); None: no bound, reported only
 MARGINS = (
