@@ -9,7 +9,8 @@ Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -17,7 +18,17 @@ from pydantic import Field
 from cabs_core.policies import experts as ex
 from cabs_core.policies.base import Lane, Stream
 from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
-from cabs_core.policies.lookahead import play_blocks, play_lazily
+from cabs_core.policies.lookahead import (
+    Block,
+    Waiting,
+    empty_block,
+    mirror,
+    nothing_waiting,
+    play_blocks,
+    play_lazily,
+    settle_block,
+    settle_waiting,
+)
 
 WARM = 0.3
 
@@ -107,22 +118,74 @@ class LinearBandit(LinearPolicy):
         """Whether lin_ts computes its propensity."""
         return {ex.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
 
+    # -- rounds under way --------------------------------------------------------------------------------------
+
+    #: what compiled rounds have left to do to `model.inverse`: a `lookahead.Block` or `Waiting`; None: nothing
+    under_way: Block | Waiting | None = None
+
+    @property
+    def _lazy(self) -> bool:
+        return self.base in ("epsilon_greedy", "square_cb") and self.settings.regression == "ridge"
+
+    def settle(self) -> None:
+        """Bring the model up to date after compiled rounds; whatever else changes it does this first."""
+        if self.under_way is None:
+            return
+        if self._lazy:
+            settle_waiting(self.model, self.under_way)
+        else:
+            settle_block(self.model, self.under_way)
+        self.under_way = None
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The model, and the rounds under way as they are."""
+        arrays, values = super().state()
+        if isinstance(self.under_way, Block):
+            count = int(self.under_way.count[0])
+            arrays["block_theta"] = self.under_way.theta
+            for name in ("contexts", "targets", "arms"):
+                arrays[f"block_{name}"] = getattr(self.under_way, name)[:count]
+        elif self.under_way is not None:
+            arrays["waiting_rows"], arrays["waiting_counts"] = self.under_way
+        return arrays, values
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        super().set_state(arrays, values)
+        self.under_way = None
+        if "block_theta" in arrays:
+            # both triangles are as they were saved, so nothing is mirrored here
+            self.under_way = empty_block(*self.model.theta.shape[1:])
+            self.under_way.theta[:] = arrays["block_theta"]
+            count = len(arrays["block_arms"])
+            for name in ("contexts", "targets", "arms"):
+                getattr(self.under_way, name)[:count] = arrays[f"block_{name}"]
+            self.under_way.count[0] = count
+        elif "waiting_rows" in arrays:
+            self.under_way = Waiting(
+                np.array(arrays["waiting_rows"]), np.array(arrays["waiting_counts"], dtype=np.int64)
+            )
+
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1; by blocks (`lookahead`) where the policy allows, with the same actions."""
         windows = (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any()
-        lazy = self.base in ("epsilon_greedy", "square_cb") and self.settings.regression == "ridge"
-        if windows or lane.arrivals is not None or not (lazy or getattr(self.settings, "lookahead", False)):
+        ahead = self._lazy or getattr(self.settings, "lookahead", False)
+        if windows or lane.arrivals is not None or not ahead:
             super().run(stream, lane, start, stop)
             return
-        if lazy:
+        if self._lazy:
+            if self.under_way is None:
+                self.under_way = nothing_waiting(*self.model.theta.shape[1:])
             play_lazily(
-                self.rules, self.model, self.data(stream), lane.order, self.round, start, stop, self.scratch,
-                self._memory, lane.actions, lane.propensities,
+                self.rules, self.model, self.data(stream), lane.order, self.round, start, stop, self.under_way,
+                self.scratch, self._memory, lane.actions, lane.propensities,
             )  # fmt: skip
-            self.round += stop - start
-            return
-        play_blocks(
-            self.rules, self.model, self.data(stream), lane.order, self.round, start, stop,
-            np.empty((len(self.arms), self.dim, self.dim)), self.scratch, lane.actions, lane.propensities,
-        )  # fmt: skip
+        else:
+            if self.under_way is None:
+                mirror(self.model.inverse[0])
+                self.under_way = empty_block(*self.model.theta.shape[1:])
+            play_blocks(
+                self.rules, self.model, self.data(stream), lane.order, self.round, start, stop, self.under_way,
+                self.scratch, lane.actions, lane.propensities,
+            )  # fmt: skip
         self.round += stop - start

@@ -35,7 +35,7 @@ from cabs_core.policies.names import split_name
 from cabs_core.policies.rng import stream_keys
 from cabs_core.utility import clipped_utility
 
-FORMAT = 1
+FORMAT = 2
 Surrogate = Callable[[int, float], np.ndarray]
 
 
@@ -223,7 +223,9 @@ class Lane:
     order [T] rows; arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of
     (round at whose end it arrives, round it belongs to), sorted. actions [T] int64; propensities [T] float64;
     gaps [T] float64, NaN where no program is solved; meta_weights [T, M] float32 or None; uncertified: rounds
-    whose solve was not certified.
+    whose solve was not certified. Decisions whose reward is still to come belong to the lane, not to the policy:
+    pending {round: Decision} where `decide` and `update` play it, memory (`experts.Memory`, a slot per round) where
+    compiled loops do.
     """
 
     order: np.ndarray
@@ -234,6 +236,7 @@ class Lane:
     meta_weights: np.ndarray | None = None
     uncertified: int = 0
     pending: dict[int, Decision] = field(default_factory=dict)
+    memory: Any = None
 
     @classmethod
     def empty(cls, order, arrivals=None, experts: int = 0) -> Lane:
@@ -529,9 +532,10 @@ class Policy(ABC):
         folder = Path(folder)
         try:
             header = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
-            if header["format"] != FORMAT:
+            # format 1 held no rounds under way; there is nothing else to it
+            if header["format"] not in (1, FORMAT):
                 raise ProvenanceError(
-                    f"{folder}: policy format {header['format']}, this version reads {FORMAT}"
+                    f"{folder}: policy format {header['format']}, this version reads 1 and {FORMAT}"
                 )
             with np.load(folder / "state.npz", allow_pickle=False) as stored:
                 arrays = {k: np.ascontiguousarray(stored[k]) for k in stored.files}

@@ -133,6 +133,9 @@ class LinearPolicy(Policy):
             self.model.inverse[m, 1:] = self.model.inverse[m, 0]
             self.rules.params[m, ex.SHARED] = 0.0
 
+    def settle(self) -> None:
+        """Bring `model` up to date, where compiled rounds may leave work for later (`bandits`)."""
+
     def state(self):
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
@@ -144,6 +147,7 @@ class LinearPolicy(Policy):
         self.rules.params[:, ex.SHARED] = values["shared"]
 
     def _grow(self):
+        self.settle()
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
         zeros = np.zeros((len(self._experts), 1))
@@ -156,6 +160,7 @@ class LinearPolicy(Policy):
         )
 
     def _shrink(self, index):
+        self.settle()
         self._unshare()
         old = self.model
         parts = {
@@ -183,6 +188,7 @@ class LinearPolicy(Policy):
 
     def decide(self, request: Request) -> Decision:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
+        self.settle()
         k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x = self.need(request, "context", (self.dim,))
@@ -213,6 +219,7 @@ class LinearPolicy(Policy):
         self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
     ) -> bool:
         """Learn from a decision's outcome; False if its arm has been removed since."""
+        self.settle()
         self.check_outcome(score, cost)
         places = self.today(decision)
         arm = decision.arm
@@ -268,14 +275,15 @@ class LinearPolicy(Policy):
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1 in compiled code; the same kernels as `decide` and `update`."""
+        self.settle()
         if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
             self._unshare()
         delayed = lane.arrivals is not None
         memory = self._memory
         if delayed:
-            if not hasattr(self, "_late"):
-                self._late = self._slots(len(lane.order))
-            memory = self._late
+            if lane.memory is None:
+                lane.memory = self._slots(len(lane.order))
+            memory = lane.memory
         weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
         lane.uncertified += ex.play(
             self.rules, self.model, self.data(stream), lane.order,

@@ -7,9 +7,14 @@ brings A_a^-1 up to date. Float64 throughout.
 
 epsilon_greedy and square_cb need no widths, so nothing but the played arm's A^-1 x. There (`play_lazily`) rank-one
 updates wait, A^-1 = S - sum_k U_k U_k', until an arm has collected LAZY of them, which are then applied in one pass.
+
+What is under way between two calls (`Block`, `Waiting`) belongs to the policy's state: rounds divided into other
+calls, with the policy saved and loaded between them, are the same to the last bit.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,12 +71,99 @@ def _gain(Y, plays, c, m, i, root, surprise, theta):
         theta[z] += surprise * u[z]
 
 
+class Block(NamedTuple):
+    """A block of rounds that is under way: what `play_blocks` needs to go on with the same arithmetic.
+
+    theta [K, d] as the block began; contexts [BLOCK, d], targets and arms int64 [BLOCK] of the rounds since, `count`
+    [1] of them. While count > 0, `Model.theta` is up to date and `Model.inverse` still that of the block's beginning.
+    Both triangles of `inverse` are in use, and later rows of contexts hold rounds to come.
+    """
+
+    theta: np.ndarray
+    contexts: np.ndarray
+    targets: np.ndarray
+    arms: np.ndarray
+    count: np.ndarray
+
+
+def empty_block(arms: int, dim: int) -> Block:
+    """A block without rounds."""
+    return Block(
+        np.zeros((arms, dim)), np.zeros((BLOCK, dim)), np.zeros(BLOCK), np.zeros(BLOCK, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )  # fmt: skip
+
+
+def mirror(inverse: np.ndarray) -> None:
+    """Make inverse [K, d, d] symmetric from its lower triangles, in place: blocks use both."""
+    row, column = np.tril_indices(inverse.shape[-1], -1)
+    inverse[:, column, row] = inverse[:, row, column]
+
+
+class _Work(NamedTuple):
+    """Of one block: Y [K, BLOCK, d] rows X A_a^-1, at plays the update vectors; gram, c [K, BLOCK, BLOCK]; mu, var
+    [K, BLOCK] predictions and squared widths; plays int64 [K, BLOCK] rounds and counts int64 [K] number of plays."""
+
+    Y: np.ndarray
+    gram: np.ndarray
+    c: np.ndarray
+    mu: np.ndarray
+    var: np.ndarray
+    plays: np.ndarray
+    counts: np.ndarray
+
+
 @kernel
-def play_blocks(rules, model, data, order, first, start, stop, full, s, actions, propensities):
+def _work(K, d):
+    return _Work(
+        np.empty((K, BLOCK, d)), np.empty((K, BLOCK, BLOCK)), np.empty((K, BLOCK, BLOCK)), np.empty((K, BLOCK)),
+        np.empty((K, BLOCK)), np.empty((K, BLOCK), dtype=np.int64), np.empty(K, dtype=np.int64),
+    )  # fmt: skip
+
+
+@kernel
+def _begin(X, full, theta, w):
+    for a in range(full.shape[0]):
+        w.counts[a] = 0
+        np.dot(X, full[a], w.Y[a])
+        np.dot(X, theta[a], w.mu[a])
+        # of Y_a X' only the diagonal is needed before the first play of a in this block
+        _diagonal(w.Y[a], X, w.var[a], BLOCK)
+
+
+@kernel
+def _played(X, theta, w, i, arm, y):
+    """Round i of the block played `arm` and observed y."""
+    m = w.counts[arm]
+    # row i of Y_a X' for the rounds still to come
+    np.dot(X, w.Y[arm, i], w.gram[arm, i])
+    # row i of Y_a becomes u = A^-1 x / sqrt(1 + v) for the matrix as it stands now
+    root = np.sqrt(1.0 + w.var[arm, i])
+    surprise = (y - w.mu[arm, i]) / root
+    w.plays[arm, m] = i
+    _gain(w.Y[arm], w.plays[arm], w.c[arm], m, i, root, surprise, theta[arm])
+    _absorb(w.gram[arm], w.c[arm], m, i, BLOCK, w.mu[arm], w.var[arm], y)
+    w.counts[arm] = m + 1
+
+
+@kernel
+def _end(full, w):
+    U = np.empty((BLOCK, full.shape[2]))
+    for a in range(full.shape[0]):
+        m = w.counts[a]
+        if m > 0:
+            for k in range(m):
+                U[k] = w.Y[a, w.plays[a, k]]
+            full[a] -= np.dot(U[:m].T, U[:m])
+
+
+@kernel
+def play_blocks(rules, model, data, order, first, start, stop, block, s, actions, propensities):
     """Rounds start..stop-1 of a lane with one expert, lin_ucb or lin_ts, all arms active, rewards at once.
 
-    full [K, d, d] is scratch for the symmetric inverses: filled from the lower triangles of model.inverse, brought
-    up to date block by block, and written back at the end.
+    A block counts the rounds that this policy has played, not those of a call: what one call leaves unfinished, the
+    next repeats from the block's beginning with arrays of the same shapes and goes on. So neither how rounds are
+    divided into calls nor saving and loading in between changes a bit.
     """
     K, d = model.theta.shape[1], model.theta.shape[2]
     P = rules.params
@@ -79,41 +171,30 @@ def play_blocks(rules, model, data, order, first, start, stop, full, s, actions,
     vaw = P[0, ex.REGRESSION] == ex.VAW
     width = P[0, ex.V] if thompson else P[0, ex.ALPHA]
     integral = thompson and rules.meta[ex.PROPENSITY] > 0.0
-    X = np.empty((BLOCK, d))
-    Y = np.empty((K, BLOCK, d))
-    gram = np.empty((K, BLOCK, BLOCK))
-    mu = np.empty((K, BLOCK))
-    var = np.empty((K, BLOCK))
-    C = np.empty((K, BLOCK, BLOCK))
-    U = np.empty((BLOCK, d))
-    plays = np.empty((K, BLOCK), dtype=np.int64)
-    counts = np.empty(K, dtype=np.int64)
-    theta = model.theta[0]
+    w = _work(K, d)
+    full, theta, X = model.inverse[0], model.theta[0], block.contexts
     q = np.empty(K)
-    for a in range(K):
-        for i in range(d):
-            for j in range(i + 1):
-                full[a, i, j] = model.inverse[0, a, i, j]
-                full[a, j, i] = model.inverse[0, a, i, j]
-    base = start
-    while base < stop:
-        # blocks end at multiples of BLOCK, so that a lane resumed at one repeats the same arithmetic
-        B = min(stop, (base // BLOCK + 1) * BLOCK) - base
-        for i in range(B):
-            X[i] = data.contexts[order[base + i]]
-        Xb = X[:B]
-        for a in range(K):
-            counts[a] = 0
-            np.dot(Xb, full[a], Y[a, :B])
-            np.dot(Xb, theta[a], mu[a, :B])
-            # of Y_a X' only the diagonal is needed before the first play of a in this block
-            _diagonal(Y[a], X, var[a], B)
-        for i in range(B):
-            t = base + i
+    t = start
+    while t < stop:
+        done = block.count[0]
+        for i in range(done, BLOCK):
+            # zero beyond the lane: the number of rounds to come must not change shapes, and the last bits with them
+            if t + i - done < order.size:
+                X[i] = data.contexts[order[t + i - done]]
+            else:
+                X[i] = 0.0
+        if done == 0:
+            block.theta[:] = theta
+        else:
+            theta[:] = block.theta
+        _begin(X, full, theta, w)
+        for i in range(done):
+            _played(X, theta, w, i, block.arms[i], block.targets[i])
+        for i in range(done, min(BLOCK, done + stop - t)):
             row = order[t]
             now = first + t - start
             for a in range(K):
-                value, v = mu[a, i], var[a, i]
+                value, v = w.mu[a, i], w.var[a, i]
                 if vaw:
                     value, v = value / (1.0 + v), v / (1.0 + v)
                 margin = data.margins[row, a]
@@ -131,30 +212,41 @@ def play_blocks(rules, model, data, order, first, start, stop, full, s, actions,
             if integral:
                 best_probabilities(s.values, s.spread, q, s.pair, CELLS)
                 propensities[t] = q[arm]
-            m = counts[arm]
-            y = data.targets[row, arm]
-            # row i of Y_a X' for the rounds still to come
-            np.dot(Xb, Y[arm, i], gram[arm, i, :B])
-            # row i of Y_a becomes u = A^-1 x / sqrt(1 + v) for the matrix as it stands now
-            c = C[arm]
-            root = np.sqrt(1.0 + var[arm, i])
-            surprise = (y - mu[arm, i]) / root
-            plays[arm, m] = i
-            _gain(Y[arm], plays[arm], c, m, i, root, surprise, theta[arm])
-            _absorb(gram[arm], c, m, i, B, mu[arm], var[arm], y)
-            counts[arm] = m + 1
-        for a in range(K):
-            m = counts[a]
-            if m == 0:
-                continue
-            for k in range(m):
-                U[k] = Y[a, plays[a, k]]
-            full[a] -= np.dot(U[:m].T, U[:m])
-        base += B
-    for a in range(K):
-        for i in range(d):
-            for j in range(i + 1):
-                model.inverse[0, a, i, j] = full[a, i, j]
+            block.arms[i], block.targets[i] = arm, data.targets[row, arm]
+            _played(X, theta, w, i, arm, block.targets[i])
+            block.count[0] = i + 1
+            t += 1
+        if block.count[0] == BLOCK:
+            _end(full, w)
+            block.count[0] = 0
+
+
+@kernel
+def settle_block(model, block):
+    """End a block early: `model.inverse` is up to date afterwards."""
+    if block.count[0] == 0:
+        return
+    full, theta = model.inverse[0], model.theta[0]
+    w = _work(full.shape[0], full.shape[1])
+    theta[:] = block.theta
+    _begin(block.contexts, full, theta, w)
+    for i in range(block.count[0]):
+        _played(block.contexts, theta, w, i, block.arms[i], block.targets[i])
+    _end(full, w)
+    block.count[0] = 0
+
+
+class Waiting(NamedTuple):
+    """Rank-one updates that `Model.inverse` still lacks: A_a^-1 = inverse[0, a] - sum_k rows[a, k] rows[a, k]' over
+    k < counts[a]. rows [K, LAZY, d], counts int64 [K]; `Model.theta` is up to date."""
+
+    rows: np.ndarray
+    counts: np.ndarray
+
+
+def nothing_waiting(arms: int, dim: int) -> Waiting:
+    """No update waits."""
+    return Waiting(np.zeros((arms, LAZY, dim)), np.zeros(arms, dtype=np.int64))
 
 
 @kernel(fastmath=FAST)
@@ -199,14 +291,13 @@ def _learn_lazily(inverse, theta, U, count, x, y, gain):
 
 
 @kernel
-def play_lazily(rules, model, data, order, first, start, stop, s, memory, actions, propensities):
+def play_lazily(rules, model, data, order, first, start, stop, waiting, s, memory, actions, propensities):
     """Rounds start..stop-1 of a lane with one expert, epsilon_greedy or square_cb with ridge, rewards at once.
 
-    Decisions are those of `experts.decide`; the matrices are up to date when it returns.
+    Decisions are those of `experts.decide`; updates may wait beyond the call, until `settle_waiting`.
     """
-    K, d = model.theta.shape[1], model.theta.shape[2]
-    U = np.empty((K, LAZY, d))
-    counts = np.zeros(K, dtype=np.int64)
+    K = model.theta.shape[1]
+    U, counts = waiting.rows, waiting.counts
     active = np.ones(K, dtype=np.bool_)
     pmf = memory.pmfs[0, 0]
     for t in range(start, stop):
@@ -224,5 +315,11 @@ def play_lazily(rules, model, data, order, first, start, stop, s, memory, action
         if counts[arm] == LAZY:
             _flush(model.inverse[0, arm], U[arm], LAZY)
             counts[arm] = 0
-    for a in range(K):
-        _flush(model.inverse[0, a], U[a], counts[a])
+
+
+@kernel
+def settle_waiting(model, waiting):
+    """Apply the updates that wait."""
+    for a in range(waiting.counts.size):
+        _flush(model.inverse[0, a], waiting.rows[a], waiting.counts[a])
+        waiting.counts[a] = 0

@@ -278,10 +278,13 @@ def _play(
     delayed = lanes[0].arrivals is not None
     memory, zeros = core.memory, np.zeros(count, dtype=np.int64)
     if delayed:
-        # decisions of earlier chunks may still wait, so their memory stays with the first policy
-        if not hasattr(first, "_late"):
-            first._late = core.slots(len(lanes[0].order))
-        memory = first._late
+        # decisions of earlier chunks may still wait, so their memory stays with the lanes
+        late = core.slots(len(lanes[0].order))
+        for i, lane in enumerate(lanes):
+            for slots, own in zip(late, lane.memory or ()):
+                slots[i] = own
+            lane.memory = ex.Memory(*(slots[i] for slots in late))
+        memory = late
     everyone, each = np.ones(count, dtype=np.bool_), np.arange(count)
     offset = np.array([p.round for p in policies]) - start
     pointers = [0 if a is None else int(np.searchsorted(a[:, 0], start)) for a in (x.arrivals for x in lanes)]

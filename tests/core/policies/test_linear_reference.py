@@ -164,6 +164,7 @@ def test_lookahead_leaves_the_same_models(problem):
     for lookahead in (True, False):
         policy = build_policy("lin_ucb", arms=problem.arms, dim=problem.dim, rho=RHO, lookahead=lookahead)
         policy.run(stream, Lane.empty(order), 0, problem.n)
+        policy.settle()
         found.append(policy.model)
     np.testing.assert_allclose(found[0].theta, found[1].theta, atol=1e-11)
     np.testing.assert_allclose(np.tril(found[0].inverse), np.tril(found[1].inverse), atol=1e-11)
