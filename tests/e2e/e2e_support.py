@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cabs_dagster.provenance import hash_folder
+from cabs_dagster.stages import REPLAY_VOLATILE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 TINY = """\
@@ -56,14 +59,14 @@ def patience() -> float:
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float) -> Any:
-    """The first true value of `condition`; fails after so many seconds (times the machine's load)."""
+def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: float = 0.5) -> Any:
+    """The first true value of `condition`, asked every `step` seconds; fails after `seconds` (times the load)."""
     end = time.monotonic() + seconds * patience()
     while time.monotonic() < end:
         found = condition()
         if found:
             return found
-        time.sleep(0.5)
+        time.sleep(step)
     raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
 
 
@@ -148,9 +151,66 @@ def stop_dev(dev: Dev) -> None:
     dev.process.wait()
 
 
+def listening(dev: Dev) -> set[str]:
+    """Addresses on which the processes of a `dagster dev` accept TCP connections (Linux)."""
+    ours = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) == dev.process.pid:
+                ours |= {os.readlink(link) for link in (folder / "fd").iterdir()}
+        except OSError:  # it ended meanwhile
+            continue
+    found = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in ours:
+                words = bytes.fromhex(fields[1].partition(":")[0])
+                address = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+                found.add(socket.inet_ntop(family, address))
+    return found
+
+
 def drop_pool(home: Path, name: str, seed: int = 7) -> Path:
     """Write a tiny pool's file into the pool folder, as a user would."""
     path = home / "pools" / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(TINY.format(name=name, seed=seed), encoding="utf-8")
     return path
+
+
+def at_work(home: Path, folder: str) -> bool:
+    """Whether a stage is writing now: a temporary folder, or some of the marts but not the database yet."""
+    if folder == "marts":
+        return len(list((home / "artifacts" / folder).glob("*.parquet"))) >= 3
+    return any((home / "artifacts").glob(f"{folder}/.*.tmp"))
+
+
+def fingerprints(home: Path) -> dict[str, str]:
+    """{file: hash} of everything but records and wall-clock measurements."""
+    volatile = {*REPLAY_VOLATILE, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
+    timed = (
+        "mart_decision_latency",
+        "mart_policy_leaderboard",
+        "mart_provenance",
+        "mart_solver",
+        "stg_pools",
+        "stg_replay_runs",
+        "stg_replay_summary",
+    )
+    found = {}
+    for stage in (
+        "outcomes",
+        "splits",
+        "prompt_embeddings",
+        "oracles",
+        "replay_problem",
+        "tuning",
+        "replay",
+        "marts",
+    ):
+        for name, entry in hash_folder(home / "artifacts" / stage).items():
+            last = name.rsplit("/", 1)[-1]
+            if last not in volatile and not last.startswith(timed) and "records/" not in name:
+                found[f"{stage}/{name}"] = entry["sha256"]
+    return found

@@ -10,10 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e_support import ROOT, command, drop_pool, environment, patience
-
-from cabs_dagster.provenance import hash_folder
-from cabs_dagster.stages import REPLAY_VOLATILE
+from e2e_support import ROOT, at_work, command, drop_pool, environment, fingerprints, patience
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -37,14 +34,6 @@ def run_pool(home: Path, timeout: float = 600) -> str:
     return done.stdout
 
 
-def at_work(home: Path, folder: str) -> bool:
-    """Whether a stage is writing now: a temporary folder, or some of the marts but not the database yet."""
-    place = home / "artifacts" / folder
-    if folder == "marts":
-        return len(list(place.glob("*.parquet"))) >= 3
-    return any(p.name.endswith(".tmp") for p in place.glob(".*.tmp"))
-
-
 def run_and_kill(home: Path, folder: str) -> str:
     """Start a run, wait until a stage is at work, kill it and all it started. Returns its output."""
     log = home / "killed.log"
@@ -64,36 +53,6 @@ def run_and_kill(home: Path, folder: str) -> str:
     process.wait()
     assert killed, f"the run ended before it could be killed in {folder}:\n{log.read_text()}"
     return log.read_text()
-
-
-def fingerprints(home: Path) -> dict[str, str]:
-    """{file: hash} of everything but records and wall-clock measurements."""
-    volatile = {*REPLAY_VOLATILE, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
-    timed = (
-        "mart_decision_latency",
-        "mart_policy_leaderboard",
-        "mart_provenance",
-        "mart_solver",
-        "stg_pools",
-        "stg_replay_runs",
-        "stg_replay_summary",
-    )
-    found = {}
-    for stage in (
-        "outcomes",
-        "splits",
-        "prompt_embeddings",
-        "oracles",
-        "replay_problem",
-        "tuning",
-        "replay",
-        "marts",
-    ):
-        for name, entry in hash_folder(home / "artifacts" / stage).items():
-            last = name.rsplit("/", 1)[-1]
-            if last not in volatile and not last.startswith(timed) and "records/" not in name:
-                found[f"{stage}/{name}"] = entry["sha256"]
-    return found
 
 
 def test_kill_in_every_stage_and_resume(tmp_path: Path) -> None:
