@@ -6,6 +6,7 @@ What belongs here: DAGSTER_HOME, dagster.yaml, opening the instance. What does n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import dagster as dg
 
 from cabs_core.atomic import write_text
+from cabs_core.errors import CabsError
 from cabs_core.paths import cabs_home
 from cabs_dagster import sqlite
 
@@ -34,8 +36,39 @@ def prepare_home() -> Path:
 
 @contextmanager
 def open_instance() -> Iterator[dg.DagsterInstance]:
-    """The persistent instance in DAGSTER_HOME, set up when needed."""
-    prepare_home()
+    """The persistent instance in DAGSTER_HOME, set up when needed.
+
+    Raises:
+        CabsError: dagster.yaml cannot be used, or its database cannot be reached.
+    """
+    settings = prepare_home() / "dagster.yaml"
     sqlite.install()
-    with dg.DagsterInstance.get() as instance:
+    try:
+        opened = dg.DagsterInstance.get()
+    except Exception as error:
+        raise CabsError(_explanation(settings, error)) from error
+    with opened as instance:
         yield instance
+
+
+def _explanation(settings: Path, error: Exception) -> str:
+    """What is wrong with the settings or the database behind them, and what to do."""
+    text = str(error)
+    variable = re.search(r'environment variable "(\w+)" which is not set', text)
+    if variable:
+        return (
+            f"{settings} takes {variable[1]} from the environment, where it is not set: set it (for PostgreSQL: "
+            "CABS_PG_HOST, CABS_PG_PORT, CABS_PG_USER, CABS_PG_PASSWORD, CABS_PG_DB)"
+        )
+    if "dagster_postgres" in text and "import" in text:
+        return (
+            f"{settings} keeps runs in PostgreSQL, but dagster-postgres is not installed: "
+            "pip install 'cabs-routing[postgres]'"
+        )
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return (
+        f"the Dagster instance of {settings} cannot be opened: {str(cause).strip()}\n"
+        "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that needs none"
+    )
