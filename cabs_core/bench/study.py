@@ -6,6 +6,11 @@ policy. The first split is replayed at 21 rhos in 10 trials, further splits at 9
 
     python -m cabs_core.bench.study --pool openllm_lb_v2_carrot --split-seeds 0 1 2 --work DIR [--json FILE]
 
+Conditions on the data (shift, severe, corrupted, noisy) have a problem of their own. Conditions on the stream (drift,
+arms_arrive, arms_disappear, delayed_rewards) are options of the replay and use the clean problem. Where a condition
+leaves the test queries as they are, what it costs every policy is reported too: clean minus stressed, paired by query
+and trial, if `clean` has been run.
+
 Every (condition, split, policy, rho) is one small file under DIR/cells, written when it is done: interrupt and run
 again at will. Problems are built under DIR/problems (<pool>/<condition>/seed<k>/test) unless they are there.
 """
@@ -30,6 +35,7 @@ from cabs_core.paths import cabs_home
 from cabs_core.policies.hier_mix import WIDE_ANCHOR
 from cabs_core.policies.names import asset_name
 from cabs_core.replay import ReplayProblem, replay
+from cabs_core.replay.conditions import STREAM_CONDITIONS
 
 LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
 SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
@@ -40,7 +46,10 @@ CONDITIONS = {
     "severe": "severe_shift",
     "corrupted": "corrupted_oracle",
     "noisy": "noisy_oracle",
+    **{name: name for name in STREAM_CONDITIONS},
 }
+#: conditions under which the same queries are routed as under `clean`
+SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
 POLICIES = (
     "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
@@ -102,6 +111,7 @@ def problem(
     work: Path, pool_name: str, condition: str, split_seed: int, which: str = "test"
 ) -> ReplayProblem:
     """The problem of a pool under a condition, from DIR/problems or built there (encodes and trains oracles)."""
+    condition = "clean" if condition in STREAM_CONDITIONS else condition
     folder = work / "problems" / pool_name / condition / f"seed{split_seed}"
     if not (folder / which / "meta.json").is_file():
         _build(folder, pool_name, condition, split_seed)
@@ -159,9 +169,12 @@ def run(plan: Plan, work: Path, threads: int | None = None) -> None:
         if not todo:
             continue
         test = problem(work, pool, condition, seed)
+        stream = condition if condition in STREAM_CONDITIONS else "none"
         for policy, rho in todo:
             name, options = VARIANTS.get(policy, (policy, SILENT.get(policy, {})))
-            result = replay(test, name, rho=rho, trials=trials, threads=threads, options=options)
+            result = replay(
+                test, name, rho=rho, trials=trials, threads=threads, options=options, condition=stream
+            )
             _save(cell_path(work, pool, condition, seed, policy, rho), result, test)
         print(f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials done", flush=True)
 
@@ -247,7 +260,7 @@ def _errors(
 
 def table(plan: Plan, work: Path) -> dict[str, Any]:
     """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
-    out: dict[str, Any] = {"values": {}, "differences": [], "margins": []}
+    out: dict[str, Any] = {"values": {}, "differences": [], "margins": [], "costs": []}
     weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):
         found = collect(plan, work, pool, condition)
@@ -259,6 +272,17 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
                 row[regime], row[f"{regime}_se"] = float(means.mean()), error
             values[policy] = row
         out["values"].setdefault(pool, {})[condition] = values
+        clean = collect(plan, work, pool, "clean") if condition in SAME_QUERIES else {}
+        for policy in found:
+            common = sorted(set(found[policy]) & set(clean.get(policy, {})))
+            if not common:
+                continue
+            pick = [{s: each[policy][s] for s in common} for each in (clean, found)]
+            means, error = _errors(*pick, weights["mean"], same_queries=False)
+            out["costs"].append(
+                {"pool": pool, "condition": condition, "policy": policy, "cost": float(means.mean()), "se": error,
+                 "per_split": [float(m) for m in means]}
+            )  # fmt: skip
         for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel")):
             common = sorted(set(found[policy]) & set(found.get(reference, {})))
             if policy == reference or not common:
@@ -288,6 +312,18 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
             for policy, row in values.items():
                 cells = " | ".join(f"{row[g]:.4f}" for g in (*REGIMES, "mean"))
                 yield f"| {policy} | {cells} | {row['mean_se']:.4f} | {len(row['splits'])} |"
+    if figures["costs"]:
+        conditions = list(dict.fromkeys((c["pool"], c["condition"]) for c in figures["costs"]))
+        found = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}
+        yield "\n### What a condition costs: clean minus stressed, mean utility (SE), paired by query and trial\n"
+        several = len({pool for pool, _ in conditions}) > 1
+        heads = [f"{pool}, {condition}" if several else condition for pool, condition in conditions]
+        yield f"| policy | {' | '.join(heads)} |"
+        yield "|---|" + "---|" * len(heads)
+        for policy in dict.fromkeys(c["policy"] for c in figures["costs"]):
+            row = [found.get((*place, policy)) for place in conditions]
+            cells = ["" if c is None else f"{c['cost']:+.4f} ({c['se']:.4f})" for c in row]
+            yield f"| {policy} | {' | '.join(cells)} |"
     if figures["margins"]:
         yield "\n### Margins (paired over splits, orders and queries)\n"
         yield "| policy - reference | condition | difference | SE | per split | at least | holds |"

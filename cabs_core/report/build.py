@@ -14,7 +14,7 @@ from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
 from cabs_core.report import charts, findings, png, sections, stages, svg
 from cabs_core.report.data import PoolData, read_mart
-from cabs_core.report.names import label
+from cabs_core.report.names import condition_name, condition_text, label
 from cabs_core.report.tables import Table, estimate, number, words
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -66,7 +66,7 @@ def build_report(
     }  # fmt: skip
     page = _environment().get_template("report.html.j2").render(
         info=data.info, text=text, tables=tables, figures={"regret": None} | {c.key: (c, svg.render(c)) for c in figures},
-        provenance=_provenance(data), commands=_commands(data), leaderboard_link=leaderboard_link, **_assets(),
+        stress=condition_name(data.info["condition"]), provenance=_provenance(data), commands=_commands(data), leaderboard_link=leaderboard_link, **_assets(),
     )  # fmt: skip
     _write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
@@ -102,11 +102,13 @@ def build_leaderboard(
                 if ranked
                 else "No real router was replayed at every cost sensitivity.",
                 "winner": label(data.best) if ranked else "–",
+                "stress": condition_name(info["condition"]),
                 "link": report_link.format(pool=info["pool"]),
             }
         )
     shown = {
-        p["pool"]: p["pool"] + (" (synthetic)" if p["synthetic"] else "") for p in pools.to_dict("records")
+        p["pool"]: p["pool"] + _remarks("synthetic" if p["synthetic"] else "", condition_name(p["condition"]))
+        for p in pools.to_dict("records")
     }
     table = _across_pools(board, shown)
     page = (
@@ -120,6 +122,11 @@ def build_leaderboard(
     lines = [f"* **{c['info']['title']}**: {c['winner']}" for c in cards]
     summary = {"pools": len(cards), "policies": int(board["policy"].nunique()) if len(board) else 0}
     return ReportResult(path, summary, "\n".join(lines) or "No replays yet.", {})
+
+
+def _remarks(*remarks: str) -> str:
+    said = ", ".join(r for r in remarks if r)
+    return f" ({said})" if said else ""
 
 
 def _tables(data: PoolData) -> dict[str, Table | None]:
@@ -168,7 +175,7 @@ def _provenance(data: PoolData) -> list[tuple[str, str]]:
         ("Replays set aside as outdated", str(row["outdated_runs"])),
         ("Rounds × trials", f"{row['rounds']:,} × {row['trials']}"),
         ("Encoder", row["encoder"]),
-        ("Stress condition", row["condition"]),
+        ("Stress condition", _condition(row["condition"])),
         ("Weight of latency (ρ₁)", f"{data.info['latency_weight']:g}"),
         ("Replay problem (hash)", row["problem_hash"]),
         ("Query orders (hash)", row["order_hash"]),
@@ -182,6 +189,11 @@ def _provenance(data: PoolData) -> list[tuple[str, str]]:
         ("Packages", ", ".join(f"{k} {v}" for k, v in versions.items())),
     ]
     return [(k, "–" if v is None or v != v else str(v)) for k, v in entries]
+
+
+def _condition(name: Any) -> str:
+    text = condition_text(name)
+    return f"{name} ({text})" if text else "none"
 
 
 def _whole(value: Any) -> str:
@@ -214,6 +226,7 @@ def _summary(data: PoolData) -> dict[str, Any]:
         "queries": int(data.info["queries"]),
         "trials": int(data.info["trials"]),
         "synthetic": bool(data.info["synthetic"]),
+        "condition": data.info["condition"] or "none",
     }
     if len(data.ranked) > 1:
         pair = data.pair(data.best, data.ranked[1])

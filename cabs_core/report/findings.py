@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cabs_core.report.data import PoolData
-from cabs_core.report.names import label
+from cabs_core.report.names import condition_text, label
 
 
 def _signed(value: float) -> str:
@@ -41,7 +41,9 @@ def opening(data: PoolData) -> str:
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
     verb = "router was" if len(winners) == 1 else "routers, with equal results, were"
-    sentences = [
+    stress = condition_text(info.get("condition"))
+    sentences = [f"{stress}."] if stress else []
+    sentences += [
         f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
         f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
         f"The best {verb} {_list([label(p) for p in winners])}, with a mean utility of "

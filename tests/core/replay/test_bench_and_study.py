@@ -8,6 +8,7 @@ import pytest
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
+from cabs_core.replay import ReplayProblem, replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.simulate.problems import synthetic_problem
 
@@ -79,3 +80,30 @@ def test_study_command(work, capsys):
 def test_regimes_weigh_the_same():
     weights = regime_weights((0.0, 150.0, 300.0, 400.0, 900.0))
     np.testing.assert_allclose(weights["mean"], [1 / 9, 1 / 9, 1 / 9, 1 / 3, 1 / 3])
+
+
+def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
+    """Replayed under the condition on the clean problem; the cost of it is clean minus stressed."""
+    conditions = ["clean", "drift", "arms_arrive", "arms_disappear", "delayed_rewards"]
+    figures = main(
+        argv=["--pool", "toy", "--work", str(work), "--protocol", "short", "--split-seeds", "0", "--policies",
+              "best_single", "lin_ts", "--conditions", *conditions]
+    )  # fmt: skip
+    assert not (work / "problems" / "toy" / "drift").exists()
+    values = {c: v["lin_ts"]["mean"] for c, v in figures["values"]["toy"].items()}
+    assert list(values) == conditions and len(set(values.values())) == 5
+    by_hand = replay(
+        ReplayProblem.load(work / "problems/toy/clean/seed0/test"), "lin_ts", 550.0, 5, condition="arms_arrive",
+        propensity="sampled",
+    )  # fmt: skip
+    with np.load(cell_path(work, "toy", "arms_arrive", 0, "lin_ts", 550.0)) as cell:
+        np.testing.assert_array_equal(cell["utilities"], by_hand.rewards.mean(axis=1))
+    costs = {(c["condition"], c["policy"]): c for c in figures["costs"]}
+    assert set(costs) == {(c, p) for c in conditions[1:] for p in ("best_single", "lin_ts")}
+    for condition in conditions[1:]:
+        found = costs[condition, "lin_ts"]
+        assert found["cost"] == pytest.approx(values["clean"] - values[condition]) and found["se"] > 0
+    for condition in ("drift", "delayed_rewards"):
+        # the same queries, each once: what learns nothing loses nothing
+        assert costs[condition, "best_single"]["cost"] == pytest.approx(0.0, abs=1e-12)
+    assert "| policy | drift | arms_arrive | arms_disappear | delayed_rewards |" in capsys.readouterr().out

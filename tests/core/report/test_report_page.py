@@ -276,8 +276,8 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
 
 def test_a_stress_condition_is_labelled(tmp_path):
     report = small(tmp_path, ["random", "lin_ucb"], replay={"condition": "corrupted_oracle"})
-    assert "Stress condition: corrupted_oracle" in report.path.read_text()
-    assert "Stress condition: corrupted_oracle" in build_leaderboard(tmp_path).path.read_text()
+    assert "Stress test: reversed offline labels" in report.path.read_text()
+    assert "Stress test: reversed offline labels" in build_leaderboard(tmp_path).path.read_text()
 
 
 def test_only_upper_bounds_cannot_be_ranked(tmp_path):
