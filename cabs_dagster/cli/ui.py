@@ -18,9 +18,11 @@ def ui(port: int) -> None:
     from cabs_dagster.instance import open_instance
     from cabs_dagster.launcher import recover
     from cabs_dagster.partitions import register
+    from cabs_dagster.storage import ArtifactStore
 
     with open_instance() as instance:
         recover(instance)
+        ArtifactStore().remove_leftovers()
         pools, errors = list_pools()
         register(instance, [p.pool for p in pools])
     for error in errors:

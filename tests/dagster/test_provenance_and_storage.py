@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.errors import ProvenanceError
+from cabs_dagster import storage
 from cabs_dagster.provenance import RECORD_NAME, Record, content_hash, hash_folder, make_key
 from cabs_dagster.storage import ArtifactStore
 
@@ -103,6 +106,43 @@ def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_kept(c
     dead.mkdir(), alive.mkdir()
     assert store.remove_leftovers() == 1
     assert not dead.exists() and alive.exists()
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_new_artifact_takes_the_place_of_an_old_one(
+    cabs_home: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(storage, "_exchange", lambda one, other: False)
+    store = ArtifactStore()
+    put(store, text="old")
+    (store.folder(("splits", "p")) / "only_old").touch()
+    put(store, text="new")
+    assert (store.folder(("splits", "p")) / "a.txt").read_text() == "new"
+    assert not (store.folder(("splits", "p")) / "only_old").exists()
+    assert store.remove_leftovers() == 0 and [p.name for p in (store.root / "splits").iterdir()] == ["p"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="folders are exchanged in one step on Linux only")
+def test_at_no_moment_of_a_replacement_is_there_neither(
+    cabs_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore()
+    put(store, text="old")
+    path = store.folder(("splits", "p")) / "a.txt"
+    seen = []
+    for module, name in ((os, "replace"), (os, "rename"), (shutil, "rmtree"), (storage, "_exchange")):
+        real = getattr(module, name)
+
+        def step(*args, real=real, **more):
+            seen.append(path.read_text())
+            done = real(*args, **more)
+            seen.append(path.read_text())
+            return done
+
+        monkeypatch.setattr(module, name, step)
+    put(store, text="new")
+    assert seen[0] == "old" and seen[-1] == "new" and set(seen) == {"old", "new"}
 
 
 def test_volatile_files_are_no_part_of_the_content() -> None:
