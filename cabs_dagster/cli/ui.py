@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import click
@@ -18,6 +17,7 @@ def ui(port: int) -> None:
     from cabs_dagster.instance import open_instance
     from cabs_dagster.launcher import recover
     from cabs_dagster.partitions import register
+    from cabs_dagster.serving import serve
     from cabs_dagster.storage import ArtifactStore
 
     with open_instance() as instance:
@@ -31,10 +31,7 @@ def ui(port: int) -> None:
     workspace = project_root() / "workspace.yaml"
     command += ["-w", str(workspace)] if workspace.is_file() else ["-m", "cabs_dagster.definitions"]
     click.echo(f"http://127.0.0.1:{port}  (DAGSTER_HOME {os.environ['DAGSTER_HOME']}; Ctrl-C ends it)")
-    try:
-        sys.exit(subprocess.call(command))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(serve(command))
 
 
 @click.command()

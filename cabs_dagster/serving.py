@@ -1,0 +1,86 @@
+"""Running `dagster dev` so that nothing of it is left behind, however it or its parent ends.
+
+`dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would keep
+the port, and a second daemon would launch runs beside the first. On Linux the kernel tells us; elsewhere this is a
+plain child process. Run workers are left alone: they finish what they do, or are found dead and launched again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
+_SERVICES = ("dagster_webserver", "dagster._daemon", "dagster\0code-server", "dagster\0api\0grpc")
+_PATIENCE = 30.0
+
+
+def serve(command: list[str]) -> int:
+    """Run a command until it ends; its exit code, or 130 after Ctrl-C.
+
+    When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
+    """
+    prctl = _prctl()
+    if prctl:
+        prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
+    process = subprocess.Popen(
+        command, preexec_fn=(lambda: prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)) if prctl else None
+    )
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(_PATIENCE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.kill()
+        return 130
+    finally:
+        if prctl:
+            end_services()
+
+
+def _prctl():
+    if sys.platform != "linux":
+        return None
+    try:
+        return ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+
+
+def _orphans() -> list[int]:
+    """Process ids of Dagster's services among the children of this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            line = (folder / "cmdline").read_text(errors="replace")
+        except (OSError, ValueError, IndexError):  # it ended meanwhile
+            continue
+        if parent == os.getpid() and any(name in line for name in _SERVICES):
+            found.append(int(folder.name))
+    return found
+
+
+def end_services(patience: float = 10.0) -> None:
+    """Ask the orphaned services to end, and after `patience` seconds make them. Ending one may orphan another."""
+    asked: dict[int, float] = {}
+    while orphans := _orphans():
+        for pid in orphans:
+            asked.setdefault(pid, 0.0)
+            now = time.monotonic()
+            try:
+                if not asked[pid]:
+                    os.kill(pid, signal.SIGTERM)
+                    asked[pid] = now
+                elif now - asked[pid] > patience:
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        time.sleep(0.1)

@@ -1,0 +1,85 @@
+"""Nothing of `dagster dev` is left behind when it, or the process that started it, is killed by force."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cabs_dagster.launcher import process_start
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel tells of dead parents on Linux only"
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+#: a stand-in for `dagster dev`: starts a "web server" and a "run", writes down the process ids, waits
+FAKE = """
+import os, subprocess, sys, time
+from pathlib import Path
+sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+pids = [os.getpid(), *(subprocess.Popen([*sleep, name]).pid for name in ("dagster_webserver", "run"))]
+Path("pids.tmp").write_text(" ".join(map(str, pids)))
+os.replace("pids.tmp", "pids")
+time.sleep(100)
+"""
+SERVE = (
+    "import sys; from cabs_dagster.serving import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
+)
+
+
+@pytest.fixture
+def served(tmp_path: Path):
+    """(the process that serves, process ids of the stand-in, its service and its run)."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, FAKE], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    wait_until(lambda: (tmp_path / "pids").exists())
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    yield process, pids
+    for pid in (process.pid, *pids):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.wait()
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    return process_start(pid) is None
+
+
+def test_services_end_when_dagster_dev_is_killed_and_runs_go_on(served) -> None:
+    process, (dev, service, run) = served
+    os.kill(dev, signal.SIGKILL)
+    assert process.wait(timeout=120) == -signal.SIGKILL % 256
+    assert gone(service) and not gone(run)
+
+
+def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
+    process, (dev, _, _) = served
+    process.kill()
+    process.wait()
+    wait_until(lambda: gone(dev))
+
+
+def test_ctrl_c_gives_its_code(served) -> None:
+    process, (dev, service, _) = served
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(dev, signal.SIGINT)  # a terminal tells the whole group
+    assert process.wait(timeout=120) == 130
+    assert gone(dev) and gone(service)
