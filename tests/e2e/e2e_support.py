@@ -151,14 +151,25 @@ def stop_dev(dev: Dev) -> None:
     dev.process.wait()
 
 
-def listening(dev: Dev) -> set[str]:
-    """Addresses on which the processes of a `dagster dev` accept TCP connections (Linux)."""
-    ours = set()
+def processes(dev: Dev) -> dict[int, str]:
+    """{process id: command line} of everything that a `dagster dev` started and that lives (Linux)."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.getpgid(int(folder.name)) == dev.process.pid:
-                ours |= {os.readlink(link) for link in (folder / "fd").iterdir()}
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def listening(dev: Dev) -> set[str]:
+    """Addresses on which the processes of a `dagster dev` accept TCP connections (Linux)."""
+    ours = set()
+    for pid in processes(dev):
+        try:
+            ours |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+        except OSError:
             continue
     found = set()
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
