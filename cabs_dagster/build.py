@@ -18,6 +18,7 @@ from cabs_dagster.sensors import sensors
 
 def assets() -> list:
     """All assets, each linked to the source line that makes it."""
+    from assets.decision_latency import decision_latency
     from assets.marts import marts, sql_source_specs
     from assets.oracles import oracles
     from assets.outcomes import outcomes
@@ -28,7 +29,7 @@ def assets() -> list:
     from assets.splits import splits
     from assets.tuning import tuning
 
-    pool_stages = [outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning]
+    pool_stages = [outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning, decision_latency]
     made = [*pool_stages, *replay_families, marts, report, leaderboard]
     with preview("code references"):
         return [*dg.with_source_code_references(made), *sql_source_specs]

@@ -21,7 +21,7 @@ JOBS = [
     dg.define_asset_job(
         PREPARE,
         selection=dg.AssetSelection.assets(*POOL_STAGES),
-        description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
+        description="Outcomes, splits, embeddings, oracles, replay problem, tuning and decision latency of one pool.",
         tags={"cabs/stage": "prepare"},
     ),
     dg.define_asset_job(

@@ -25,6 +25,7 @@ _STAGES: dict[str, tuple[str, set[str]]] = {
     "oracles": ("oracles", {"python", "pytorch"}),
     "replay_problem": ("oracles", {"python", "numpy"}),
     "tuning": ("replay", {"python"}),
+    "decision_latency": ("replay", {"python", "parquet"}),
     "replay": ("replay", {"python", "numba", "parquet"}),
     "marts": ("marts", {"sql", "duckdb", "parquet"}),
     "report": ("results", {"python", "html"}),

@@ -49,6 +49,8 @@ REGISTRIES = (
     "cabs_core.pools.config",
 )
 
+#: Times of single decisions, one row each.
+TIMES = "decisions.parquet"
 _OUTCOME_SETTINGS = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing")
 
 POOL_STAGES: dict[str, Stage] = {
@@ -84,8 +86,18 @@ POOL_STAGES: dict[str, Stage] = {
             stop=(*REGISTRIES, "cabs_core.replay.engine"),
             volatile=("timing.json",),
         ),
+        Stage(
+            "decision_latency",
+            ("replay_problem", "tuning"),
+            ("replay.rhos", "replay.order_seed", "replay.latency_weight"),
+            ("assets.decision_latency", "cabs_core.replay.latency"),
+            stop=REGISTRIES,
+            volatile=(TIMES,),
+        ),
     )
 }
+#: Stages that run every policy of the pool.
+_OVER_POLICIES = ("tuning", "decision_latency")
 REPLAY_SETTINGS = ("trials", "order_seed", "latency_weight", "condition", "rounds")
 REPLAY_VOLATILE = ("run.parquet", "trials.parquet")
 
@@ -160,7 +172,7 @@ class Target:
     @property
     def config(self) -> dict[str, Any]:
         """The settings that matter to this artifact."""
-        if self.stage == "tuning":
+        if self.stage in _OVER_POLICIES:
             # One line a policy, so that a changed or added policy is tuned anew and the others are kept.
             settings = pick(self.pool, POOL_STAGES[self.stage].settings)
             return settings | {f"policy {p}": policy_code_version(p) for p in self.pool.policies}

@@ -112,7 +112,23 @@ def build_artifacts(artifacts):
     for path, content in stage_files().items():
         (artifacts / path).parent.mkdir(parents=True, exist_ok=True)
         (artifacts / path).write_text(json.dumps(content))
+    write_times(artifacts, "one", ["lin_ucb", "hier_mix"])
     return problems, build_all(artifacts)
+
+
+def write_times(artifacts, pool: str, policies, decisions: int = 40, seed: int = 0):
+    """Times of single decisions as the stage `decision_latency` leaves them; {policy: DecisionTimes}."""
+    from cabs_core.replay.latency import DecisionTimes, save_times
+
+    rng = np.random.default_rng(seed)
+    times = {
+        p: DecisionTimes(p, 500.0, 20, *rng.lognormal([[3.0], [2.9], [2.0], [1.9]], 0.5, (4, decisions)))
+        for p in policies
+    }
+    folder = artifacts / "decision_latency" / pool
+    folder.mkdir(parents=True, exist_ok=True)
+    save_times(list(times.values()), pool, folder / "decisions.parquet")
+    return times
 
 
 def stage_files() -> dict[str, dict]:

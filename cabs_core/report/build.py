@@ -136,6 +136,7 @@ def _tables(data: PoolData) -> dict[str, Table | None]:
         "coupled": sections.coupled(data),
         "presets": sections.presets(data),
         "efficiency": sections.efficiency(data),
+        "latency": sections.latency(data),
         "arms": sections.arms(data),
         "encoders": sections.encoders(data),
         "solver": sections.solver(data),

@@ -42,7 +42,7 @@ INPUTS = (
             "policy_leaderboard", "utility_by_regime", "utility_by_rho", "pairwise_differences", "paper_comparison",
             "paper_orderings", "coupled_vs_decoupled", "presets", "aiq", "cost_savings", "pareto_frontier",
             "regret_curves", "arm_shares", "routing_behaviour", "encoder_robustness", "solver_certificates",
-            "oracle_quality", "tuning", "provenance",
+            "oracle_quality", "tuning", "provenance", "decision_latency",
         )
     ),
 )  # fmt: skip

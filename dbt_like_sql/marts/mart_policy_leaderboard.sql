@@ -41,7 +41,8 @@ SELECT
   d.se AS versus_best_se,
   d.significant AS versus_best_significant,
   s.share_saved AS cost_saved_versus_best_single,
-  l.p50_us AS microseconds_per_round,
+  l.decide_p50_us,
+  l.decide_p99_us,
   u.rhos,
   u.trials,
   u.complete

@@ -1,15 +1,41 @@
--- The three readings of every CABS policy side by side: as printed, as it works, as tuned.
+-- The three readings of every CABS policy side by side, and their paired differences: as printed, as it works, as tuned.
+WITH readings AS (
+  SELECT
+    pool,
+    base_policy,
+    regime,
+    max(policy) FILTER (preset = 'literal') AS literal_policy,
+    max(policy) FILTER (preset = 'paper') AS paper_policy,
+    max(policy) FILTER (preset = 'tuned') AS tuned_policy,
+    max(utility) FILTER (preset = 'literal') AS literal,
+    max(utility_se) FILTER (preset = 'literal') AS literal_se,
+    max(utility) FILTER (preset = 'paper') AS paper,
+    max(utility_se) FILTER (preset = 'paper') AS paper_se,
+    max(utility) FILTER (preset = 'tuned') AS tuned,
+    max(utility_se) FILTER (preset = 'tuned') AS tuned_se
+  FROM {{ ref('mart_utility_by_regime') }}
+  WHERE base_policy IN ('cabs_c_linear', 'cabs_d_linear', 'cabs_c_neural', 'cabs_d_neural')
+  GROUP BY pool, base_policy, regime
+)
 SELECT
-  pool,
-  base_policy,
-  regime,
-  max(utility) FILTER (preset = 'literal') AS literal,
-  max(utility_se) FILTER (preset = 'literal') AS literal_se,
-  max(utility) FILTER (preset = 'paper') AS paper,
-  max(utility_se) FILTER (preset = 'paper') AS paper_se,
-  max(utility) FILTER (preset = 'tuned') AS tuned,
-  max(utility_se) FILTER (preset = 'tuned') AS tuned_se
-FROM {{ ref('mart_utility_by_regime') }}
-WHERE base_policy IN ('cabs_c_linear', 'cabs_d_linear', 'cabs_c_neural', 'cabs_d_neural')
-GROUP BY pool, base_policy, regime
-ORDER BY pool, base_policy, regime
+  r.pool,
+  r.base_policy,
+  r.regime,
+  r.literal,
+  r.literal_se,
+  r.paper,
+  r.paper_se,
+  r.tuned,
+  r.tuned_se,
+  p.difference AS paper_minus_literal,
+  p.se AS paper_minus_literal_se,
+  p.significant AS paper_minus_literal_significant,
+  t.difference AS tuned_minus_paper,
+  t.se AS tuned_minus_paper_se,
+  t.significant AS tuned_minus_paper_significant
+FROM readings AS r
+LEFT JOIN {{ ref('mart_pairwise_differences') }} AS p
+  ON r.pool = p.pool AND r.regime = p.regime AND p.policy = r.paper_policy AND p.baseline = r.literal_policy
+LEFT JOIN {{ ref('mart_pairwise_differences') }} AS t
+  ON r.pool = t.pool AND r.regime = t.regime AND t.policy = r.tuned_policy AND t.baseline = r.paper_policy
+ORDER BY r.pool, r.base_policy, r.regime

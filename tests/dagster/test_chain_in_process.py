@@ -7,16 +7,19 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from cabs_core.pools import find_pool
+from cabs_core.replay.latency import DECISIONS
 from cabs_dagster.checks.gate import Case, as_junit, as_markdown
 from cabs_dagster.cli import main
 from cabs_dagster.instance import open_instance
 from cabs_dagster.planning import Chain
 from cabs_dagster.retention import TRACE_FILE, prunable, prune
 from cabs_dagster.running import Progress, RunFailed, Runner
+from cabs_dagster.stages import TIMES
 from cabs_dagster.storage import ArtifactStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -87,6 +90,39 @@ def test_forcing_gives_the_same_bytes(world) -> None:
     run(instance, force=True, rhos=[777.0], report=False)
     after = {s.target.parts: s.record.content for s in Chain(chain.store, chain.pool_file).overview()}
     assert after == before
+
+
+def test_measuring_decisions_again_changes_the_times_and_no_data_version(world) -> None:
+    _, instance = world
+    store = ArtifactStore()
+
+    def record():
+        return store.record(("decision_latency", "tiny"))
+
+    replay = next(Chain(store, find_pool("tiny")).replays([777.0], ["lin_ucb"]))
+    before, replayed = record(), store.record(replay.parts)
+    assert before.volatile == (TIMES,) and set(before.files) == {TIMES, "design.json"}
+    rows = pq.read_table(store.folder(("decision_latency", "tiny")) / TIMES).to_pandas()
+    assert rows["policy"].value_counts().to_dict() == dict.fromkeys(
+        find_pool("tiny").pool.policies, DECISIONS
+    )
+    store.delete(("decision_latency", "tiny"))
+    launched = run(instance, report=False).launched  # nothing that depends on data is made again
+    assert [(s.job, [k.path[-1] for k in s.assets]) for s in launched] == [
+        ("prepare_pool", ["decision_latency"])
+    ]
+    assert record().files[TIMES] != before.files[TIMES] and record().content == before.content
+    event = instance.get_latest_materialization_event(dg.AssetKey(["decision_latency"])).asset_materialization
+    assert event.tags["dagster/data_version"] == before.content
+    assert store.record(replay.parts) == replayed
+    run(instance)  # the marts show the new times
+    mart = (
+        pq.read_table(store.root / "marts" / "mart_decision_latency.parquet").to_pandas().set_index("policy")
+    )
+    calls = pq.read_table(store.folder(("decision_latency", "tiny")) / TIMES).to_pandas()
+    own = calls[calls["policy"] == "lin_ucb"]["decide_us"]
+    assert mart.loc["lin_ucb", "decide_p99_us"] == pytest.approx(own.quantile(0.99))
+    assert run(instance).launched == []
 
 
 def test_a_lost_artifact_is_made_again_and_nothing_else(world) -> None:

@@ -29,7 +29,7 @@ def chain() -> Chain:
     return Chain(ArtifactStore(), find_pool("tiny"))
 
 
-def make_all(until: str = "tuning") -> None:
+def make_all(until: str = "decision_latency") -> None:
     for name in POOL_STAGES:
         make(chain(), chain().stage(name), build(name, parts={}))
         if name == until:
@@ -66,6 +66,7 @@ def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path)
         "oracles",
         "replay_problem",
         "tuning",
+        "decision_latency",
     ]
     assert "setting features.dim: 8 -> 9" in current.status(current.stage("oracles")).reasons
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cabs_dagster.provenance import hash_folder
-from cabs_dagster.stages import REPLAY_VOLATILE
+from cabs_dagster.stages import REPLAY_VOLATILE, TIMES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,7 +199,7 @@ def at_work(home: Path, folder: str) -> bool:
 
 def fingerprints(home: Path) -> dict[str, str]:
     """{file: hash} of everything but records and wall-clock measurements."""
-    volatile = {*REPLAY_VOLATILE, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
+    volatile = {*REPLAY_VOLATILE, TIMES, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
     timed = (
         "mart_decision_latency",
         "mart_policy_leaderboard",
@@ -217,6 +217,7 @@ def fingerprints(home: Path) -> dict[str, str]:
         "oracles",
         "replay_problem",
         "tuning",
+        "decision_latency",
         "replay",
         "marts",
     ):

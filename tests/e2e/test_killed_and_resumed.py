@@ -19,6 +19,7 @@ MOMENTS = {
     "outcomes": "outcomes",
     "embedding": "prompt_embeddings",
     "training": "oracles",
+    "timing": "decision_latency",
     "replay": "replay/chaos/0000",
     "second replay": "replay/chaos/0777",
     "marts": "marts",

@@ -168,6 +168,29 @@ def test_encoder_robustness_pairs_pools_that_differ_only_in_the_encoder(built):
     assert set(mart["encoder"]) == {"all-MiniLM-L6-v2", "tfidf-svd"} and set(mart["pool"]) == {"one", "two"}
 
 
+def test_latency_percentiles_are_over_single_decisions_and_throughput_over_replays(built):
+    """Recomputed from the stored calls: percentiles never over trials, throughput from rounds and seconds."""
+    import pyarrow.parquet as pq
+
+    artifacts, _, _ = built
+    calls = pq.read_table(artifacts / "decision_latency/one/decisions.parquet").to_pandas()
+    mart = read_model("mart_decision_latency", artifacts, "pool = 'one'").set_index("policy")
+    for policy in ("lin_ucb", "hier_mix"):
+        own, row = calls[calls["policy"] == policy], mart.loc[policy]
+        assert row["decisions"] == len(own) == 40 and row["rho"] == 500
+        for call in ("decide", "update"):
+            expected = metrics.latency_percentiles(own[f"{call}_us"])
+            assert {p: row[f"{call}_{p}_us"] for p in expected} == pytest.approx(expected)
+            assert row[f"{call}_cpu_us"] == pytest.approx(own[f"{call}_cpu_us"].mean())
+            assert row[f"{call}_cpu_p99_us"] == pytest.approx(np.percentile(own[f"{call}_cpu_us"], 99))
+    assert mart.loc["random", ["decisions", "decide_p50_us"]].isna().all()  # replayed, but never timed
+    trials = pq.read_table(artifacts / "replay/one/0500/random/trials.parquet").to_pandas()
+    assert trials["seconds"].iloc[0] == pytest.approx(60 * 3e-5)  # as fake_result says, in every replay
+    assert mart["replay_rounds_per_second"].to_numpy() == pytest.approx(1 / 3e-5)
+    board = read_model("mart_policy_leaderboard", artifacts, "pool = 'one'").set_index("policy")
+    assert board.loc["lin_ucb", "decide_p50_us"] == mart.loc["lin_ucb", "decide_p50_us"]
+
+
 def test_presets_side_by_side(built):
     artifacts, _, _ = built
     mart = read_model("mart_presets", artifacts, "pool = 'one' AND regime = 'overall'").set_index(
@@ -176,6 +199,30 @@ def test_presets_side_by_side(built):
     board = read_model("mart_policy_leaderboard", artifacts, "pool = 'one'").set_index("policy")["utility"]
     assert mart.loc["cabs_c_linear", "literal"] == board["cabs_c_linear@literal"]
     assert mart.loc["cabs_c_linear", "paper"] == board["cabs_c_linear"]
+    pairs = read_model("mart_pairwise_differences", artifacts, "pool = 'one' AND regime = 'overall'")
+    pairs = pairs.set_index(["policy", "baseline"])
+    for base in ("cabs_c_linear", "cabs_d_linear"):
+        for name, better, worse in (
+            ("paper_minus_literal", base, f"{base}@literal"),
+            ("tuned_minus_paper", f"{base}@tuned", base),
+        ):
+            pair, row = pairs.loc[(better, worse)], mart.loc[base]
+            assert row[name] == pair["difference"] == pytest.approx(board[better] - board[worse])
+            assert row[f"{name}_se"] == pair["se"] == max(pair["se_trials"], pair["se_queries"])
+            assert bool(row[f"{name}_significant"]) == bool(pair["significant"])
+
+
+def test_preset_difference_from_raw_actions(built):
+    """Mean of per-trial differences on the same queries, by hand; the error is at least that over trials."""
+    artifacts, problems, _ = built
+    tuned, paper = (
+        utilities(artifacts, problems["one"], "one", p) for p in ("cabs_d_linear@tuned", "cabs_d_linear")
+    )
+    each = [(tuned[900.0][i] - paper[900.0][i]).mean() for i in range(3)]
+    mart = read_model("mart_presets", artifacts, "pool = 'one' AND regime = 'high'").set_index("base_policy")
+    row = mart.loc["cabs_d_linear"]
+    assert row["tuned_minus_paper"] == pytest.approx(np.mean(each))
+    assert row["tuned_minus_paper_se"] >= np.std(each, ddof=1) / np.sqrt(3) - 1e-12
 
 
 def test_stage_files_are_flattened(built):
