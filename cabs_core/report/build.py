@@ -62,7 +62,7 @@ def build_report(
     tables = _tables(data)
     text = {
         "opening": findings.opening(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data),
-        "rq3": findings.rq3(data), "rq4": findings.rq4(data),
+        "rq3": findings.rq3(data), "rq4": findings.rq4(data), "encoders": findings.encoders(data),
     }  # fmt: skip
     page = _environment().get_template("report.html.j2").render(
         info=data.info, text=text, tables=tables, figures={"regret": None} | {c.key: (c, svg.render(c)) for c in figures},

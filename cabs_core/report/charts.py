@@ -152,7 +152,7 @@ def regret_curves(data: PoolData) -> Chart | None:
             Panel(
                 f"{regime.capitalize()} cost sensitivity",
                 "round (queries routed)",
-                "regret relative to reference",
+                "relative regret (units of utility)",
                 series,
                 True,
             )
@@ -185,12 +185,13 @@ def utility_by_rho(data: PoolData) -> Chart:
             Series(label(policy), y.index.to_numpy(), y.to_numpy(), colour, dash, visible=policy in shown)
         )
     what = f"utility minus {label(data.reference)}'s" if relative else "utility (0 to 1)"
+    axis = f"{what} (units of utility)" if relative else what
     return Chart(
         key="rho",
         title="Utility at every cost sensitivity",
         caption=f"Mean {what}, by cost sensitivity ρ. Regimes: low ρ ≤ 300, medium, high ρ ≥ 800.",
         alt=f"Lines of {what} for {len(series)} policies over {len(table)} values of the cost sensitivity.",
-        panels=[Panel("", "cost sensitivity ρ (per USD)", what, series, zero_line=relative)],
+        panels=[Panel("", "cost sensitivity ρ (per USD)", axis, series, zero_line=relative)],
     )
 
 

@@ -147,6 +147,25 @@ class PoolData:
         key = (regime, policy, baseline)
         return self.pairs.loc[key] if key in self.pairs.index else None
 
+    @cached_property
+    def twins(self) -> pd.DataFrame:
+        """mart_encoder_robustness of this pool's comparison group, all its pools."""
+        mart = read_mart(self.artifacts_dir, "mart_encoder_robustness")
+        return mart[mart["comparison_group"] == self.info["comparison_group"]]
+
+    def twin(self, policy: str, pool: str, regime: str = "overall") -> tuple[float, float, bool] | None:
+        """(difference, standard error, significant) of a policy here minus in a pool with another encoder.
+
+        None where the mart does not compare the two: it compares all pools of a group with its first one.
+        """
+        for ours, theirs, sign in ((self.pool, pool, 1), (pool, self.pool, -1)):
+            part = self.twins
+            part = part[(part["policy"] == policy) & (part["regime"] == regime) & (part["pool"] == ours)]
+            if len(part) and part["baseline_pool"].iloc[0] == theirs and pd.notna(part["difference"].iloc[0]):
+                row = part.iloc[0]
+                return sign * float(row["difference"]), float(row["difference_se"]), bool(row["significant"])
+        return None
+
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
         key = (policy, regime)
         if key not in self.regimes.index:

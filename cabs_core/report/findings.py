@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cabs_core.report.data import PoolData
-from cabs_core.report.names import condition_text, label
+from cabs_core.report.names import condition_text, encoder_label, label
 
 
 def _signed(value: float) -> str:
@@ -119,6 +119,31 @@ def rq1(data: PoolData) -> str:
             + ("" if r.difference_se != r.difference_se else f"± {_error(r.difference_se)} ")
             + f"{verb} than CABS-C{sure}."
         )
+    return " ".join(out)
+
+
+def encoders(data: PoolData) -> str:
+    """Does the ranking survive another encoder, and which one earns more?"""
+    mart = data.twins[data.twins["regime"] == "overall"]
+    out = []
+    for pool in sorted(set(mart["pool"]) - {data.pool}):
+        theirs = mart[mart["pool"] == pool].set_index("policy")
+        name, other = encoder_label(data.info["encoder"]), encoder_label(theirs["encoder"].iloc[0])
+        top = theirs[theirs["rank"] == 1]
+        if top.empty or data.best not in theirs.index:
+            continue
+        rank = theirs.loc[data.best, "rank"]
+        text = f"With {other} instead of {name} the best router is {label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
+        text += "" if rank == 1 else f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
+        reading = [p for p in data.ranked if p not in ("random", "best_single")]
+        gaps = [g for g in (data.twin(p, pool) for p in reading) if g is not None]
+        if gaps:
+            more, less = (sum(g[2] and sign * g[0] > 0 for g in gaps) for sign in (1, -1))
+            text += (
+                f". Of {len(gaps)} routers that use the prompt, {more} earn significantly more with {name}, "
+                f"{less} with {other}"
+            )
+        out.append(text + ".")
     return " ".join(out)
 
 

@@ -105,6 +105,16 @@ def label(policy: str) -> str:
     return _LABELS.get(base, base) + (f" ({preset})" if preset else "")
 
 
+def encoder_label(encoder: str) -> str:
+    """`all-MiniLM-L6-v2` -> `MiniLM`; names without a short form stay."""
+    short = {
+        "all-MiniLM-L6-v2": "MiniLM",
+        "tfidf-svd": "TF-IDF + SVD",
+        "microsoft/mdeberta-v3-base": "mDeBERTa",
+    }
+    return short.get(encoder, encoder)
+
+
 def style(policy: str) -> tuple[int, str]:
     """(palette colour 0..9, SVG dash pattern)."""
     base, _, preset = str(policy).partition("@")

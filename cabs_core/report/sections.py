@@ -6,7 +6,7 @@ import pandas as pd
 
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
-from cabs_core.report.names import label
+from cabs_core.report.names import encoder_label, label
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, number, percent, words
 
 _SHADED_POLICIES = 9
@@ -240,15 +240,14 @@ def arms(data: PoolData) -> Table | None:
 
 
 def encoders(data: PoolData) -> Table | None:
-    """Encoder robustness: pools that differ only in the encoder."""
-    from cabs_core.report.data import read_mart
-
-    mart = read_mart(data.artifacts_dir, "mart_encoder_robustness")
-    mart = mart[(mart["comparison_group"] == data.info["comparison_group"]) & (mart["regime"] == "overall")]
+    """Encoder robustness: pools that differ only in the encoder, this page's pool first."""
+    mart = data.twins
+    mart = mart[mart["regime"] == "overall"]
     if mart.empty:
         return None
     pools = list(mart[["pool", "encoder"]].drop_duplicates().itertuples(index=False))
     pools.sort(key=lambda p: (p.pool != data.pool, p.pool))
+    others = [p for p in pools if p.pool != data.pool and data.twin(data.ranked[0], p.pool) is not None]
     by = mart.set_index(["policy", "pool"])
     rows = []
     for policy in data.board.index:
@@ -259,11 +258,20 @@ def encoders(data: PoolData) -> Table | None:
                 continue
             r = by.loc[(policy, p.pool)]
             cells += [estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1), number(r["rank"], 0)]
+        for p in others:
+            gap = data.twin(policy, p.pool)
+            cells.append(number(None) if gap is None else estimate(gap[0], gap[1], signed=True, bold=gap[2]))
         rows.append([words(label(policy)), *cells])
-    headers = ["Policy"] + ["Utility", "Rank"] * len(pools)
-    groups = [("", 1)] + [(f"{p.encoder} ({p.pool})", 2) for p in pools]
+    headers = ["Policy"] + ["Utility", "Rank"] * len(pools) + [encoder_label(p.encoder) for p in others]
+    groups = [("", 1)] + [(f"{encoder_label(p.encoder)} ({p.pool})", 2) for p in pools]
+    if others:
+        groups.append((f"{encoder_label(data.info['encoder'])} minus", len(others)))
     return Table("encoders", "Encoder robustness: overall utility and rank", headers, rows, groups,
-                 "Pools with the same outcomes, split and settings that differ only in the text encoder.")  # fmt: skip
+                 "Pools with the same outcomes, split and settings that differ only in the text encoder; features and "
+                 "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of vector, no "
+                 "language model. Difference: paired by query, ± the larger of the errors over queries and trials; "
+                 "bold: significant at 5 %. Policies that read no text (random, best single model, best arm) "
+                 "differ only by their random streams.")  # fmt: skip
 
 
 def solver(data: PoolData) -> Table | None:

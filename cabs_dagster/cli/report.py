@@ -10,8 +10,6 @@ import click
 @click.option("--open", "open_it", is_flag=True, help="Open it in the browser.")
 def report(pool: str | None, open_it: bool) -> None:
     """Print the path of a pool's HTML report (or of the leaderboard)."""
-    import webbrowser
-
     from cabs_core.errors import ProvenanceError
     from cabs_dagster.pages import LEADERBOARD, REPORTS, report_parts
     from cabs_dagster.storage import ArtifactStore
@@ -27,5 +25,16 @@ def report(pool: str | None, open_it: bool) -> None:
     folder = store.folder(parts)
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
-    if open_it:
-        webbrowser.open(page.as_uri())
+    if open_it and not _opened(page):
+        click.echo("no browser could be opened here: open the page above in one yourself", err=True)
+        raise SystemExit(1)
+
+
+def _opened(page) -> bool:
+    """Whether a browser took the page."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(page.as_uri())
+    except (webbrowser.Error, OSError):
+        return False

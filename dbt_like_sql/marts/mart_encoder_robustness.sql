@@ -9,6 +9,7 @@ WITH candidates AS (
     u.regime,
     u.utility,
     u.utility_se,
+    u.utility_se_trials,
     u.rank,
     u.rhos = max(u.rhos) OVER (PARTITION BY p.comparison_group, u.regime) AS same_rhos
   FROM {{ ref('mart_utility_by_regime') }} AS u
@@ -21,18 +22,55 @@ groups AS (
   WHERE same_rhos
   GROUP BY comparison_group, regime
   HAVING count(DISTINCT encoder) > 1
+),
+compared AS (
+  SELECT c.*, min(c.pool) OVER (PARTITION BY c.comparison_group, c.regime) AS baseline_pool
+  FROM candidates AS c
+  SEMI JOIN groups AS g ON c.comparison_group = g.comparison_group AND c.regime = g.regime
+  WHERE c.same_rhos
+),
+-- Pools of a group hold the same queries under the same index, but each has its own orders: paired by query only.
+queries AS (
+  SELECT
+    c.pool, c.policy, c.regime,
+    bootstrap_ratio_se(
+      list(a.plays * (a.utility - b.utility) ORDER BY a.query_index),
+      list(a.plays::DOUBLE ORDER BY a.query_index)
+    ) AS se_queries
+  FROM compared AS c
+  JOIN {{ ref('stg_query_by_regime') }} AS a
+    ON c.pool = a.pool AND c.policy = a.policy AND c.regime = a.regime
+  JOIN {{ ref('stg_query_by_regime') }} AS b
+    ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime AND a.query_index = b.query_index
+  WHERE c.pool <> c.baseline_pool
+  GROUP BY c.pool, c.policy, c.regime
+),
+differences AS (
+  SELECT
+    c.*,
+    CASE WHEN c.pool <> c.baseline_pool THEN c.utility - b.utility END AS difference,
+    CASE
+      WHEN c.pool <> c.baseline_pool
+        THEN greatest(q.se_queries, sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2))
+    END AS difference_se
+  FROM compared AS c
+  LEFT JOIN compared AS b
+    ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime
+  LEFT JOIN queries AS q ON c.pool = q.pool AND c.policy = q.policy AND c.regime = q.regime
 )
 SELECT
-  c.comparison_group,
-  c.pool,
-  c.encoder,
-  c.policy,
-  c.kind,
-  c.regime,
-  c.utility,
-  c.utility_se,
-  c.rank
-FROM candidates AS c
-SEMI JOIN groups AS g ON c.comparison_group = g.comparison_group AND c.regime = g.regime
-WHERE c.same_rhos
-ORDER BY c.comparison_group, c.regime, c.policy, c.encoder, c.pool
+  comparison_group,
+  pool,
+  encoder,
+  policy,
+  kind,
+  regime,
+  utility,
+  utility_se,
+  rank,
+  baseline_pool,
+  difference,
+  difference_se,
+  abs(difference) > 1.96 * difference_se AS significant
+FROM differences
+ORDER BY comparison_group, regime, policy, encoder, pool

@@ -3,21 +3,26 @@
 import csv
 import io
 import re
+import shutil
 import struct
 from html.parser import HTMLParser
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
 from cabs_core.errors import PoolError, ResultError
-from cabs_core.replay.results import save_replay_result
+from cabs_core.replay.results import load_replay_result, save_replay_result
 from cabs_core.report import build_leaderboard, build_report, mart_fingerprints
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.scale import limits, tick_text, ticks
 from cabs_core.report.tables import Cell, Table, estimate, latex_text, number, percent, words
 from dbt_like_sql import build_all
+
+#: a unit or range in an axis label
+UNITS = re.compile(r"\(.+\)")
 
 
 class Outline(HTMLParser):
@@ -75,6 +80,7 @@ def test_every_table_has_a_caption_and_every_plot_a_text_and_axis_labels(outline
         assert re.search(r"<title id=[^>]*>[^<]{5,}", plot) and re.search(r"<desc id=[^>]*>[^<]{20,}", plot)
         labels = re.findall(r'<text class="label"[^>]*>([^<]+)<', plot)
         assert len(labels) == (1 if "forest" in plot[:40] else 2) and all(labels)
+        assert all(UNITS.search(text) for text in labels), labels
         assert 'role="img"' in plot and len(re.findall(r'class="tick"', plot)) >= 4
     assert "USD per 1,000 calls" in page and "(per USD)" in page
 
@@ -143,24 +149,118 @@ def test_tables_are_also_csv_and_latex(pages):
         "coupled",
         "presets",
         "efficiency",
+        "latency",
         "arms",
         "encoders",
         "solver",
         "oracles",
         "tuning",
     }
-    for path in folder.glob("*.tex"):
-        text = path.read_text()
-        body = text[text.index(r"\midrule") : text.index(r"\bottomrule")]
-        columns = len(re.search(r"\\begin\{tabular\}\{([rl]+)\}", text).group(1))
-        assert all(
-            line.count("&") - line.count(r"\&") == columns - 1
-            for line in body.splitlines()
-            if line.endswith(r"\\")
-        )
-        assert text.count("{") == text.count("}") and not re.search(
-            r"(?<!\\)[_#%]", re.sub(r"\\label\{[^}]*\}", "", text)
-        )
+    for name in names:
+        check_latex((folder / f"{name}.tex").read_text(encoding="utf-8"), name)
+        rows = list(csv.reader((folder / f"{name}.csv").open(encoding="utf-8")))
+        assert len(rows) > 1 and {len(row) for row in rows} == {len(rows[0])}, name
+        assert len(set(rows[0])) == len(rows[0]) and all(rows[0]), f"{name}: {rows[0]}"
+        assert not {"nan", "None", "inf"} & {cell for row in rows for cell in row}, name
+
+
+def check_latex(text: str, key: str) -> None:
+    """What a compiler would stumble over: environments, braces, columns, characters that mean something."""
+    depth, skip = 0, False
+    for char in text:
+        skip, char = (False, "") if skip else (char == "\\", char)
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        assert depth >= 0, key
+    assert depth == 0, key
+    assert re.findall(r"\\(begin|end)\{(\w+)\}", text) == [
+        ("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")
+    ]  # fmt: skip
+    assert re.search(r"\\caption\{.{5,}\}\n", text) and rf"\label{{tab:{key}}}" in text
+    assert text.isascii(), {c for c in text if not c.isascii()}
+    columns = len(re.search(r"\\begin\{tabular\}\{([rl]+)\}", text).group(1))
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert lines and len(lines) == len(body.splitlines()) - 2  # \toprule and \midrule
+    for line in lines:
+        spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", line))
+        assert len(re.findall(r"(?<!\\)&", line)) + spans == columns - 1, f"{key}: {line}"
+    plain = re.sub(r"\\label\{[^}]*\}|(?<!\\)\$[^$]*\$", "", text).replace(r"\\", "")
+    assert not re.search(r"(?<!\\)[_#%$^~]", plain), key
+    known = {
+        "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule", "multicolumn", "textbf",
+        "scriptsize", "textbackslash", "textasciitilde", "textasciicircum", "pm", "epsilon", "rho", "le", "ge", "mu", "ldots",
+        "times",
+    }  # fmt: skip
+    assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= known, key
+
+
+def test_the_page_is_made_from_marts_alone(pages, tmp_path):
+    """With nothing but the marts at hand (no replays, no stage files) the page is the same, byte for byte."""
+    artifacts, report, _ = pages
+    shutil.copytree(artifacts / "marts", tmp_path / "marts", ignore=shutil.ignore_patterns("*.duckdb"))
+    again = build_report("one", tmp_path)
+    assert again.path.read_bytes() == report.path.read_bytes() and again.images == report.images
+    for table in (report.path.parent / "tables").iterdir():
+        assert (again.path.parent / "tables" / table.name).read_bytes() == table.read_bytes()
+
+
+def test_figures_on_the_page_follow_from_raw_actions(pages):
+    """Utility, money and regret as the page shows them, recomputed from order, actions and the problem's outcomes."""
+    artifacts, report, _ = pages
+    problem, tables = fake_problem(), report.path.parent / "tables"
+
+    def played(policy, rho):
+        raw = load_replay_result(artifacts / f"replay/one/{rho:04d}/{policy}")
+        score, cost = problem.scores[raw.order, raw.actions], problem.costs[raw.order, raw.actions]
+        best = np.clip(problem.scores - rho * problem.costs, 0, 1).max(axis=1)[raw.order]
+        return np.clip(score - rho * cost, 0, 1), cost, best
+
+    def over_regimes(policy, part):
+        value = {rho: played(policy, rho)[part].mean() for rho in (0, 300, 500, 900)}
+        return ((value[0] + value[300]) / 2 + value[500] + value[900]) / 3
+
+    def cell(table, policy, column):
+        rows = {r["Policy"]: r for r in csv.DictReader((tables / f"{table}.csv").open())}
+        return float(rows[label(policy)][column])
+
+    for policy in ("hier_mix", "lin_ucb"):
+        assert cell("utility", policy, "utility: Overall") == pytest.approx(over_regimes(policy, 0))
+        spent = 1000 * over_regimes(policy, 1)
+        assert cell("efficiency", policy, "USD per 1,000 calls") == pytest.approx(spent)
+    gap = over_regimes("hier_mix", 0) - over_regimes("lin_ucb", 0)
+    assert cell("utility", "hier_mix", "paired difference: to LinUCB") == pytest.approx(gap)
+    regret = [np.mean(played("cabs_c_linear", rho)[2] - played("cabs_c_linear", rho)[0]) for rho in (0, 300)]
+    coupled = list(csv.DictReader((tables / "coupled.csv").open()))
+    row = next(r for r in coupled if r["Family, preset"] == "linear, paper" and r["Regime"] == "low")
+    assert float(row["regret: CABS-C"]) == pytest.approx(np.mean(regret))
+
+
+def test_decision_times_on_the_page_are_those_of_the_calls(pages):
+    artifacts, report, _ = pages
+    calls = pq.read_table(artifacts / "decision_latency/one/decisions.parquet").to_pandas()
+    rows = {r["Policy"]: r for r in csv.DictReader((report.path.parent / "tables/latency.csv").open())}
+    assert set(rows) == {"LinUCB", "Hier-mix"}  # the others of this pool were never timed
+    for policy, row in (("lin_ucb", rows["LinUCB"]), ("hier_mix", rows["Hier-mix"])):
+        own = calls[calls["policy"] == policy]
+        assert float(row["update (µs): p99"]) == pytest.approx(np.percentile(own["update_us"], 99))
+        assert float(row["decide (µs): Median"]) == pytest.approx(np.median(own["decide_us"]))
+    two = (artifacts / "reports/two/index.html").read_text(encoding="utf-8")
+    assert "No online decisions were timed for this pool" in two
+
+
+def test_encoders_are_compared_in_words_and_with_paired_differences(pages):
+    artifacts, report, _ = pages
+    page = report.path.read_text(encoding="utf-8")
+    mart = read_mart(artifacts, "mart_encoder_robustness")
+    mart = mart[mart["regime"] == "overall"].set_index(["pool", "policy"])
+    rows = {r["Policy"]: r for r in csv.DictReader((report.path.parent / "tables/encoders.csv").open())}
+    row, other = rows["Hier-mix"], mart.loc[("two", "hier_mix")]
+    assert float(row["MiniLM minus: TF-IDF + SVD"]) == pytest.approx(-other["difference"])
+    assert float(row["MiniLM minus: TF-IDF + SVD SE"]) == pytest.approx(other["difference_se"], abs=6e-4)
+    assert "With TF-IDF + SVD instead of MiniLM the best router is" in page
+    theirs = csv.DictReader((artifacts / "reports/two/tables/encoders.csv").open())
+    mirrored = next(r for r in theirs if r["Policy"] == "Hier-mix")
+    assert float(mirrored["TF-IDF + SVD minus: MiniLM"]) == pytest.approx(other["difference"])
 
 
 def test_page_is_the_same_when_built_again(pages):

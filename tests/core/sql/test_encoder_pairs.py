@@ -1,7 +1,11 @@
 """Encoder robustness compares like with like."""
 
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
 from fake_replays import fake_pool, write_pool
 
+from cabs_core import metrics
 from dbt_like_sql import build_all, read_model
 
 
@@ -26,3 +30,23 @@ def test_a_pool_with_fewer_rhos_is_compared_only_where_it_has_them_all(tmp_path)
 
 def test_another_split_is_another_question(tmp_path):
     assert pools(tmp_path, (0.0, 500.0, 900.0), split={"split_seed": 5}).empty
+
+
+def test_difference_to_the_first_pool_is_paired_by_query(tmp_path):
+    """By hand for one policy in one regime with one rho; errors over queries against the function of the metrics."""
+    mart = pools(tmp_path, (0.0, 500.0, 900.0))
+    mart = mart[(mart["policy"] == "lin_ucb") & (mart["regime"] == "medium")].set_index("pool")
+    values = {}
+    for name in ("a", "b"):
+        folder = tmp_path / f"replay/{name}/0500/lin_ucb"
+        values[name] = (
+            pq.read_table(folder / "queries.parquet").to_pandas().set_index("query_index")["utility"]
+        )
+        trials = pq.read_table(folder / "trials.parquet").to_pandas()["utility"]
+        values[name, "se"] = trials.std(ddof=1) / np.sqrt(len(trials))
+    gap = (values["b"] - values["a"]).sort_index()
+    assert mart.loc["b", "baseline_pool"] == "a" and np.isnan(mart.loc["a", "difference"])
+    assert mart.loc["b", "difference"] == pytest.approx(gap.mean(), abs=1e-6)
+    boot = metrics.bootstrap_ratio(gap.to_numpy(), np.ones(len(gap)))
+    trials_se = np.hypot(values["a", "se"], values["b", "se"])
+    assert mart.loc["b", "difference_se"] == pytest.approx(max(boot.std(ddof=1), trials_se), rel=1e-3)
