@@ -18,7 +18,7 @@ from cabs_core.atomic import write_text
 from cabs_core.bench.peers import PEERS, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
-from cabs_core.policies.base import Lane, Stream
+from cabs_core.policies.streams import Lane, Stream
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.simulate.problems import synthetic_problem
@@ -65,6 +65,7 @@ class Ours:
     def lane_bytes(self) -> int:
         """Memory that a lane adds to the shared arrays: models, scratch and traces."""
         arrays = [*self.policy.model, *self.policy.scratch, *self.policy._memory]
+        arrays += getattr(self.policy, "under_way", None) or ()
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
         return int(sum(a.nbytes for a in (*arrays, *traces)))
 

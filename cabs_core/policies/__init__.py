@@ -26,10 +26,10 @@ _LAZY = {
     "build_policy": "registry",
     "load_policy": "registry",
     "policy_class": "registry",
-    "Decision": "base",
-    "Offline": "base",
+    "Decision": "requests",
+    "Offline": "streams",
     "Policy": "base",
-    "Request": "base",
+    "Request": "requests",
 }
 __all__ = ["PRESETS", "all_policies", "split_name", *sorted(_LAZY)]
 

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cabs_core.policies import experts as ex
-from cabs_core.policies.base import Lane, Stream
+from cabs_core.policies import layout
 from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
 from cabs_core.policies.lookahead import (
     Block,
@@ -29,6 +28,7 @@ from cabs_core.policies.lookahead import (
     settle_block,
     settle_waiting,
 )
+from cabs_core.policies.streams import Lane, Stream
 
 WARM = 0.3
 
@@ -116,7 +116,7 @@ class LinearBandit(LinearPolicy):
 
     def mixture_rules(self) -> dict[int, float]:
         """Whether lin_ts computes its propensity."""
-        return {ex.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
+        return {layout.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
 
     # -- rounds under way --------------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ Online, one round is
     decision = policy.decide(Request(context=x, predicted_scores=..., predicted_costs=..., surrogate=...))
     policy.update(decision, score=y, cost=c)        # now, later, or never
 
-A `Decision` carries all that its update needs, so rewards may arrive in any order, after other decisions, after
-a restart (`to_dict` / `from_dict`) or not at all; a decision without its reward simply teaches nothing.
+A `Decision` (`requests`) carries all that its update needs, so rewards may arrive in any order, after other
+decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision without its reward simply teaches
+nothing.
 
-In replay the engine hands the policy whole arrays (`Stream`) and a `Lane` (one trial) and calls `run`. The base
-class plays the lane by `decide` and `update`, which is slow and obvious; families override `run` with compiled
+In replay the engine hands the policy whole arrays and a lane, which is one trial (`streams`), and calls `run`. The
+base class plays the lane by `decide` and `update`, which is slow and obvious; families override `run` with compiled
 loops over the same kernels and are tested against it.
 
 Belongs here: the interface and what all policies share. Does not: any algorithm.
@@ -20,9 +21,8 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -32,233 +32,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies.names import split_name
+from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.rng import stream_keys
-from cabs_core.utility import clipped_utility
+from cabs_core.policies.streams import Lane, Offline, Stream
 
 FORMAT = 2
-Surrogate = Callable[[int, float], np.ndarray]
 
 
 class Options(BaseModel):
     """Settings of a policy: unknown names and impossible values are errors. Subclasses document each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-@dataclass(frozen=True)
-class Request:
-    """One prompt to route. Arrays of K follow the order of `policy.arms`; None where the policy needs none.
-
-    Attributes:
-        context: features `[d]` (linear and neural policies).
-        predicted_scores, predicted_costs: `[K]` of the accuracy and the cost head (CABS, carrot, mixtures).
-        surrogate: the propagation head: a function (played arm, its score) -> deltas `[K]`, or an array
-            `[K, K]` whose row is the played arm. May also be given to `update`.
-        static_scores, static_costs: predictions `[K]` of the static predictors, by name (static policies,
-            hier_mix).
-        embedding, prompt_length: for static policies that hold their own predictor.
-        rho: cost sensitivity of this request; None: the policy's own.
-        available: bool `[K]`, arms that may be played now; None: all.
-    """
-
-    context: np.ndarray | None = None
-    predicted_scores: np.ndarray | None = None
-    predicted_costs: np.ndarray | None = None
-    surrogate: Surrogate | np.ndarray | None = None
-    static_scores: Mapping[str, np.ndarray] = field(default_factory=dict)
-    static_costs: np.ndarray | None = None
-    embedding: np.ndarray | None = None
-    prompt_length: float | None = None
-    rho: float | None = None
-    available: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What was decided, and all that a later `update` needs.
-
-    Attributes:
-        arm: index into `arms`; probability: of playing it, given the past (see the policy for what it is
-            where scores are sampled); pmf: `[K]` over all arms.
-        round: number of decisions before this one; rho: the cost sensitivity it was made for.
-        arms: names at the time, so that the update still fits after arms came or went.
-        memory: arrays the policy wants back.
-        surrogate: propagation head of the request; not kept by `to_dict` unless it is an array.
-    """
-
-    arm: int
-    probability: float
-    pmf: np.ndarray
-    round: int
-    rho: float
-    arms: tuple[str, ...]
-    memory: dict[str, np.ndarray] = field(default_factory=dict)
-    surrogate: Surrogate | np.ndarray | None = None
-
-    @property
-    def arm_name(self) -> str:
-        """Name of the chosen arm."""
-        return self.arms[self.arm]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-serialisable; float64 survives exactly. A surrogate function is dropped: pass `deltas` later."""
-        table = self.surrogate if isinstance(self.surrogate, np.ndarray) else None
-        return {
-            "arm": int(self.arm), "probability": float(self.probability), "pmf": self.pmf.tolist(),
-            "round": int(self.round), "rho": float(self.rho), "arms": list(self.arms),
-            "memory": {k: _array_to_json(v) for k, v in self.memory.items()},
-            "surrogate": None if table is None else _array_to_json(table),
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Inverse of `to_dict`."""
-        table = data.get("surrogate")
-        return cls(
-            arm=int(data["arm"]), probability=float(data["probability"]), round=int(data["round"]),
-            pmf=np.asarray(data["pmf"], dtype=np.float64), rho=float(data["rho"]), arms=tuple(data["arms"]),
-            memory={k: _array_from_json(v) for k, v in data["memory"].items()},
-            surrogate=None if table is None else _array_from_json(table),
-        )  # fmt: skip
-
-
-def _array_to_json(value: np.ndarray) -> dict[str, Any]:
-    value = np.asarray(value)
-    flat = [
-        x if not isinstance(x, float) or math.isfinite(x) else repr(x) for x in value.reshape(-1).tolist()
-    ]
-    return {"dtype": value.dtype.str, "shape": list(value.shape), "values": flat}
-
-
-def _array_from_json(data: Mapping[str, Any]) -> np.ndarray:
-    dtype = np.dtype(data["dtype"])
-    values = (
-        [float(x) if isinstance(x, str) else x for x in data["values"]]
-        if dtype.kind == "f"
-        else data["values"]
-    )
-    return np.asarray(values, dtype=dtype).reshape(data["shape"])
-
-
-class Offline:
-    """The train split as policies may use it: contexts [N, d], scores and costs [N, K], for one rho."""
-
-    def __init__(self, contexts, scores, costs, rho: float):
-        self.contexts = np.ascontiguousarray(contexts, dtype=np.float64)
-        self.scores = np.asarray(scores, dtype=np.float64)
-        self.costs = np.asarray(costs, dtype=np.float64)
-        self.rho = float(rho)
-        self._cache: dict[Any, np.ndarray] = {}
-
-    @property
-    def utilities(self) -> np.ndarray:
-        """Clipped utilities [N, K]; latency is not known offline and counts as zero."""
-        return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
-
-    def once(self, key, compute):
-        """Value of `compute()`, computed at the first call with this key (lanes share what they start from)."""
-        if key not in self._cache:
-            self._cache[key] = compute()
-        return self._cache[key]
-
-    def __len__(self) -> int:
-        return len(self.contexts)
-
-
-@dataclass
-class Stream:
-    """All arrays of one (problem, rho), shared by the lanes of a replay. Rows are queries, not rounds.
-
-    float64 C-contiguous except deltas (float32). contexts [n, d]; scores, costs, utilities (clipped),
-    predicted_scores, predicted_costs [n, K]; deltas [n, K, K]; static_scores {name: [n, K]}; static_costs
-    [n, K]; share: how binary scores are (`utility.binary_share`); active_from, active_until [K]: arm j may be
-    played in rounds active_from[j] <= t < active_until[j].
-    """
-
-    arms: list[str]
-    rho: float
-    contexts: np.ndarray
-    scores: np.ndarray
-    costs: np.ndarray
-    utilities: np.ndarray
-    predicted_scores: np.ndarray
-    predicted_costs: np.ndarray
-    deltas: np.ndarray
-    static_scores: dict[str, np.ndarray]
-    static_costs: np.ndarray
-    share: float
-    active_from: np.ndarray
-    active_until: np.ndarray
-    offline: Offline
-    latencies: np.ndarray | None = None
-    latency_weight: float = 0.0
-    embeddings: np.ndarray | None = None
-    prompt_lengths: np.ndarray | None = None
-    fitted: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def available(self, t: int) -> np.ndarray | None:
-        """bool [K] of arms that may be played in round t, or None for all of them."""
-        mask = (self.active_from <= t) & (t < self.active_until)
-        return None if mask.all() else mask
-
-    def request(self, row: int, t: int) -> Request:
-        """The request that round t makes when it plays query `row`."""
-        return Request(
-            context=self.contexts[row],
-            predicted_scores=self.predicted_scores[row],
-            predicted_costs=self.predicted_costs[row],
-            surrogate=self.deltas[row],
-            static_scores={k: v[row] for k, v in self.static_scores.items()},
-            static_costs=self.static_costs[row],
-            embedding=None if self.embeddings is None else self.embeddings[row],
-            prompt_length=None if self.prompt_lengths is None else float(self.prompt_lengths[row]),
-            available=self.available(t),
-        )
-
-
-@dataclass
-class Lane:
-    """One trial: the order of queries, when rewards arrive, and the traces that `run` fills.
-
-    order [T] rows; arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of
-    (round at whose end it arrives, round it belongs to), sorted. actions [T] int64; propensities [T] float64;
-    gaps [T] float64, NaN where no program is solved; meta_weights [T, M] float32 or None; uncertified: rounds
-    whose solve was not certified. Decisions whose reward is still to come belong to the lane, not to the policy:
-    pending {round: Decision} where `decide` and `update` play it, memory (`experts.Memory`, a slot per round) where
-    compiled loops do.
-    """
-
-    order: np.ndarray
-    arrivals: np.ndarray | None
-    actions: np.ndarray
-    propensities: np.ndarray
-    gaps: np.ndarray
-    meta_weights: np.ndarray | None = None
-    uncertified: int = 0
-    pending: dict[int, Decision] = field(default_factory=dict)
-    memory: Any = None
-
-    @classmethod
-    def empty(cls, order, arrivals=None, experts: int = 0) -> Lane:
-        """A lane with nothing played yet."""
-        rounds = len(order)
-        return cls(
-            order=np.ascontiguousarray(order, dtype=np.int64),
-            arrivals=None
-            if arrivals is None
-            else np.ascontiguousarray(arrivals, dtype=np.int64).reshape(-1, 2),
-            actions=np.full(rounds, -1, dtype=np.int64),
-            propensities=np.full(rounds, np.nan),
-            gaps=np.full(rounds, np.nan),
-            meta_weights=np.full((rounds, experts), np.nan, dtype=np.float32) if experts else None,
-        )
-
-    def due(self, t: int) -> Iterable[int]:
-        """Rounds whose reward arrives at the end of round t, in order."""
-        if self.arrivals is None:
-            return (t,)
-        low, high = np.searchsorted(self.arrivals[:, 0], [t, t + 1])
-        return (int(s) for s in self.arrivals[low:high, 1])
 
 
 class Policy(ABC):

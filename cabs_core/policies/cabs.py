@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import experts as ex
+from cabs_core.policies import layout
 from cabs_core.policies.bandits import OPTIONS as BANDITS
 from cabs_core.policies.bandits import bandit_expert
 from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
@@ -187,8 +187,8 @@ class CabsD(LinearPolicy):
         if gamma is None:
             gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
         return {
-            ex.META_LOSS: ex.META_LOSSES[options.meta_loss], ex.ETA: options.eta or 0.0, ex.GAMMA_IX: gamma,
-            ex.COPIES: options.ix_copies,
+            layout.META_LOSS: layout.META_LOSSES[options.meta_loss], layout.ETA: options.eta or 0.0, layout.GAMMA_IX: gamma,
+            layout.COPIES: options.ix_copies,
         }  # fmt: skip
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import Field
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import experts as ex
+from cabs_core.policies import experts
 from cabs_core.policies.bandits import WARM, BanditOptions
-from cabs_core.policies.base import Lane, Stream
 from cabs_core.policies.linear import Expert, LinearPolicy
+from cabs_core.policies.streams import Lane, Stream
 from cabs_core.regression.ridge import dot, downdate, product
 from cabs_core.solver.jit import kernel
 from cabs_core.utility import clipped_utility
@@ -50,7 +50,7 @@ def _play(rules, model, data, order, arrivals, active_from, active_until, first,
         row = order[t]
         for j in range(K):
             active[j] = active_from[j] <= t < active_until[j]
-        arm, probability, _, _ = ex.decide(
+        arm, probability, _, _ = experts.decide(
             rules, model, data.contexts[row], data.margins[row], data.affinity[row], active, first + t - start, s,
             memory, 0,
         )  # fmt: skip

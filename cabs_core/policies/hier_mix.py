@@ -34,7 +34,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
     anchored_predict,
@@ -43,7 +43,9 @@ from cabs_core.policies.hier_kernels import (
     contrast_deviation,
 )
 from cabs_core.policies.mix import arrival_table, draw_largest, value_and_slope
+from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.rng import ACTION, uniform
+from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.solver.jit import kernel
 

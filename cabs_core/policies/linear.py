@@ -13,8 +13,10 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.graph.affinity import GRAPHS
-from cabs_core.policies import experts as ex
-from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies import experts, layout, learning, rounds
+from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.regression.ridge import start_inverse, warm_start
 from cabs_core.solver import make_workspace
 
@@ -35,16 +37,16 @@ class ModelOptions(Options):
 
 
 class Expert:
-    """One expert of a linear policy: its kind, regression options and parameters by column of `experts.params`."""
+    """One expert of a linear policy: its kind, regression options and parameters by column of `layout.Rules.params`."""
 
     def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float):
         self.name, self.kind, self.model = name, kind, model
-        self.row = np.zeros(ex.PARAMS)
-        self.row[ex.KIND] = ex.KINDS[kind]
-        self.row[ex.REGRESSION] = ex.VAW if model.regression == "vaw" else ex.RIDGE
-        self.row[ex.PRUNE] = -1.0
+        self.row = np.zeros(layout.PARAMS)
+        self.row[layout.KIND] = layout.KINDS[kind]
+        self.row[layout.REGRESSION] = layout.VAW if model.regression == "vaw" else layout.RIDGE
+        self.row[layout.PRUNE] = -1.0
         for column, value in columns.items():
-            self.row[getattr(ex, column)] = float(value)
+            self.row[getattr(layout, column)] = float(value)
 
 
 class LinearPolicy(Policy):
@@ -84,12 +86,12 @@ class LinearPolicy(Policy):
             raise PolicyError(f"{self.name} needs dim, the number of context features")
         self._experts = self.expert_rules()
         params = np.stack([e.row for e in self._experts])
-        meta = np.zeros(ex.META)
-        meta[ex.COPIES] = 1
-        meta[ex.PROPENSITY] = 1
+        meta = np.zeros(layout.META)
+        meta[layout.COPIES] = 1
+        meta[layout.PROPENSITY] = 1
         for entry, value in self.mixture_rules().items():
             meta[entry] = value
-        self.rules = ex.Rules(params, meta, np.ascontiguousarray(self.keys))
+        self.rules = layout.Rules(params, meta, np.ascontiguousarray(self.keys))
         m, k = len(self._experts), len(self.arms)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
@@ -104,8 +106,8 @@ class LinearPolicy(Policy):
                 inverse[i], theta[i] = offline.once(
                     key, lambda o=options, y=targets: warm_start(offline.contexts, y, o.penalty, o.warm)
                 )
-        copies = int(meta[ex.COPIES])
-        self.model = ex.Model(
+        copies = int(meta[layout.COPIES])
+        self.model = layout.Model(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
         )
         self._rebuild()
@@ -114,24 +116,24 @@ class LinearPolicy(Policy):
         """Scratch for the present number of arms."""
         m, k, d = len(self._experts), len(self.arms), self.dim
         solves = any(e.kind == "cabs_c" for e in self._experts)
-        copies = int(self.rules.meta[ex.COPIES])
-        self.scratch = ex.Scratch(
+        copies = int(self.rules.meta[layout.COPIES])
+        self.scratch = layout.Scratch(
             np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(d),
             np.zeros((m, k, k)), np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * copies), np.zeros(m),
             make_workspace(k) if solves else np.zeros(1),
         )  # fmt: skip
         self._memory = self._slots(1)
 
-    def _slots(self, slots: int) -> ex.Memory:
+    def _slots(self, slots: int) -> layout.Memory:
         m, k = len(self._experts), len(self.arms)
         one, each = (slots, k), (slots, m, k)
-        return ex.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
+        return layout.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
 
     def _unshare(self) -> None:
         """Give every arm its own matrix: from now on arms may see different rows."""
-        for m in np.flatnonzero(self.rules.params[:, ex.SHARED]):
+        for m in np.flatnonzero(self.rules.params[:, layout.SHARED]):
             self.model.inverse[m, 1:] = self.model.inverse[m, 0]
-            self.rules.params[m, ex.SHARED] = 0.0
+            self.rules.params[m, layout.SHARED] = 0.0
 
     def settle(self) -> None:
         """Bring `model` up to date, where compiled rounds may leave work for later (`bandits`)."""
@@ -139,12 +141,14 @@ class LinearPolicy(Policy):
     def state(self):
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
-        return arrays, {"shared": [bool(x) for x in self.rules.params[:, ex.SHARED]]}
+        return arrays, {"shared": [bool(x) for x in self.rules.params[:, layout.SHARED]]}
 
     def set_state(self, arrays, values):
         """Inverse of `state`."""
-        self.model = ex.Model(*(np.array(arrays[name], dtype=np.float64) for name in ex.Model._fields))
-        self.rules.params[:, ex.SHARED] = values["shared"]
+        self.model = layout.Model(
+            *(np.array(arrays[name], dtype=np.float64) for name in layout.Model._fields)
+        )
+        self.rules.params[:, layout.SHARED] = values["shared"]
 
     def _grow(self):
         self.settle()
@@ -202,13 +206,13 @@ class LinearPolicy(Policy):
         if not mask.all():
             self._unshare()
         memory = self._memory
-        arm, probability, gap, certified = ex.decide(
+        arm, probability, gap, certified = experts.decide(
             self.rules, self.model, x, margins, affinity, mask, self.round, self.scratch, memory, 0
         )
         pmf = memory.mixture[0].copy()
         kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
         kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
-        kept |= {name: getattr(memory, name)[0].copy() for name in ex.Memory._fields}
+        kept |= {name: getattr(memory, name)[0].copy() for name in layout.Memory._fields}
         self.round += 1
         return Decision(
             int(arm), float(probability), pmf, self.round - 1, rho, tuple(self.arms), kept,
@@ -230,7 +234,7 @@ class LinearPolicy(Policy):
             )
         kept = decision.memory
         affinity, prices = kept["affinity"], kept["prices"]
-        parts = {name: kept[name] for name in ex.Memory._fields}
+        parts = {name: kept[name] for name in layout.Memory._fields}
         if places is not None:
             if decision.arm_name not in self.arms:
                 return False
@@ -241,8 +245,8 @@ class LinearPolicy(Policy):
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
         reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
         target = float(score) if self.target == "score" else reward
-        memory = ex.Memory(*(np.ascontiguousarray(parts[name])[None] for name in ex.Memory._fields))
-        ex.learn(
+        memory = layout.Memory(*(np.ascontiguousarray(parts[name])[None] for name in layout.Memory._fields))
+        learning.learn(
             self.rules, self.model, kept["context"], np.ascontiguousarray(affinity), np.ascontiguousarray(prices),
             np.ascontiguousarray(d), arm, target, reward, float(score), self.scratch, memory, 0,
         )  # fmt: skip
@@ -257,14 +261,14 @@ class LinearPolicy(Policy):
         if lane.meta_weights is not None:
             lane.meta_weights[t] = decision.memory["weights"]
 
-    def data(self, stream: Stream) -> ex.Data:
+    def data(self, stream: Stream) -> layout.Data:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""
         key = f"data:{self.target}:{self.rho!r}"
         found = stream.fitted.get(key)
         if found is None:
             prices = self.rho * stream.predicted_costs
             score = self.target == "score"
-            found = ex.Data(
+            found = layout.Data(
                 stream.contexts,
                 stream.scores if score else stream.utilities,
                 np.clip(1.0 - prices, 0.0, 1.0) if score else np.ones_like(prices),
@@ -285,7 +289,7 @@ class LinearPolicy(Policy):
                 lane.memory = self._slots(len(lane.order))
             memory = lane.memory
         weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
-        lane.uncertified += ex.play(
+        lane.uncertified += rounds.play(
             self.rules, self.model, self.data(stream), lane.order,
             lane.arrivals if delayed else np.zeros((0, 2), dtype=np.int64),
             stream.active_from, stream.active_until, self.round, start, stop, self.scratch, memory,
@@ -306,11 +310,11 @@ def cabs_columns(options: Any) -> dict[str, float]:
     )
     return {
         "CLIP": options.clip_predictions, "SHARED": shared, "GAMMA": options.gamma, "POWER": options.gamma_power,
-        "WEIGHTING": ex.IMPORTANCE[options.importance], "MIN_P": options.min_probability,
-        "PRUNE": -1.0 if options.prune is None else options.prune, "BIAS_KIND": ex.BIAS[options.bias],
+        "WEIGHTING": layout.IMPORTANCE[options.importance], "MIN_P": options.min_probability,
+        "PRUNE": -1.0 if options.prune is None else options.prune, "BIAS_KIND": layout.BIAS[options.bias],
         "BIAS_PRIOR": options.bias_prior, "GRAPH_KIND": GRAPHS[options.graph],
         "EXPECTED": options.program_graph == "expected", "SYMMETRIC": options.symmetric,
-        "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": ex.SURROGATES[form],
+        "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": layout.SURROGATES[form],
         "TOL": options.tol, "BIAS_CLIP": options.clip_surrogates,
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.policies import experts as ex
+from cabs_core.policies import experts, layout
 from cabs_core.policies.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression.ridge import dot, product
@@ -167,10 +167,10 @@ def play_blocks(rules, model, data, order, first, start, stop, block, s, actions
     """
     K, d = model.theta.shape[1], model.theta.shape[2]
     P = rules.params
-    thompson = P[0, ex.KIND] == ex.LIN_TS
-    vaw = P[0, ex.REGRESSION] == ex.VAW
-    width = P[0, ex.V] if thompson else P[0, ex.ALPHA]
-    integral = thompson and rules.meta[ex.PROPENSITY] > 0.0
+    thompson = P[0, layout.KIND] == layout.LIN_TS
+    vaw = P[0, layout.REGRESSION] == layout.VAW
+    width = P[0, layout.V] if thompson else P[0, layout.ALPHA]
+    integral = thompson and rules.meta[layout.PROPENSITY] > 0.0
     w = _work(K, d)
     full, theta, X = model.inverse[0], model.theta[0], block.contexts
     q = np.empty(K)
@@ -304,7 +304,7 @@ def play_lazily(rules, model, data, order, first, start, stop, waiting, s, memor
         row = order[t]
         now = first + t - start
         x = data.contexts[row]
-        ex.expert_pmf(rules, 0, model, x, data.margins[row], data.affinity[row], active, now, s, pmf)
+        experts.expert_pmf(rules, 0, model, x, data.margins[row], data.affinity[row], active, now, s, pmf)
         arm = draw(pmf, uniform(rules.keys, ACTION, now, 0))
         actions[t] = arm
         propensities[t] = pmf[arm]

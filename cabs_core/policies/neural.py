@@ -19,10 +19,12 @@ import numpy as np
 from pydantic import Field
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import experts as ex
-from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies import layout
+from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.linear import Expert, ModelOptions
 from cabs_core.policies.neural_lanes import MAX_EXPERTS, NeuralLanes, Shape
+from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.utility import clipped_utility
 
 
@@ -49,7 +51,7 @@ class NeuralOptions(Options):
 
 
 def neural_expert(name: str, kind: str, **columns: float) -> Expert:
-    """An expert whose predictions come from a network; columns of `experts.params`."""
+    """An expert whose predictions come from a network; columns of `layout.Rules.params`."""
     return Expert(name, kind, ModelOptions(), **columns)
 
 
@@ -65,7 +67,7 @@ class NeuralPolicy(Policy):
         raise NotImplementedError
 
     def mixture_rules(self) -> dict[int, float]:
-        """Entries of `experts.Rules.meta` that differ from their defaults."""
+        """Entries of `layout.Rules.meta` that differ from their defaults."""
         return {}
 
     # -- state ------------------------------------------------------------------------------------------------
@@ -79,10 +81,10 @@ class NeuralPolicy(Policy):
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
         self._params = np.stack([e.row for e in self._experts])
         # every arm has a model of its own here; what the linear policies share to save time is the matrix
-        self._params[:, ex.SHARED] = 0.0
-        self._meta = np.zeros(ex.META)
-        self._meta[ex.COPIES] = 1
-        self._meta[ex.PROPENSITY] = 1
+        self._params[:, layout.SHARED] = 0.0
+        self._meta = np.zeros(layout.META)
+        self._meta[layout.COPIES] = 1
+        self._meta[layout.PROPENSITY] = 1
         for entry, value in self.mixture_rules().items():
             self._meta[entry] = value
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
@@ -92,7 +94,7 @@ class NeuralPolicy(Policy):
         wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
         return Shape(
             self.dim, o.hidden, len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
-            wide, int(self._meta[ex.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
+            wide, int(self._meta[layout.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
     def _lanes(self, states, keys) -> NeuralLanes:
@@ -174,7 +176,9 @@ class NeuralPolicy(Policy):
         kept = {"context": x.copy(), "affinity": affinity, "prices": prices}
         kept |= {"gap": core.numbers[0, 1:2].copy(), "certified": core.numbers[0, 2:].copy()}
         kept |= {"weights": core.mu[0].copy()}
-        kept |= {name: value[0, 0].copy() for name, value in zip(ex.Memory._fields, core.memory, strict=True)}
+        kept |= {
+            name: value[0, 0].copy() for name, value in zip(layout.Memory._fields, core.memory, strict=True)
+        }
         self.round += 1
         return Decision(
             int(core.arms[0]), float(core.numbers[0, 0]), core.memory.mixture[0, 0].copy(), self.round - 1, rho,
@@ -195,7 +199,7 @@ class NeuralPolicy(Policy):
         everything = self._everything(decision, all_scores, all_costs)
         kept = decision.memory
         affinity, prices = kept["affinity"], kept["prices"]
-        parts = [kept[name] for name in ex.Memory._fields]
+        parts = [kept[name] for name in layout.Memory._fields]
         if places is not None:
             if decision.arm_name not in self.arms:
                 return False
@@ -205,7 +209,7 @@ class NeuralPolicy(Policy):
             if everything is not None:
                 everything = np.where(seen, everything[places], np.nan)
         reward = np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0)
-        memory = ex.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
+        memory = layout.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
             np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]),
@@ -250,7 +254,7 @@ class NeuralPolicy(Policy):
 
 
 def _wide(expert: Expert) -> bool:
-    return expert.row[ex.ALPHA] > 0 or expert.row[ex.V] > 0
+    return expert.row[layout.ALPHA] > 0 or expert.row[layout.V] > 0
 
 
 def _device(wanted: str, networks: int) -> str:
@@ -283,7 +287,7 @@ def _play(
         for i, lane in enumerate(lanes):
             for slots, own in zip(late, lane.memory or ()):
                 slots[i] = own
-            lane.memory = ex.Memory(*(slots[i] for slots in late))
+            lane.memory = layout.Memory(*(slots[i] for slots in late))
         memory = late
     everyone, each = np.ones(count, dtype=np.bool_), np.arange(count)
     offset = np.array([p.round for p in policies]) - start

@@ -2,7 +2,7 @@
 
 A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs, the
 exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
-`experts.learn`, the same code as for linear models. To them an arm's model is a linear one of a single feature
+`learning.learn`, the same code as for linear models. To them an arm's model is a linear one of a single feature
 x = 1: its coefficient is f_j and its inverse the squared width. Before learning, every such model gets inverse 1,
 so that what it then holds tells which target and weight the arm's row has: inverse 1 / (1 + w), coefficient
 f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by minibatches.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cabs_core.policies import experts as ex
+from cabs_core.policies import experts, layout, learning
 from cabs_core.policies.rng import normal, uniform
 from cabs_core.regression.neural import WIDTHS, NetworkBatch
 from cabs_core.solver import make_workspace
@@ -55,7 +55,7 @@ def _normals(keys, network, out):
 
 @kernel
 def _lane_memory(memory, lane):
-    return ex.Memory(
+    return layout.Memory(
         memory.reach[lane], memory.pmfs[lane], memory.mixture[lane], memory.cover[lane], memory.baseline[lane]
     )
 
@@ -70,12 +70,12 @@ def _decide_lanes(
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
     for lane in range(values.shape[0]):
-        rules = ex.Rules(params, meta, keys[lane])
-        model = ex.Model(
+        rules = layout.Rules(params, meta, keys[lane])
+        model = layout.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
         own = _lane_memory(memory, lane)
-        arm, probability, gap, certified = ex.decide(
+        arm, probability, gap, certified = experts.decide(
             rules, model, one, margins[lane], affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
         )
         arms[lane] = arm
@@ -95,16 +95,16 @@ def _learn_lanes(
     for lane in range(values.shape[0]):
         if not due[lane]:
             continue
-        rules = ex.Rules(params, meta, keys[lane])
+        rules = layout.Rules(params, meta, keys[lane])
         for m in range(values.shape[1]):
             for j in range(values.shape[2]):
                 squares[lane, m, j, 0, 0] = 1.0
                 history_y[lane, counts[lane], m, j] = values[lane, m, j, 0]
-        model = ex.Model(
+        model = layout.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
         own = _lane_memory(memory, lane)
-        ex.learn(
+        learning.learn(
             rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], targets[lane], rewards[lane],
             scores[lane], s, own, slots[lane],
         )  # fmt: skip
@@ -150,7 +150,7 @@ _NETS = ("flat", "start", "first", "second", "steps")
 class NeuralLanes:
     """The state of L lanes (one online policy is one lane) and the rounds that they play together.
 
-    params, meta: `experts.Rules` without keys; keys uint64 [L, purposes, 2].
+    params, meta: `layout.Rules` without keys; keys uint64 [L, purposes, 2].
     """
 
     def __init__(self, shape: Shape, params, meta, keys, states: Sequence[Mapping[str, np.ndarray]]):
@@ -177,8 +177,8 @@ class NeuralLanes:
         for i, s in enumerate(states):
             for array, name in zip(self.history, ("history_x", "history_y", "history_w"), strict=True):
                 array[i, : self.counts[i]] = s[name]
-        solves = bool((params[:, ex.KIND] == ex.CABS_C).any())
-        self.scratch = ex.Scratch(
+        solves = bool((params[:, layout.KIND] == layout.CABS_C).any())
+        self.scratch = layout.Scratch(
             np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(1), np.zeros((m, k, k)),
             np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * shape.copies), np.zeros(m),
             make_workspace(k) if solves else np.zeros(1),
@@ -238,11 +238,11 @@ class NeuralLanes:
             state["widths"] = self.widths.inverse[lane * w : (lane + 1) * w].cpu().numpy().copy()
         return state
 
-    def slots(self, slots: int) -> ex.Memory:
-        """Memory of decisions: `experts.Memory` with an axis of lanes in front."""
+    def slots(self, slots: int) -> layout.Memory:
+        """Memory of decisions: `layout.Memory` with an axis of lanes in front."""
         lanes, m, k = self.lanes, self.shape.experts, self.shape.arms
         one, each = (lanes, slots, k), (lanes, slots, m, k)
-        return ex.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
+        return layout.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
 
     def _forward(self, x: np.ndarray):
         """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""

@@ -12,8 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Decision, Lane, Offline, Options, Policy, Request, Stream
+from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.rng import ACTION, draw, uniform
+from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.solver.jit import kernel
 from cabs_core.utility import expected_utility
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.policies.base import Stream
 from cabs_core.policies.rng import stream_key
+from cabs_core.policies.streams import Stream
 
 STREAM_CONDITIONS = ("drift", "arms_arrive", "arms_disappear", "delayed_rewards")
 DATA_CONDITIONS = ("task_shift", "severe_shift", "corrupted_oracle", "noisy_oracle")
@@ -116,7 +116,7 @@ def shifted_splits(tasks, prompts, *, test_tasks=(), validation: float = 0.125, 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.base.Lane`)."""
+    """Orders and arrivals of the lanes (see `policies.streams.Lane`)."""
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]

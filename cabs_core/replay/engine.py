@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Lane, Offline, Policy, Stream
+from cabs_core.policies.base import Policy
 from cabs_core.policies.registry import policy_class
 from cabs_core.policies.rng import query_order, stream_keys
+from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.problem import ReplayProblem
 from cabs_core.replay.result import ReplayResult

@@ -56,6 +56,11 @@ class _Stamp:
         """What the cached code was compiled from."""
         return source_stamp(self._py_file)
 
+    def get_disambiguator(self):
+        """Part of the names of the files: code that has changed has other files. An index of older code may name
+        classes that are gone, and then cannot even be read to see that it is old."""
+        return f"{super().get_disambiguator()}-{source_stamp(self._py_file).hex()[:10]}"
+
 
 class UserFolder(_Stamp, caching.UserProvidedCacheLocator):
     """The folder of NUMBA_CACHE_DIR, if set."""

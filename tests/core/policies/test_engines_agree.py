@@ -7,8 +7,10 @@ import pytest
 
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies import POLICIES, Request, build_policy, load_policy, policy_class
-from cabs_core.policies.base import Decision, Lane, Offline, Policy
+from cabs_core.policies.base import Policy
 from cabs_core.policies.names import POLICY_NAMES, all_policies
+from cabs_core.policies.requests import Decision
+from cabs_core.policies.streams import Lane, Offline
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.simulate.problems import synthetic_problem

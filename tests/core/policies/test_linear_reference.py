@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cabs_core.policies import build_policy
-from cabs_core.policies.base import Offline, Policy
+from cabs_core.policies.base import Policy
 from cabs_core.policies.rng import ACTION, NOISE, draw, normal, uniform
+from cabs_core.policies.streams import Offline
 from cabs_core.replay import replay
 from cabs_core.simulate.problems import synthetic_problem
 
@@ -155,7 +156,7 @@ def test_lookahead_plays_the_same_actions(problem):
 
 
 def test_lookahead_leaves_the_same_models(problem):
-    from cabs_core.policies.base import Lane
+    from cabs_core.policies.streams import Lane
     from cabs_core.replay.engine import make_stream
 
     stream = make_stream(problem, RHO)

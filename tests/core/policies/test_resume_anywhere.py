@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cabs_core.policies import build_policy, load_policy, policy_class
-from cabs_core.policies.base import Lane, Policy
+from cabs_core.policies.base import Policy
 from cabs_core.policies.names import all_policies
 from cabs_core.policies.rng import query_order
+from cabs_core.policies.streams import Lane
 from cabs_core.replay.conditions import STREAM_CONDITIONS, stream_condition
 from cabs_core.replay.engine import make_stream
 from cabs_core.simulate.problems import synthetic_problem

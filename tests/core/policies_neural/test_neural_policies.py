@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Lane, Policy, Request
+from cabs_core.policies.base import Policy
 from cabs_core.policies.registry import build_policy, load_policy
+from cabs_core.policies.requests import Request
 from cabs_core.policies.rng import query_order, stream_keys
+from cabs_core.policies.streams import Lane
 from cabs_core.replay import replay
 from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.engine import make_stream

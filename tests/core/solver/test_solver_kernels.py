@@ -154,3 +154,23 @@ def test_works_where_no_cache_can_be_written(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": ""}
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
+    """Its index may name classes that have moved since; the files of changed code have other names."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import cached_kernel as c; print(c.f(c.Pair(1.0, 2.0)))"
+    )
+    text = (
+        "from typing import NamedTuple\nfrom cabs_core.solver.jit import kernel\n"
+        "class {0}(NamedTuple):\n    a: float\n    b: float\n"
+        "Pair = {0}\n@kernel\ndef f(p):\n    return p.a + {1} * p.b\n"
+    )
+    for name, factor, expected in (("Old", 1, "3.0"), ("New", 3, "7.0")):
+        (tmp_path / "cached_kernel.py").write_text(text.format(name, factor), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        assert done.stdout.strip() == expected, done.stderr
+    assert len(list((tmp_path / "cache").rglob("cached_kernel*.nbi"))) == 2

@@ -1,0 +1,148 @@
+"""Compiled updates of the linear policies: what the experts' models and the meta weights learn from an outcome."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.graph.pruning import keep_large_deltas
+from cabs_core.policies import layout
+from cabs_core.policies.experts import clip01
+from cabs_core.regression.ridge import dot, downdate, observe, product
+from cabs_core.solver.jit import kernel
+
+
+@kernel
+def surrogate_value(kind, score, price):
+    """Surrogate target of a predicted score and price rho chat: clip(y - rho chat), clip01(y)(1 - rho chat)+, or
+    clip01(y) itself where the model learns scores."""
+    if kind == 0:
+        return clip01(score - price)
+    if kind == 1:
+        return clip01(score) * max(1.0 - price, 0.0)
+    return clip01(score)
+
+
+@kernel
+def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score, s, memory, slot):
+    """The reward of a decision has come: update the experts' models and the meta weights.
+
+    deltas [K] of the played arm and its score; target and reward of the played arm; score its realised score.
+    """
+    P = rules.params
+    M = memory.pmfs.shape[1]
+    if M > 1:
+        _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot)
+    for m in range(M):
+        if P[m, layout.KIND] == layout.CABS_C:
+            _learn_cabs(
+                P, m, model, x, affinity, prices, deltas, arm, target, score, s, memory.reach[slot, m]
+            )
+        else:
+            observe(model.inverse[m, arm], model.theta[m, arm], x, target, 1.0, s.gain)
+
+
+@kernel
+def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s, reach):
+    """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
+    K = reach.size
+    form = int(P[m, layout.SURROGATE])
+    bias_kind = int(P[m, layout.BIAS_KIND])
+    weighting = int(P[m, layout.WEIGHTING])
+    shared = P[m, layout.SHARED] > 0.0
+    if P[m, layout.PRUNE] >= 0.0:
+        keep_large_deltas(deltas, arm, P[m, layout.PRUNE], s.keep, s.work)
+    else:
+        for j in range(K):
+            s.keep[j] = 1.0
+    u = 0.0
+    if shared:
+        u = product(model.inverse[m, 0], x, s.gain)
+    scale = 1.0 / (1.0 + u)
+    for j in range(K):
+        if reach[j] <= 0.0 or s.keep[j] <= 0.0:
+            continue
+        theta = model.theta[m, j]
+        surrogate = surrogate_value(form, score + deltas[j], prices[j])
+        y = target
+        weight = 1.0
+        if j != arm:
+            bias = 0.0
+            if bias_kind == 1:
+                bias = model.bias[m, j]
+            elif bias_kind == 2:
+                bias = model.bias[m, j] / (model.bias_count[m, j] + P[m, layout.BIAS_PRIOR])
+            y = surrogate - bias
+            if P[m, layout.BIAS_CLIP] > 0.0:
+                y = clip01(y)
+            weight = P[m, layout.PSEUDO]
+        if bias_kind == 1:
+            model.bias_count[m, j] += 1.0
+            model.bias[m, j] += (surrogate - dot(theta, x) - model.bias[m, j]) / model.bias_count[m, j]
+        if weighting == 1:
+            y /= max(reach[j], P[m, layout.MIN_P])
+        elif weighting == 2:
+            weight /= max(reach[j], P[m, layout.MIN_P])
+        if weight <= 0.0:
+            continue
+        if shared:
+            step = scale * (y - dot(theta, x))
+            for i in range(x.size):
+                theta[i] += step * s.gain[i]
+        else:
+            observe(model.inverse[m, j], theta, x, y, weight, s.gain)
+    if shared:
+        downdate(model.inverse[m, 0], s.gain, scale)
+    if bias_kind == 2:
+        model.bias[m, arm] += surrogate_value(form, affinity[arm], prices[arm]) - target
+        model.bias_count[m, arm] += 1.0
+
+
+@kernel
+def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot):
+    """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
+
+    doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
+    weighted error of the prediction for the played arm; as little biased as the realised loss, far less noisy.
+    """
+    P = rules.params
+    M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
+    L = int(rules.meta[layout.COPIES])
+    literal = rules.meta[layout.META_LOSS] == 1.0
+    robust = rules.meta[layout.META_LOSS] == 2.0
+    mu_total = 0.0
+    top = np.max(model.log_weights)
+    for m in range(M):
+        for g in range(L):
+            gamma = rules.meta[layout.GAMMA_IX] * 2.0**g
+            loss = 0.0
+            if literal and P[m, layout.KIND] == layout.CABS_C:
+                for j in range(K):
+                    if memory.reach[slot, m, j] > 0.0 or j == arm:
+                        value = reward
+                        if j != arm:
+                            value = surrogate_value(int(P[m, layout.SURROGATE]), score + deltas[j], prices[j])
+                        loss += (1.0 - value) * memory.pmfs[slot, m, j] / (memory.cover[slot, m, j] + gamma)
+            elif robust:
+                error = memory.baseline[slot, arm] - reward
+                loss = error * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
+                for j in range(K):
+                    loss += memory.pmfs[slot, m, j] * (1.0 - memory.baseline[slot, j])
+            else:
+                loss = (1.0 - reward) * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
+            s.losses[m * L + g] = loss
+            mu_total += np.exp(model.log_weights[m * L + g] - top)
+    eta = rules.meta[layout.ETA]
+    if eta <= 0.0:
+        # gamma_min is the first of the grid
+        eta = min(
+            rules.meta[layout.GAMMA_IX], np.sqrt(np.log(M * L) / (1.0 + model.scalars[layout.SECOND_ORDER]))
+        )
+    second = 0.0
+    for c in range(M * L):
+        second += np.exp(model.log_weights[c] - top) / mu_total * s.losses[c] * s.losses[c]
+    model.scalars[layout.SECOND_ORDER] += second
+    for c in range(M * L):
+        model.log_weights[c] -= eta * s.losses[c]
+    top = np.max(model.log_weights)
+    for c in range(M * L):
+        model.log_weights[c] -= top

@@ -1,0 +1,71 @@
+"""The compiled loop of a replay over rounds: `experts.decide`, then `learning.learn` for every reward that has come."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.policies.experts import decide
+from cabs_core.policies.learning import learn
+from cabs_core.solver.jit import kernel
+
+
+@kernel
+def play(
+    rules, model, data, order, arrivals, active_from, active_until, first, start, stop, s, memory, slots, deltas,
+    actions, propensities, gaps, weights,
+):  # fmt: skip
+    """Rounds start..stop-1 of a lane; `first` = decisions made before `start`. Returns solves not certified.
+
+    arrivals [A, 2]: empty when every reward comes at the end of its round (then memory slot 0 is used), else
+    sorted (round, round it belongs to) and slot = round. slots: 1 or T. deltas [K] is scratch.
+    """
+    K = data.targets.shape[1]
+    active = np.ones(K, dtype=np.bool_)
+    failed = 0
+    delayed = slots > 1
+    pointer = 0
+    while delayed and pointer < arrivals.shape[0] and arrivals[pointer, 0] < start:
+        pointer += 1
+    for t in range(start, stop):
+        row = order[t]
+        for j in range(K):
+            active[j] = active_from[j] <= t < active_until[j]
+        slot = t if delayed else 0
+        now = first + t - start
+        arm, probability, gap, certified = decide(
+            rules,
+            model,
+            data.contexts[row],
+            data.margins[row],
+            data.affinity[row],
+            active,
+            now,
+            s,
+            memory,
+            slot,
+        )
+        actions[t] = arm
+        propensities[t] = probability
+        gaps[t] = gap
+        failed += not certified
+        if weights.shape[1] > 0:
+            for m in range(weights.shape[1]):
+                weights[t, m] = s.mu[m]
+        due = 0
+        if not delayed:
+            due = 1
+        else:
+            while pointer + due < arrivals.shape[0] and arrivals[pointer + due, 0] == t:
+                due += 1
+        for k in range(due):
+            past = t if not delayed else arrivals[pointer + k, 1]
+            r = order[past]
+            a = actions[past]
+            for j in range(K):
+                deltas[j] = data.deltas[r, a, j]
+            learn(
+                rules, model, data.contexts[r], data.affinity[r], data.prices[r], deltas, a,
+                data.targets[r, a], data.rewards[r, a], data.scores[r, a], s, memory, past if delayed else 0,
+            )  # fmt: skip
+        pointer += due if delayed else 0
+    return failed

@@ -1,0 +1,133 @@
+"""What a replay hands to its policies: the train split, the arrays of the stream, and one lane for every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cabs_core.policies.requests import Decision, Request
+from cabs_core.utility import clipped_utility
+
+
+class Offline:
+    """The train split as policies may use it: contexts [N, d], scores and costs [N, K], for one rho."""
+
+    def __init__(self, contexts, scores, costs, rho: float):
+        self.contexts = np.ascontiguousarray(contexts, dtype=np.float64)
+        self.scores = np.asarray(scores, dtype=np.float64)
+        self.costs = np.asarray(costs, dtype=np.float64)
+        self.rho = float(rho)
+        self._cache: dict[Any, np.ndarray] = {}
+
+    @property
+    def utilities(self) -> np.ndarray:
+        """Clipped utilities [N, K]; latency is not known offline and counts as zero."""
+        return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
+
+    def once(self, key, compute):
+        """Value of `compute()`, computed at the first call with this key (lanes share what they start from)."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+
+@dataclass
+class Stream:
+    """All arrays of one (problem, rho), shared by the lanes of a replay. Rows are queries, not rounds.
+
+    float64 C-contiguous except deltas (float32). contexts [n, d]; scores, costs, utilities (clipped),
+    predicted_scores, predicted_costs [n, K]; deltas [n, K, K]; static_scores {name: [n, K]}; static_costs
+    [n, K]; share: how binary scores are (`utility.binary_share`); active_from, active_until [K]: arm j may be
+    played in rounds active_from[j] <= t < active_until[j].
+    """
+
+    arms: list[str]
+    rho: float
+    contexts: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    utilities: np.ndarray
+    predicted_scores: np.ndarray
+    predicted_costs: np.ndarray
+    deltas: np.ndarray
+    static_scores: dict[str, np.ndarray]
+    static_costs: np.ndarray
+    share: float
+    active_from: np.ndarray
+    active_until: np.ndarray
+    offline: Offline
+    latencies: np.ndarray | None = None
+    latency_weight: float = 0.0
+    embeddings: np.ndarray | None = None
+    prompt_lengths: np.ndarray | None = None
+    fitted: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def available(self, t: int) -> np.ndarray | None:
+        """bool [K] of arms that may be played in round t, or None for all of them."""
+        mask = (self.active_from <= t) & (t < self.active_until)
+        return None if mask.all() else mask
+
+    def request(self, row: int, t: int) -> Request:
+        """The request that round t makes when it plays query `row`."""
+        return Request(
+            context=self.contexts[row],
+            predicted_scores=self.predicted_scores[row],
+            predicted_costs=self.predicted_costs[row],
+            surrogate=self.deltas[row],
+            static_scores={k: v[row] for k, v in self.static_scores.items()},
+            static_costs=self.static_costs[row],
+            embedding=None if self.embeddings is None else self.embeddings[row],
+            prompt_length=None if self.prompt_lengths is None else float(self.prompt_lengths[row]),
+            available=self.available(t),
+        )
+
+
+@dataclass
+class Lane:
+    """One trial: the order of queries, when rewards arrive, and the traces that `run` fills.
+
+    order [T] rows; arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of
+    (round at whose end it arrives, round it belongs to), sorted. actions [T] int64; propensities [T] float64;
+    gaps [T] float64, NaN where no program is solved; meta_weights [T, M] float32 or None; uncertified: rounds
+    whose solve was not certified. Decisions whose reward is still to come belong to the lane, not to the policy:
+    pending {round: Decision} where `decide` and `update` play it, memory (`layout.Memory`, a slot per round) where
+    compiled loops do.
+    """
+
+    order: np.ndarray
+    arrivals: np.ndarray | None
+    actions: np.ndarray
+    propensities: np.ndarray
+    gaps: np.ndarray
+    meta_weights: np.ndarray | None = None
+    uncertified: int = 0
+    pending: dict[int, Decision] = field(default_factory=dict)
+    memory: Any = None
+
+    @classmethod
+    def empty(cls, order, arrivals=None, experts: int = 0) -> Lane:
+        """A lane with nothing played yet."""
+        rounds = len(order)
+        return cls(
+            order=np.ascontiguousarray(order, dtype=np.int64),
+            arrivals=None
+            if arrivals is None
+            else np.ascontiguousarray(arrivals, dtype=np.int64).reshape(-1, 2),
+            actions=np.full(rounds, -1, dtype=np.int64),
+            propensities=np.full(rounds, np.nan),
+            gaps=np.full(rounds, np.nan),
+            meta_weights=np.full((rounds, experts), np.nan, dtype=np.float32) if experts else None,
+        )
+
+    def due(self, t: int) -> Iterable[int]:
+        """Rounds whose reward arrives at the end of round t, in order."""
+        if self.arrivals is None:
+            return (t,)
+        low, high = np.searchsorted(self.arrivals[:, 0], [t, t + 1])
+        return (int(s) for s in self.arrivals[low:high, 1])
