@@ -10,6 +10,7 @@ import dagster as dg
 from assets.replay import replay_key
 from cabs_core.policies.names import all_policies
 from cabs_dagster import specs
+from cabs_dagster.external import results_observations
 from cabs_dagster.making import RETRY, StageConfig, guarded
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.sql import (
@@ -122,3 +123,5 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
             path = rebuild_database(freshness.folder)
             freshness.publish()
         context.log.info(f"rebuilt {path}")
+    for event in results_observations(context.instance, cabs.store()):
+        context.log_event(event)

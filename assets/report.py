@@ -7,13 +7,15 @@ import dagster as dg
 from assets.marts import _MODELS as SQL_MODELS
 from cabs_core.paths import cabs_home
 from cabs_dagster import partitions, specs
+from cabs_dagster.external import POOL_RESULTS
 from cabs_dagster.features import preview
 from cabs_dagster.making import StageConfig, guarded
 from cabs_dagster.pages import make_leaderboard, make_report, page_code_version
 from cabs_dagster.reporting import result
 from cabs_dagster.resources import CabsResource
 
-_MARTS = [key for key, model in SQL_MODELS.items() if model.layer == "marts"]
+#: What reports and leaderboard read.
+report_marts = [key for key, model in SQL_MODELS.items() if model.layer == "marts"]
 
 with preview("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
@@ -23,7 +25,7 @@ with preview("freshness policies"):
     **specs.common("report"),
     code_version=page_code_version(),
     partitions_def=partitions.pools,
-    deps=_MARTS,
+    deps=[POOL_RESULTS],
     freshness_policy=_WEEKLY,
     description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
     "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance.",
@@ -40,7 +42,7 @@ def report(
 @dg.asset(
     **specs.common("leaderboard"),
     code_version=page_code_version(),
-    deps=_MARTS,
+    deps=report_marts,
     description="All pools side by side, with links to their reports.",
 )
 def leaderboard(

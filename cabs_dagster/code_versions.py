@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
+import sys
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from cabs_core.atomic import write_text
+from cabs_core.paths import cabs_home
 
 PACKAGES = ("cabs_core", "dbt_like_sql", "assets")
 
@@ -34,8 +39,11 @@ def module_file(module: str) -> Path | None:
     """File of a project module, without importing it; None for anything outside the project."""
     package, *rest = module.split(".")
     root = _roots().get(package)
-    if root is None:
-        return None
+    return None if root is None else _file_below(root, tuple(rest))
+
+
+@cache
+def _file_below(root: Path, rest: tuple[str, ...]) -> Path | None:
     base = root.joinpath(*rest)
     for candidate in (base.with_suffix(".py"), base / "__init__.py"):
         if rest and candidate.is_file():
@@ -58,9 +66,47 @@ class _Strip(ast.NodeTransformer):
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit
 
 
+def _store() -> Path:
+    """Where results of `_parsed` are kept between processes. `ast.dump` differs between Python versions."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return cabs_home() / "cache" / f"parsed-sources-{version}-1.json"
+
+
+@lru_cache(maxsize=1)
+def _kept() -> dict[str, list]:
+    """{path: [stamp, hash, names]} from earlier processes: parsing a hundred files takes most of a second."""
+    try:
+        return json.loads(_store().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+_new: dict[str, list] = {}
+
+
+def remember() -> None:
+    """Keep what was parsed in this process for the next one, if there is a CABS_HOME that can be written to."""
+    if _new and cabs_home().is_dir():
+        try:
+            write_text(_store(), json.dumps(_kept() | _new))
+        except OSError:
+            return
+        _kept().update(_new)
+        _new.clear()
+
+
 @cache
-def _parsed(path: Path, stamp: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
-    """(hash of the behaviour, dotted names that the file may import)."""
+def _parsed(path: Path, stamp: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+    """(hash of the behaviour, dotted names of the project that the file may import)."""
+    known = _kept().get(str(path))
+    if known is not None and known[0] == list(stamp):
+        return known[1], tuple(known[2])
+    found = _read(path)
+    _new[str(path)] = [list(stamp), *found]
+    return found
+
+
+def _read(path: Path) -> tuple[str, tuple[str, ...]]:
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     names: list[str] = []
     for node in ast.walk(tree):
@@ -75,12 +121,13 @@ def _parsed(path: Path, stamp: tuple[int, int]) -> tuple[str, tuple[str, ...]]:
             if dotted.startswith(tuple(f"{p}." for p in PACKAGES)) and dotted.replace(".", "").isidentifier():
                 names.append(dotted)
     body = ast.dump(_Strip().visit(tree), annotate_fields=False)
-    return hashlib.sha256(body.encode()).hexdigest(), tuple(names)
+    ours = tuple(dict.fromkeys(name for name in names if name.partition(".")[0] in PACKAGES))
+    return hashlib.sha256(body.encode()).hexdigest(), ours
 
 
 def _parse(path: Path) -> tuple[str, tuple[str, ...]]:
     status = path.stat()
-    return _parsed(path, (status.st_mtime_ns, status.st_size))
+    return _parsed(path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
 
 
 def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]:

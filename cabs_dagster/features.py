@@ -17,7 +17,10 @@ USED: dict[str, tuple[str, str]] = {
         "preview",
         "check results belong to one (pool, rho), not to the asset as a whole",
     ),
-    "code references": ("beta", "links from an asset to the source line that makes it"),
+    "code references": (
+        "beta",
+        "links from an asset to the source line that makes it, local or on a code host",
+    ),
     "freshness policies": ("beta", "the UI shows when a report is older than its deadline"),
     "pool option of ops": ("beta", "one GPU step and one DuckDB writer at a time"),
 }

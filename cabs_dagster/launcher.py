@@ -1,23 +1,31 @@
 """A run launcher for one machine that can tell a dead run worker from a busy one.
 
 Dagster's default launcher cannot, so a run whose process was killed stays `STARTED` and keeps its pool slots.
-With this one, run monitoring finds it. Runs that `cabs run` executes in its own process are covered too.
+With this one, run monitoring finds it. Runs that `cabs run` executes in its own process are covered too. Workers
+are forked from a warm process (see `warm.py`) where that is possible.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
-from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, Field, RunsFilter
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
-from dagster._serdes import ConfigurableClassData
+from dagster._serdes import ConfigurableClassData, serialize_value
 
-#: Tag of runs that `cabs run` executes itself: "<boot id>:<pid>:<start time of the process>".
+from cabs_dagster import sqlite
+from cabs_dagster.warm import DEFINITIONS, WarmServer
+
+#: Tag that names the process of a run: "<boot id>:<pid>:<start time of the process>".
 WORKER_TAG = "cabs/worker"
+#: Tag of runs in a forked worker, which are interrupted by a signal; `cabs run` is not.
+FORKED_TAG = "cabs/forked"
 
 
 def boot_id() -> str:
@@ -49,9 +57,10 @@ def process_start(pid: int) -> str | None:
     return "?"
 
 
-def worker_tag() -> str:
-    """The tag's value for the current process."""
-    return f"{boot_id()}:{os.getpid()}:{process_start(os.getpid())}"
+def worker_tag(pid: int | None = None) -> str:
+    """The tag's value for a process; default: the current one."""
+    pid = pid or os.getpid()
+    return f"{boot_id()}:{pid}:{process_start(pid)}"
 
 
 def worker_alive(instance: DagsterInstance, run: DagsterRun) -> bool | None:
@@ -85,10 +94,43 @@ def _started_before(pid: int, timestamp: float) -> bool:
 
 
 class LocalRunLauncher(DefaultRunLauncher):
-    """Dagster's default launcher, with a health check of the worker process."""
+    """Dagster's default launcher, with a health check of the worker process and workers that start warm.
+
+    Args:
+        warm: fork workers from a process with everything imported. Only on Linux, and only for runs of this
+            project's own code location; others are started as Dagster does.
+    """
+
+    def __init__(self, inst_data: ConfigurableClassData | None = None, warm: bool = True):
+        super().__init__(inst_data)
+        sqlite.install()  # webserver and daemon load no definitions, but they do load the launcher
+        self._server = WarmServer() if warm and sys.platform == "linux" else None
 
     @property
     def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        run = context.dagster_run
+        if self._server is not None and _is_ours(run):
+            pid = self._server.launch(run.run_id, serialize_value(self._instance.get_ref()))
+            if pid is not None:
+                tags = {WORKER_TAG: worker_tag(pid), FORKED_TAG: "yes"}
+                self._instance.add_run_tags(run.run_id, tags)
+                self._run_ids.add(run.run_id)
+                return
+        super().launch_run(context)
+
+    def terminate(self, run_id: str) -> bool:
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or FORKED_TAG not in run.tags:
+            return super().terminate(run_id)
+        if run.is_finished:
+            return False
+        self._instance.report_run_canceling(run)
+        if not worker_alive(self._instance, run):
+            return False
+        os.kill(int(run.tags[WORKER_TAG].split(":")[1]), signal.SIGINT)
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
@@ -97,11 +139,36 @@ class LocalRunLauncher(DefaultRunLauncher):
             return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "The process that executed this run is gone.")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
+    def dispose(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    @classmethod
+    def config_type(cls) -> dict[str, Any]:
+        return {
+            "warm": Field(
+                bool,
+                is_required=False,
+                default_value=True,
+                description="Fork run workers from a process that has everything imported (Linux).",
+            )
+        }
+
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]
     ) -> LocalRunLauncher:
-        return cls(inst_data=inst_data)
+        return cls(inst_data=inst_data, warm=config_value.get("warm", True))
+
+
+def _is_ours(run: DagsterRun) -> bool:
+    """Whether a run's definitions are this project's, loaded by this interpreter."""
+    origin = run.job_code_origin
+    if origin is None:
+        return False
+    repository = origin.repository_origin
+    module = getattr(repository.code_pointer, "module", None)
+    return module == DEFINITIONS and repository.executable_path == sys.executable
 
 
 def recover(instance: DagsterInstance) -> list[str]:
@@ -127,4 +194,4 @@ def recover(instance: DagsterInstance) -> list[str]:
     return recovered
 
 
-__all__ = ["WORKER_TAG", "LocalRunLauncher", "recover", "worker_alive", "worker_tag"]
+__all__ = ["FORKED_TAG", "WORKER_TAG", "LocalRunLauncher", "recover", "worker_alive", "worker_tag"]

@@ -19,6 +19,7 @@ from cabs_dagster import jobs
 from cabs_dagster.checks.results import PLAUSIBLE
 from cabs_dagster.checks.traces import TRACE
 from cabs_dagster.executors import executor_name
+from cabs_dagster.external import observe, results_observations
 from cabs_dagster.launcher import WORKER_TAG, worker_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.planning import Chain
@@ -117,6 +118,7 @@ class Runner:
         pool = pool_file.pool
         rhos, policies = tuple(rhos) or pool.replay.rhos, tuple(policies) or pool.policies
         register(self.instance, [pool])
+        observe(self.instance, Chain(self.store, pool_file))
         tags = {"cabs/pool": pool.name, **(tags or {})}
         with self._timed("prepare"):
             self._prepare(pool_file, force, tags)
@@ -200,6 +202,8 @@ class Runner:
             n for n, key in models.items() if self.instance.get_latest_materialization_event(key) is None
         ]
         if not stale and not unrecorded and freshness.database.is_file():
+            for event in results_observations(self.instance, self.store):
+                self.instance.report_runless_asset_event(event)
             self.progress.notify("fresh", f"{len(models)} marts: nothing changed", 0.0)
             return
         self._launch(

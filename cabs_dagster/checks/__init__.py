@@ -19,15 +19,19 @@ REPLAY_CHECKS = (TRACE, PLAUSIBLE, REPRODUCIBLE)
 
 
 def check_results(
-    key: dg.AssetKey, chain: Chain, target: Target, record: Record, names: set[str]
+    key: dg.AssetKey, chain: Chain, target: Target, record: Record, names: set[str], *, kept: bool = True
 ) -> Iterator[dg.AssetCheckResult]:
-    """Results of the named checks of a replay that is there."""
+    """Results of the named checks of a replay that is there.
+
+    Args:
+        kept: take verdicts that the record holds; a record that was just made holds none of `reproducible`.
+    """
     if TRACE in names:
         yield trace_result(key, record.summary["_trace"])
     if PLAUSIBLE in names:
         yield plausible_result(key, chain, target, record)
     if REPRODUCIBLE in names:
-        yield reproducible_result(key, chain, target, record)
+        yield reproducible_result(key, chain, target, record, kept=kept)
 
 
 def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> Iterator[dg.AssetCheckResult]:
@@ -54,4 +58,4 @@ def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> 
             replay = chain.pool.replay
             findings = examine(load_replay_result(folder), problem, replay.trials, replay.rounds)
             yield trace_result(key, {**findings, "source": "the files"})
-    yield from check_results(key, chain, target, record, names - {TRACE})
+    yield from check_results(key, chain, target, record, names - {TRACE}, kept=False)

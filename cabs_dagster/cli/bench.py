@@ -13,10 +13,11 @@ MEASUREMENTS = (
     "oracles",
     "study",
 )  # of this project against itself, long, on real outcomes: not part of `all`
+ORCHESTRATION = ("backfill", "overhead")  # what Dagster costs, on a pool that is finished
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("what", type=click.Choice((*BENCHES, *MEASUREMENTS, "all")), default="all")
+@click.argument("what", type=click.Choice((*BENCHES, *MEASUREMENTS, *ORCHESTRATION, "all")), default="all")
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here."
 )
@@ -25,13 +26,18 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
     simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions.
 
-    Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, and
-    cabs bench study takes --pool NAME --conditions clean shift --split-seeds 0 1 2
+    `backfill` materialises a finished pool again as the UI does, `overhead` compares replays with and without Dagster.
+
+    Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
+    study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill and overhead take --pool NAME
+    --rho 0,500,1000
     """
-    if rest and what not in ("study", "replay"):
+    with_options = ("study", "replay", *ORCHESTRATION)
+    if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
-    if what in ("study", "replay"):
-        module = importlib.import_module(f"cabs_core.bench.{what}")
+    if what in with_options:
+        package = "cabs_dagster" if what in ORCHESTRATION else "cabs_core"
+        module = importlib.import_module(f"{package}.bench.{what}")
         module.main(str(json_path) if json_path else None, argv=rest)
         return
     names = BENCHES if what == "all" else (what,)

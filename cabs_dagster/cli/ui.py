@@ -14,9 +14,11 @@ def ui(port: int) -> None:
     """Open Dagster's UI and daemon on this machine: http://127.0.0.1:3000."""
     from cabs_core.paths import project_root
     from cabs_core.pools import list_pools
+    from cabs_dagster.external import observe
     from cabs_dagster.instance import open_instance
     from cabs_dagster.launcher import recover
     from cabs_dagster.partitions import register
+    from cabs_dagster.planning import Chain
     from cabs_dagster.serving import serve
     from cabs_dagster.storage import ArtifactStore
 
@@ -25,6 +27,7 @@ def ui(port: int) -> None:
         ArtifactStore().remove_leftovers()
         pools, errors = list_pools()
         register(instance, [p.pool for p in pools])
+        observe(instance, *(Chain(ArtifactStore(), p) for p in pools))
     for error in errors:
         click.echo(f"left out: {error}", err=True)
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]

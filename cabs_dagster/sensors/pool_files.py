@@ -12,6 +12,7 @@ import dagster as dg
 from cabs_core.errors import CabsError
 from cabs_core.paths import pools_dir
 from cabs_dagster import partitions
+from cabs_dagster.external import settings_observations
 from cabs_dagster.following import active_work, chain_requests
 from cabs_dagster.jobs import JOBS
 from cabs_dagster.planning import Chain
@@ -48,7 +49,7 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
         )
         if keys
     ]
-    events: list[dg.AssetObservation] = []
+    events: list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation] = []
     requests: list[dg.RunRequest] = []
     active = active_work(context.instance)
     for pool_file in chosen:
@@ -62,6 +63,7 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
             )
         try:
             chain = Chain(cabs.store(), pool_file)
+            events.extend(settings_observations(context.instance, chain))
             requests.extend(chain_requests(chain, active, set(done)))
             blocked = {r for s in chain.overview() if s.state == "blocked" for r in s.reasons}
             messages |= {
