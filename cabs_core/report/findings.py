@@ -92,7 +92,7 @@ def _money(data: PoolData) -> str:
         elif share > 0:
             text += (
                 f". The accuracy of the most accurate single model costs {100 * share:.0f} % less with it, "
-                f"${saved.iloc[0]['saved_per_1000_calls']:.2f} per 1,000 calls"
+                f"saving ${saved.iloc[0]['saved_per_1000_calls']:.2f} per 1,000 calls"
             )
         else:
             text += ". At the accuracy of the most accurate single model it saves nothing"
