@@ -115,7 +115,9 @@ def _rows_hash(path: str, content: str, pool: str | None) -> str:
         return content[:32]
     table = pq.read_table(path)
     rows = table.filter(pc.equal(table["pool"], pool)).combine_chunks()
-    return stable_hash([str(rows.schema), hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
+    # names and types only: the rest of a schema (whether a column may be empty, say) follows from the other pools
+    columns = [[field.name, str(field.type)] for field in rows.schema]
+    return stable_hash([columns, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
 
 
 def page_inputs_key(store: ArtifactStore, pool: str | None) -> str:

@@ -65,8 +65,10 @@ def test_a_change_is_reported_field_by_field_and_gives_another_key(tiny_pool: Pa
     first = tick(instance)
     tiny_pool.write_text(tiny_pool.read_text().replace("queries: 240", "queries: 260"))
     second = tick(instance, first.cursor)
-    (event,) = second.asset_events
+    (event,) = (e for e in second.asset_events if "changed settings" in e.metadata)
     assert event.partition == "tiny"
+    observed = {e.asset_key.to_user_string() for e in second.asset_events if e is not event}
+    assert "settings/outcomes" in observed  # so that Dagster colours what reads it
     assert "| source.queries | 240 | 260 |" in event.metadata["changed settings"].md_str
     assert event.metadata["concerns"].text == "outcomes"
     assert second.run_requests[0].run_key != first.run_requests[0].run_key
