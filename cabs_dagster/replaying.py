@@ -99,7 +99,7 @@ def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: 
     def build(folder: Path, inputs: dict[str, Path]) -> dict[str, Any]:
         import numpy as np
 
-        from cabs_core.replay.results import load_replay_result, save_replay_result
+        from cabs_core.replay.results import load_trace, save_replay_result
 
         record = chain.status(chain.stage("replay_problem")).record
         assert record is not None
@@ -107,7 +107,7 @@ def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: 
             pool, inputs["replay_problem"], record.content, inputs["tuning"], rho, policy, pool.replay.trials
         )
         save_replay_result(result, problem, folder, pool=pool)
-        findings = examine(load_replay_result(folder), problem, pool.replay.trials, pool.replay.rounds)
+        findings = examine(load_trace(folder), problem, pool.replay.trials, pool.replay.rounds)
         rewards, best = result.rewards, result.best_rewards
         return {
             "rows": int(rewards.size),

@@ -8,8 +8,10 @@ run compiled loops over chunks of rounds; between chunks the engine reports prog
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,10 +44,16 @@ def default_threads() -> int:
 
 def _one_blas_thread():
     """Lanes are the parallelism: BLAS threads of many small products only get in their way."""
-    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
-    from threadpoolctl import threadpool_limits
+    return _thread_pools("torch" in sys.modules).limit(limits=1, user_api="blas")
 
-    return threadpool_limits(1, user_api="blas")
+
+@cache
+def _thread_pools(with_torch: bool):
+    """The loaded libraries' pools; looking for them takes milliseconds, so it is done once, and again for torch's."""
+    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:

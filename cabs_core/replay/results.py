@@ -23,6 +23,7 @@ import json
 import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 
 CHECKPOINTS = 100
+#: Columns of rounds.parquet and their types in memory.
+_TRACE = {"query_index": np.int64, "action": np.int64, "propensity": np.float32, "reward": np.float32}
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
 _PACKAGES = ("cabs-routing", "numpy", "numba", "scipy", "scikit-learn", "torch", "pyarrow", "duckdb")
 #: Pool sections that may differ between two pools that still ask the same question with another encoder.
@@ -76,13 +79,12 @@ RUN_FIELDS: dict[str, pa.DataType] = {
 
 
 @dataclass(frozen=True)
-class StoredReplay:
-    """A replay read back from its folder.
+class StoredTrace:
+    """What was played, read back from a replay's folder.
 
     Attributes:
         run: settings and hashes, as a dict.
         order, actions: [trials, T] integers; propensities, rewards: [trials, T] floats (single precision).
-        trials, curves, queries, arms: the summary tables.
     """
 
     run: dict[str, Any]
@@ -90,6 +92,12 @@ class StoredReplay:
     actions: np.ndarray
     propensities: np.ndarray
     rewards: np.ndarray
+
+
+@dataclass(frozen=True)
+class StoredReplay(StoredTrace):
+    """A replay read back from its folder, with its summary tables trials, curves, queries and arms."""
+
     trials: pa.Table
     curves: pa.Table
     queries: pa.Table
@@ -135,39 +143,45 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
     """Read a folder written by `save_replay_result`.
 
     Raises:
-        ResultError: a file is missing or unreadable, or the number of rounds is not what the run record says.
+        ResultError: a file is missing or unreadable, or the rounds are not those that the run record promises.
     """
     folder = Path(folder)
-    tables = {}
-    for name in FILES:
-        path = folder / f"{name}.parquet"
-        try:
-            tables[name] = pq.read_table(path)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ResultError(
-                f"{path}: cannot be read as a replay result ({error}); replay this partition again"
-            ) from None
-    run = tables["run"].to_pylist()[0]
+    tables = {name: _read(folder, name) for name in ("trials", "curves", "queries", "arms")}
+    return StoredReplay(**vars(load_trace(folder)), **tables)
+
+
+def load_trace(folder: str | Path) -> StoredTrace:
+    """Read only what was played; raises as `load_replay_result` does."""
+    folder = Path(folder)
+    run = _read(folder, "run").to_pylist()[0]
     trials, rounds = run["trials"], run["rounds"]
-    raw = {c: tables["rounds"][c].to_numpy() for c in tables["rounds"].column_names if c not in _KEYS}
-    if len(raw["round"]) != trials * rounds:
+    table = _read(folder, "rounds", [*_TRACE, "trial", "round"])
+    raw = {name: table[name].to_numpy() for name in table.column_names}
+    place = raw["trial"].astype(np.int64) * rounds + raw["round"]
+    inside = (raw["round"] >= 0) & (raw["round"] < rounds) & (raw["trial"] >= 0) & (raw["trial"] < trials)
+    seen = np.bincount(place[inside], minlength=trials * rounds)
+    if len(place) != trials * rounds or (seen != 1).any():
         raise ResultError(
-            f"{folder}/rounds.parquet holds {len(raw['round'])} rows, expected {trials} trials x {rounds} "
-            "rounds; replay this partition again"
+            f"{folder}/rounds.parquet holds {len(place)} rows for {int((seen > 0).sum())} different rounds, expected "
+            f"each of {trials} trials x {rounds} rounds once; replay this partition again"
         )
-    place = np.lexsort((raw["round"], raw["trial"]))
 
     def shaped(column: str, dtype) -> np.ndarray:
-        return raw[column][place].astype(dtype, copy=False).reshape(trials, rounds)
+        values = np.empty(trials * rounds, dtype=dtype)
+        values[place] = raw[column]
+        return values.reshape(trials, rounds)
 
-    return StoredReplay(
-        run=run,
-        order=shaped("query_index", np.int64),
-        actions=shaped("action", np.int64),
-        propensities=shaped("propensity", np.float32),
-        rewards=shaped("reward", np.float32),
-        **{name: tables[name] for name in ("trials", "curves", "queries", "arms")},
-    )
+    return StoredTrace(run, *(shaped(name, dtype) for name, dtype in _TRACE.items()))
+
+
+def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
+    path = folder / f"{name}.parquet"
+    try:
+        return pq.read_table(path, columns=columns)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ResultError(
+            f"{path}: cannot be read as a replay result ({error}); replay this partition again"
+        ) from None
 
 
 def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
@@ -428,6 +442,7 @@ def _run_record(t: _Traces, result, problem, pool) -> dict[str, Any]:
     return record
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in _PACKAGES:

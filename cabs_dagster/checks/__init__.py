@@ -50,12 +50,12 @@ def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> 
                 key, {**record.summary["_trace"], "source": "the record; the trace itself was pruned"}
             )
         else:
-            from cabs_core.replay.results import load_replay_result
+            from cabs_core.replay.results import load_trace
             from cabs_dagster.replaying import load_problem
 
             root, problem_record = chain.require(target)["replay_problem"]
             problem = load_problem(str(root / "test"), problem_record.content)
             replay = chain.pool.replay
-            findings = examine(load_replay_result(folder), problem, replay.trials, replay.rounds)
+            findings = examine(load_trace(folder), problem, replay.trials, replay.rounds)
             yield trace_result(key, {**findings, "source": "the files"})
     yield from check_results(key, chain, target, record, names - {TRACE}, kept=False)

@@ -51,7 +51,8 @@ def examine(stored, problem, trials: int, rounds: int | None) -> dict[str, Any]:
     outside = int(((stored.rewards < 0) | (stored.rewards > 1)).sum())
     if outside:
         problems.append(f"{outside} rewards outside [0, 1]")
-    repeated = sum(len(row) - len(np.unique(row)) for row in stored.order)
+    visits = [np.bincount(row) for row in stored.order]
+    repeated = sum(int((count - 1)[count > 1].sum()) for count in visits)
     if repeated:
         problems.append(f"{repeated} rounds repeat a query of the same trial")
     return {

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
@@ -117,6 +118,16 @@ def test_a_damaged_folder_is_named(saved):
         load_replay_result(folder)
     (folder / "arms.parquet").unlink()
     with pytest.raises(ResultError, match="replay this partition again"):
+        load_replay_result(folder)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t.slice(1), lambda t: pa.concat_tables([t.slice(1), t.slice(1, 1)])]
+)
+def test_a_trace_with_lost_or_repeated_rounds_is_named(saved, change):
+    *_, folder, _ = saved
+    pq.write_table(change(pq.read_table(folder / "rounds.parquet")), folder / "rounds.parquet")
+    with pytest.raises(ResultError, match=r"rounds\.parquet holds .* expected each of"):
         load_replay_result(folder)
 
 
