@@ -15,6 +15,8 @@ from cabs_core.pools.config import ModelPool
 SHIPPED = Path(__file__).parent / "shipped"
 _SUFFIXES = (".yaml", ".yml")
 _LARGEST = 1 << 20
+#: libyaml's parser where it is compiled in: ten times as fast, and as safe.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def load_pool_file(path: Path) -> PoolFile:
     if path.stat().st_size > _LARGEST:
         raise PoolError(f"pool file {path} is larger than 1 MiB: this is not a pool file")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
     if not isinstance(data, dict):
