@@ -99,6 +99,21 @@ class CabsC(LinearPolicy):
 ExpertSpec = tuple[str, dict[str, Any]]
 
 
+def expert_specs(value: Any) -> tuple[Any, ...]:
+    """Experts of CABS-D as (name, options), from names or [name, options]; ValueError: fewer than two."""
+    if not isinstance(value, (list, tuple)) or len(value) < 2:
+        raise ValueError("expected two or more experts, each a name or [name, options]")
+    return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+
+
+def known_experts(value: tuple[ExpertSpec, ...], known: tuple[str, ...]) -> tuple[ExpertSpec, ...]:
+    """The experts, if all names are known; ValueError otherwise."""
+    for name, _ in value:
+        if name not in known:
+            raise ValueError(f"unknown expert {name!r}; known: {', '.join(known)}")
+    return value
+
+
 class CabsDOptions(ModelOptions):
     """Settings of CABS-D. Defaults are the preset `paper`. penalty, warm and regression apply to every expert
     that does not say otherwise.
@@ -126,18 +141,12 @@ class CabsDOptions(ModelOptions):
     @field_validator("experts", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        if not isinstance(value, (list, tuple)) or len(value) < 2:
-            raise ValueError("expected two or more experts, each a name or [name, options]")
-        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+        return expert_specs(value)
 
     @field_validator("experts")
     @classmethod
     def _known(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
-        known = [*BANDITS, "cabs_c"]
-        for name, _ in value:
-            if name not in known:
-                raise ValueError(f"unknown expert {name!r}; known: {', '.join(known)}")
-        return value
+        return known_experts(value, (*BANDITS, "cabs_c"))
 
 
 LITERAL_D: dict[str, Any] = {

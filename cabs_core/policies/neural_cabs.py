@@ -26,6 +26,8 @@ from cabs_core.policies.cabs import (
     CabsD,
     CabsDOptions,
     cabs_expert,
+    expert_specs,
+    known_experts,
 )
 from cabs_core.policies.linear import Expert, ModelOptions
 from cabs_core.policies.neural import NeuralOptions, NeuralPolicy, neural_expert
@@ -110,17 +112,12 @@ class NeuralCabsDOptions(_Mixture):
     @field_validator("experts", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        if not isinstance(value, (list, tuple)) or len(value) < 2:
-            raise ValueError("expected two or more experts, each a name or [name, options]")
-        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+        return expert_specs(value)
 
     @field_validator("experts")
     @classmethod
     def _known(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
-        for name, _ in value:
-            if name not in (*STANDARD, "cabs_c"):
-                raise ValueError(f"unknown expert {name!r}; known: {', '.join((*STANDARD, 'cabs_c'))}")
-        return value
+        return known_experts(value, (*STANDARD, "cabs_c"))
 
 
 class CabsDNeural(NeuralPolicy):

@@ -122,6 +122,13 @@ def test_best_value_of_every_column_is_bold_once(pages):
         assert bold.count(str(best)) == 1
 
 
+def test_a_significant_loss_is_bold_but_not_in_the_colour_of_the_best(pages):
+    page = pages[1].path.read_text()
+    sure, best = (re.findall(rf'<td class="n {name}"[^>]*>([^<]*)', page) for name in ("sure", "best"))
+    assert sure and all(text[0] in "-−" for text in sure)
+    assert best and not any(text[0] in "-−" for text in best)
+
+
 def test_paper_figures_stand_beside_ours(pages):
     rows = {r["Policy"]: r for r in csv.DictReader((pages[1].path.parent / "tables/utility.csv").open())}
     assert float(rows["CABS-D linear"]["paper (all-MiniLM-L6-v2): High"]) == 0.3981
