@@ -113,7 +113,9 @@ def _preload() -> None:
 
     defs.get_repository_def().get_all_jobs()
     import cabs_core.pools.files  # noqa: F401
-    import cabs_dagster.running  # noqa: F401
+    from cabs_dagster.running import keep_out_of_collections
+
+    keep_out_of_collections()  # so that the workers' collections do not copy the server's memory
 
 
 def _reap(children: set[int]) -> None:

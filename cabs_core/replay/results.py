@@ -177,7 +177,8 @@ def load_trace(folder: str | Path) -> StoredTrace:
 def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
     path = folder / f"{name}.parquet"
     try:
-        return pq.read_table(path, columns=columns)
+        with pq.ParquetFile(path) as file:  # a few rows: a thread costs more than it reads
+            return file.read(columns, use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise ResultError(
             f"{path}: cannot be read as a replay result ({error}); replay this partition again"

@@ -35,7 +35,7 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
     from cabs_dagster.instance import open_instance
     from cabs_dagster.planning import Chain
     from cabs_dagster.replaying import run_replay
-    from cabs_dagster.running import Runner
+    from cabs_dagster.running import Runner, keep_out_of_collections
     from cabs_dagster.stages import POOL_STAGES
     from cabs_dagster.storage import ArtifactStore
 
@@ -73,6 +73,7 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
             # The other stages are recorded, inputs hashed and Dagster's modules imported before, too.
             other = next((r for r in grid if r not in rhos), rhos[0])
             runner.run_pool(pool_file, rhos=[other], policies=settings.policies[:1], report=False)
+            keep_out_of_collections()  # as `cabs run` does
             for rho in rhos:
                 begin = time.process_time()
                 for policy in settings.policies:

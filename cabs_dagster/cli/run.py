@@ -78,13 +78,14 @@ def run(
 
     from cabs_dagster.instance import open_instance
     from cabs_dagster.launcher import recover
-    from cabs_dagster.running import Progress, Runner
+    from cabs_dagster.running import Progress, Runner, keep_out_of_collections
 
     with open_instance() as instance:
         for run_id in recover(instance):
             click.echo(f"  run {run_id} had been killed: marked as failed, its slots freed")
         progress = Progress(notify=_printer())
         runner = Runner(instance, progress=progress, verify=verify)
+        keep_out_of_collections()
         runner.store.remove_leftovers()
         try:
             runner.run_pool(pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report)
