@@ -6,19 +6,15 @@ import math
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, encoder_label, label
+from cabs_core.report.tables import error_text
 
 
 def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _error(value: float) -> str:
-    """A standard error with three decimals, or four where three would read as zero."""
-    return f"{value:.4f}" if 0 < value < 0.0005 else f"{value:.3f}"
-
-
 def _pm(value: float, error: float) -> str:
-    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {_error(error)}")
+    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {error_text(error)}")
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
@@ -27,7 +23,7 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     if pair is None:
         return "not compared"
     error = pair["se"]
-    spread = f" ± {_error(error)}" if error == error else ""
+    spread = f" ± {error_text(error)}" if error == error else ""
     if error != error:
         verdict = "no error known, one trial and one query"
     else:
@@ -116,7 +112,7 @@ def rq1(data: PoolData) -> str:
             ", significant at 5 %" if r.significant else ", within the noise")  # fmt: skip
         out.append(
             f"{r.family.capitalize()}, {r.preset} preset: CABS-D is {abs(r.difference):.3f} "
-            + ("" if r.difference_se != r.difference_se else f"± {_error(r.difference_se)} ")
+            + ("" if r.difference_se != r.difference_se else f"± {error_text(r.difference_se)} ")
             + f"{verb} than CABS-C{sure}."
         )
     return " ".join(out)

@@ -139,11 +139,16 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
     return Cell(prefix + text, value, **look)
 
 
+def error_text(value: float, digits: int = 3) -> str:
+    """A standard error; one digit more where it would be shown as zero."""
+    return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"
+
+
 def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look) -> Cell:
     """value ± standard error."""
     if missing(value):
         return Cell("–", "", **look)
-    small = "" if missing(error) else f"± {float(error):.{digits}f}"
+    small = "" if missing(error) else f"± {error_text(float(error), digits)}"
     return number(value, digits, signed=signed, small=small, **look)
 
 
