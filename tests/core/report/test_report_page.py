@@ -454,7 +454,7 @@ def test_limits():
 
 
 def test_cells():
-    assert estimate(0.25, 0.0004).small == "± 0.0004" and estimate(0.25, 0.0005).small in ("± 0.001", "± 0.0005")
+    assert estimate(0.25, 0.0004).small == "± 0.0004" and estimate(0.25, 0.0006).small == "± 0.001"
     assert estimate(0.25, 0.0).small == "± 0.000" and estimate(0.25, 0.012).small == "± 0.012"
     assert estimate(0.12345, 0.0042).text == "0.123" and estimate(0.12345, 0.0042).small == "± 0.004"
     assert number(-0.0001, 3, signed=True).text == "0.000" and number(-1.5, 1).text == "−1.5"
