@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
 _SERVICES = ("dagster_webserver", "dagster._daemon", "dagster\0code-server", "dagster\0api\0grpc")
@@ -21,16 +22,27 @@ _PATIENCE = 30.0
 
 
 def serve(command: list[str]) -> int:
-    """Run a command until it ends; its exit code, or 130 after Ctrl-C.
+    """Run a command until it ends; its exit code, or 130 after Ctrl-C or SIGTERM.
 
     When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
     """
     prctl = _prctl()
     if prctl:
         prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
-    process = subprocess.Popen(
-        command, preexec_fn=(lambda: prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)) if prctl else None
-    )
+
+    def prepare() -> None:
+        # a shell starts background commands with SIGINT ignored, and that is inherited
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl:
+            prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
+
+    process = subprocess.Popen(command, preexec_fn=prepare if os.name == "posix" else None)
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        process.send_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -40,6 +52,7 @@ def serve(command: list[str]) -> int:
             process.kill()
         return 130
     finally:
+        signal.signal(signal.SIGTERM, before)
         if prctl:
             end_services()
 

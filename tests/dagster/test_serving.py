@@ -34,12 +34,13 @@ SERVE = (
 
 
 @pytest.fixture
-def served(tmp_path: Path):
-    """(the process that serves, process ids of the stand-in, its service and its run)."""
+def served(request, tmp_path: Path):
+    """(the process that serves, process ids of the stand-in, its service and its run); parameter: SIGINT before."""
+    interrupts = getattr(request, "param", signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, FAKE], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.DEVNULL, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
     )  # fmt: skip
     wait_until(lambda: (tmp_path / "pids").exists())
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
@@ -75,6 +76,18 @@ def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
     process.kill()
     process.wait()
     wait_until(lambda: gone(dev))
+
+
+@pytest.mark.parametrize("served", [signal.SIG_DFL, signal.SIG_IGN], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_in_the_background_too(served, number) -> None:
+    """A shell without job control starts background commands with SIGINT ignored."""
+    process, (dev, service, _) = served
+    os.kill(process.pid, number)
+    assert process.wait(timeout=120) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    wait_until(lambda: gone(dev))
+    if number == signal.SIGTERM:
+        assert gone(service)
 
 
 def test_ctrl_c_gives_its_code(served) -> None:
