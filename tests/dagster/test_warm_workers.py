@@ -103,7 +103,9 @@ def test_an_edited_source_file_changes_the_stamp(tmp_path: Path, monkeypatch) ->
 
 
 def test_a_forked_run_is_interrupted_by_a_signal_and_its_health_follows_the_process(cabs_home: Path) -> None:
-    code = "import time\ntry:\n print(1, flush=True)\n time.sleep(600)\nexcept KeyboardInterrupt:\n raise SystemExit(5)"
+    # as a worker does: what starts the tests may have set SIGINT to be ignored
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "try:\n print(1, flush=True)\n time.sleep(600)\nexcept KeyboardInterrupt:\n raise SystemExit(5)"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout.readline()
     with open_instance() as instance:
