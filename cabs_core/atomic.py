@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import uuid
@@ -31,20 +32,36 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_directory(path: str | Path) -> Iterator[Path]:
-    """Yield a fresh temporary folder beside `path`; it replaces the whole folder when the block ends well."""
+    """Yield a fresh temporary folder beside `path`; it replaces the whole folder when the block ends well.
+
+    Where the system can swap two names (Linux), killing this process leaves the old folder or the new one; elsewhere
+    there is a moment with neither.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     temporary.mkdir()
     try:
         yield temporary
-        old = _beside(path)
-        if path.exists():
+        if not path.exists():
+            os.replace(temporary, path)
+        elif not _exchange(temporary, path):
+            old = _beside(path)
             os.replace(path, old)
-        os.replace(temporary, path)
-        shutil.rmtree(old, ignore_errors=True)
+            os.replace(temporary, path)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot (Linux can, since 3.15)."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(swap)) == 0
 
 
 def write_bytes(path: str | Path, data: bytes) -> Path:

@@ -77,7 +77,7 @@ def _subset(
 def keep_out_of_collections() -> None:
     """Leave what lives as long as this process (definitions, modules) out of garbage collections from now on.
 
-    They are half a million objects, which every full collection of a run would look at again.
+    Every full collection of a run would look at all of them again.
     """
     gc.collect()
     gc.freeze()

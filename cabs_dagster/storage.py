@@ -9,11 +9,9 @@ the input and output layer.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +83,7 @@ class ArtifactStore:
     def write(self, parts: Parts) -> Iterator[Path]:
         """Yield an empty local folder; whatever it holds at the end, record included, becomes the artifact."""
         if not self.remote:
-            with _published(self.root.joinpath(*parts)) as temporary:
+            with atomic_directory(self.root.joinpath(*parts)) as temporary:
                 yield temporary
             return
         with tempfile.TemporaryDirectory(prefix="cabs-") as name:
@@ -218,33 +216,6 @@ class ArtifactStore:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
                 removed += 1
         return removed
-
-
-@contextmanager
-def _published(target: Path) -> Iterator[Path]:
-    """Like `atomic_directory`, but an older folder is replaced in one step: a kill leaves the old one or the new one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
-    temporary.mkdir()
-    try:
-        yield temporary
-        if not target.exists():
-            os.replace(temporary, target)
-        elif not _exchange(temporary, target):
-            shutil.rmtree(target)
-            os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot (Linux can, since 3.15)."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(swap)) == 0
 
 
 def _alive(pid: int) -> bool:

@@ -33,12 +33,11 @@ _ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 _LONGEST = 1800
 
 
-def measure(pool: str, *, rhos: tuple[float, ...] = (), keep: Path | None = None) -> dict[str, Any]:
+def measure(pool: str, *, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
     """Figures of one backfill over all of a pool's rhos and policies.
 
     Args:
         rhos: cost sensitivities; default: all of the pool's.
-        keep: DAGSTER_HOME to use and keep; default: a temporary one.
 
     Returns:
         partitions, runs, succeeded, `wall_s` (first run created to last run ended), `wait_s` (request to first run:
@@ -60,7 +59,7 @@ def measure(pool: str, *, rhos: tuple[float, ...] = (), keep: Path | None = None
     partitions = [str(grid_key(pool, rho)) for rho in rhos or pool_file.pool.replay.rhos]
     with (
         tempfile.TemporaryDirectory(prefix="cabs-bench-") as temporary,
-        dev_server(keep or Path(temporary)) as dev,
+        dev_server(Path(temporary)) as dev,
     ):
         time.sleep(5)  # the servers' own start is not part of it
         before, began = dev.processor_seconds(), time.time()

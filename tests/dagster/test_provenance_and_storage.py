@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cabs_core import atomic
 from cabs_core.errors import ProvenanceError
-from cabs_dagster import storage
 from cabs_dagster.provenance import RECORD_NAME, Record, content_hash, hash_folder, make_key
 from cabs_dagster.storage import ArtifactStore
 
@@ -113,7 +113,7 @@ def test_a_new_artifact_takes_the_place_of_an_old_one(
     cabs_home: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(storage, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
     store = ArtifactStore()
     put(store, text="old")
     (store.folder(("splits", "p")) / "only_old").touch()
@@ -131,7 +131,7 @@ def test_at_no_moment_of_a_replacement_is_there_neither(
     put(store, text="old")
     path = store.folder(("splits", "p")) / "a.txt"
     seen = []
-    for module, name in ((os, "replace"), (os, "rename"), (shutil, "rmtree"), (storage, "_exchange")):
+    for module, name in ((os, "replace"), (os, "rename"), (shutil, "rmtree"), (atomic, "_exchange")):
         real = getattr(module, name)
 
         def step(*args, real=real, **more):
