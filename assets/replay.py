@@ -75,8 +75,10 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                 with guarded():
                     if key in context.selected_asset_keys:
                         made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
-                        results = list(check_results(key, chain, target, made.record, checks))
-                        yield result(context, chain, made, asset_key=key, check_results=results)
+                        yield result(context, chain, made, asset_key=key)
+                        # One by one: of those handed over with the materialization Dagster looks up twice what they
+                        # are about.
+                        yield from check_results(key, chain, target, made.record, checks)
                     elif checks:
                         yield from recheck(key, chain, target, checks)
             except dg.Failure as error:  # the other policies of the step still get their chance

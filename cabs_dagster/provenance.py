@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -50,16 +51,20 @@ def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
 
 def hash_file(path: str | Path) -> str:
     """SHA-256 of a file; remembered within the process for as long as size and times stay the same."""
-    status = Path(path).stat()
+    status = os.stat(path)
     return _hash_file(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def hash_folder(folder: Path) -> dict[str, dict[str, Any]]:
     """{relative name: {"sha256", "bytes"}} of every file below `folder` but the record, sorted by name."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != RECORD_NAME)
-    return {
-        p.relative_to(folder).as_posix(): {"sha256": hash_file(p), "bytes": p.stat().st_size} for p in files
-    }
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)
+            if name != RECORD_NAME and os.path.isfile(path):  # not a socket, nor a link to nowhere
+                entry = {"sha256": hash_file(path), "bytes": os.path.getsize(path)}
+                found[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
+    return dict(sorted(found.items()))
 
 
 def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:

@@ -135,7 +135,7 @@ def random_utility(result, problem) -> float:
     utilities = clipped_utility(
         problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
     )
-    return float(utilities[result.order].mean())
+    return float(utilities.mean(axis=1)[result.order].mean())
 
 
 def _total(result, name: str) -> float:

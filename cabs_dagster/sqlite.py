@@ -46,6 +46,9 @@ def install() -> None:
         module = importlib.import_module(name)
         if hasattr(module, "create_engine"):
             module.create_engine = _reusing(module.create_engine)
+    from cabs_dagster import event_log
+
+    event_log.install()
     _installed = True
 
 

@@ -12,6 +12,7 @@ What belongs here: the server, its client. What does not: which runs are launche
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import select
@@ -28,6 +29,23 @@ DEFINITIONS = "cabs_dagster.definitions"
 _PACKAGES = ("assets", "cabs_core", "cabs_dagster", "dbt_like_sql")
 _SOURCES = (".py", ".sql", ".yml", ".yaml")
 _REAP_SECONDS = 2.0
+#: Modules that a run imports late.
+_EVERY_RUN = (
+    "cabs_core.pools.files",
+    "cabs_core.replay",
+    "cabs_dagster.compute_logs",
+    "dagster._core.execution.plan.active",
+    "dagster._core.executor.in_process",
+    "dagster._core.instance.factory",
+    "dagster._core.storage.root",
+    "dagster._core.storage.sqlite_storage",
+    "dagster._core.workspace.autodiscovery",
+    "dagster._grpc.impl",
+    "dagster._utils.hosted_user_process",
+    "sqlalchemy.dialects.sqlite",
+    "threadpoolctl",
+    "upath.implementations.local",
+)
 
 
 def source_stamp() -> str:
@@ -100,21 +118,30 @@ class WarmServer:
 
 
 def _preload() -> None:
-    """Import what every run needs. Nothing here may start a thread or open a database."""
+    """Import what runs need. Nothing here may open a database or start a thread (BLAS stops its own to fork)."""
     from dagster._core.secrets.env_file import get_env_var_dict
 
     for name, value in get_env_var_dict(os.getcwd()).items():
         os.environ.setdefault(name, value)
 
-    import dagster._grpc.impl  # noqa: F401
-    import sqlalchemy.dialects.sqlite  # noqa: F401
+    for name in _EVERY_RUN:
+        importlib.import_module(name)
 
+    from cabs_core.policies.names import FAMILIES
+    from cabs_core.policies.registry import policy_class
+    from cabs_core.solver.jit import load_compiled
     from cabs_dagster.definitions import defs
-
-    defs.get_repository_def().get_all_jobs()
-    import cabs_core.pools.files  # noqa: F401
+    from cabs_dagster.event_log import read_history
     from cabs_dagster.running import keep_out_of_collections
 
+    defs.get_repository_def().get_all_jobs()
+    read_history()
+
+    for family, names in FAMILIES.items():
+        if family != "neural":  # which import torch
+            for name in names:
+                policy_class(name)
+    load_compiled()
     keep_out_of_collections()  # so that the workers' collections do not copy the server's memory
 
 

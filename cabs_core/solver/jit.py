@@ -14,6 +14,7 @@ import numba
 from cabs_core.solver.cache import LOCATORS
 
 log = logging.getLogger(__name__)
+_KERNELS: list[Any] = []
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -36,7 +37,8 @@ def kernel(function: Callable | None = None, **options: Any) -> Any:
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
         return lambda f: kernel(f, **options)
-    return _cached(lambda cache, **o: numba.njit(cache=cache, **o)(function), **options)
+    _KERNELS.append(_cached(lambda cache, **o: numba.njit(cache=cache, **o)(function), **options))
+    return _KERNELS[-1]
 
 
 def c_kernel(signature: Any, **options: Any) -> Callable:
@@ -45,3 +47,26 @@ def c_kernel(signature: Any, **options: Any) -> Callable:
     return lambda function: _cached(
         lambda cache, **o: numba.cfunc(signature, cache=cache, **o)(function), **options
     )
+
+
+def load_compiled() -> int:
+    """Load whatever the on-disk cache holds of the kernels imported so far; compiles nothing.
+
+    For a process that forks others, which then have the machine code at hand.
+
+    Returns:
+        The number of compiled forms (kernel and types of its arguments) loaded.
+    """
+    from numba.core.registry import cpu_target
+
+    loaded = 0
+    for function in _KERNELS:
+        cache = function._cache
+        for key in cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ():
+            signature = key[0]
+            if key == cache._index_key(
+                signature, cpu_target.target_context.codegen()
+            ):  # this processor, this code
+                function.compile(signature)
+                loaded += 1
+    return loaded

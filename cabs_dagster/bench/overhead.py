@@ -1,16 +1,21 @@
 """`cabs bench overhead`: what Dagster adds to the replays of a pool, in processor time.
 
-The same replays twice in one process: bare (`cabs_core.replay` and saving the result) and through the runner of
-`cabs run` (runs, events, checks, provenance). Both write result files, into a temporary store; the pool's other
-stages are taken from the real one. Compilation and the first load of the problem happen before.
+The replays of some partitions go through the runner of `cabs run` (runs, events, checks, provenance), in this process
+and into a temporary store; the pool's other stages are taken from the real one. Two clocks run within the same runs,
+so that a machine whose speed varies does not disturb the comparison: one while a replay is played and its result
+written (which one would need without Dagster, too), one over everything. Compilation and the first load of the
+problem happen before.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +25,20 @@ from cabs_dagster.bench import pool_and_rhos
 
 
 def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
-    """Processor seconds of the replays of all the pool's policies, bare and orchestrated.
+    """Processor seconds of the replays of all the pool's policies, and of all else that their runs do.
 
     Args:
         rhos: cost sensitivities; default: five over the pool's grid.
 
     Returns:
-        rhos, policies, `bare_s`, `orchestrated_s` (user + system, one value a rho), `added` (share, in all).
+        rhos, policies, `replay_s` (playing and writing), `rest_s` (user + system, one value a rho), `added` (rest as
+        a share of replay, in all).
 
     Raises:
         CabsError: the stages before the replay are not finished.
     """
-    from cabs_core.replay.results import save_replay_result
     from cabs_dagster.instance import open_instance
     from cabs_dagster.planning import Chain
-    from cabs_dagster.replaying import run_replay
     from cabs_dagster.running import Runner, keep_out_of_collections
     from cabs_dagster.stages import POOL_STAGES
     from cabs_dagster.storage import ArtifactStore
@@ -50,48 +54,66 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
         raise CabsError(
             f"{', '.join(missing)} of pool {pool} are not finished: run `cabs run --pool {pool}` first"
         )
-    problem, tuning = real.folder(("replay_problem", pool)), real.folder(("tuning", pool))
-    record = statuses["replay_problem"].record
-    assert record is not None
-    bare, orchestrated = [], []
+    played, rest = [], []
     with tempfile.TemporaryDirectory(prefix="cabs-bench-") as name, _environment(Path(name)):
         store = ArtifactStore()
         for stage in POOL_STAGES:
             store.root.joinpath(stage).mkdir(parents=True)
             store.root.joinpath(stage, pool).symlink_to(real.folder((stage, pool)), target_is_directory=True)
-
-        def replay(rho: float, policy: str, trials: Any) -> None:
-            result, arrays = run_replay(settings, problem, record.content, tuning, rho, policy, trials)
-            folder = Path(name) / "bare" / f"{rho:g}" / policy
-            folder.mkdir(parents=True, exist_ok=True)
-            save_replay_result(result, arrays, folder, pool=settings)
-
-        for policy in settings.policies:  # compile
-            replay(rhos[0], policy, [0])
-        with open_instance() as instance:
+        with open_instance() as instance, _clock() as clock:
             runner = Runner(instance)
-            # The other stages are recorded, inputs hashed and Dagster's modules imported before, too.
-            other = next((r for r in grid if r not in rhos), rhos[0])
-            runner.run_pool(pool_file, rhos=[other], policies=settings.policies[:1], report=False)
+            # Before: kernels are compiled, the other stages recorded, inputs hashed, Dagster's modules imported.
+            runner.run_pool(pool_file, rhos=rhos[:1], report=False)
+            shutil.rmtree(store.root / "replay")
             keep_out_of_collections()  # as `cabs run` does
             for rho in rhos:
-                begin = time.process_time()
-                for policy in settings.policies:
-                    replay(rho, policy, settings.replay.trials)
-                bare.append(round(time.process_time() - begin, 3))
+                clock.seconds = 0.0
                 begin = time.process_time()
                 runner.run_pool(pool_file, rhos=[rho], report=False)
-                orchestrated.append(round(time.process_time() - begin, 3))
+                spent = time.process_time() - begin
+                played.append(round(clock.seconds, 3))
+                rest.append(round(spent - clock.seconds, 3))
     return {
         "pool": pool,
         "rhos": list(rhos),
         "policies": len(settings.policies),
         "trials": settings.replay.trials,
-        "bare_s": bare,
-        "orchestrated_s": orchestrated,
-        "added": round(sum(orchestrated) / sum(bare) - 1, 4),
+        "replay_s": played,
+        "rest_s": rest,
+        "added": round(sum(rest) / sum(played), 4),
         "load": [round(value, 2) for value in os.getloadavg()],
     }
+
+
+@dataclass
+class _Clock:
+    seconds: float = 0.0
+
+
+@contextmanager
+def _clock() -> Iterator[_Clock]:
+    """Processor seconds of this process while replays are played and their results written."""
+    from cabs_core.replay import results
+    from cabs_dagster import replaying
+
+    clock = _Clock()
+
+    def timed(function: Callable) -> Callable:
+        def call(*arguments: Any, **options: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                clock.seconds += time.process_time() - begin
+
+        return call
+
+    before = replaying.run_replay, results.save_replay_result
+    replaying.run_replay, results.save_replay_result = map(timed, before)
+    try:
+        yield clock
+    finally:
+        replaying.run_replay, results.save_replay_result = before
 
 
 class _environment:
@@ -119,8 +141,8 @@ def main(json_path: str | None, argv: Sequence[str] = ()) -> dict[str, Any]:
     pool, rhos = pool_and_rhos("overhead", argv)
     figures = measure(pool, rhos)
     print(
-        f"{pool}: {figures['policies']} policies x {figures['trials']} trials, rho {figures['rhos']}: bare "
-        f"{sum(figures['bare_s']):.1f} s, through Dagster {sum(figures['orchestrated_s']):.1f} s of processor time: "
+        f"{pool}: {figures['policies']} policies x {figures['trials']} trials, rho {figures['rhos']}: playing and "
+        f"writing {sum(figures['replay_s']):.1f} s, all else {sum(figures['rest_s']):.2f} s of processor time: "
         f"{100 * figures['added']:+.1f} %; load {figures['load'][0]}"
     )
     if json_path:
