@@ -34,7 +34,7 @@ def model_card(oracles: Oracles) -> str:
         lines += [
             "",
             f"Network: {log['parameters']} parameters, best epoch {log['best_epoch']} of {len(log['epochs']) - 1}, "
-            f"{log['stopped']}, {log['seconds']:.1f} s on {log['device']}.",
+            f"{log['stopped']}, on {log['device']}.",
         ]
     lines += [
         "",

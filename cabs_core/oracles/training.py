@@ -8,7 +8,6 @@ reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +38,6 @@ class TrainingLog:
     epochs: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int = 0
     stopped: str = ""
-    seconds: float = 0.0
     device: str = "cpu"
     parameters: int = 0
 
@@ -73,7 +71,6 @@ def train_network(
     The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error
     relative to predicting the train means, whatever the loss.
     """
-    begin = time.perf_counter()
     k = train.scores.shape[1]
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
@@ -95,7 +92,6 @@ def train_network(
             network.load_state_dict(best)
         finally:
             torch.set_num_threads(threads)
-    log.seconds = time.perf_counter() - begin
     return network.cpu().eval().requires_grad_(False), log
 
 

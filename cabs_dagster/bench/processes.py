@@ -1,4 +1,4 @@
-"""A `dagster dev` of its own for a measurement: start and stop it, ask it by GraphQL, count its processor time.
+"""A `dagster dev` of its own for measurements and end-to-end tests: start and stop it, ask it by GraphQL, count its processor time.
 
 What belongs here: processes. What does not: what is measured (`backfill.py`).
 """
@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,31 @@ _READY_SECONDS = 120
 
 
 class DevServer:
-    """A running `dagster dev` with its own DAGSTER_HOME, on a free port of 127.0.0.1."""
+    """A `cabs ui` with its own DAGSTER_HOME, on a free port of 127.0.0.1, in a process group of its own.
 
-    def __init__(self, home: Path):
-        self.home = home
+    Args:
+        home: folder of its log; made when it is not there.
+        environment: of the process; default: this one's, with `home` as DAGSTER_HOME.
+    """
+
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None):
+        home.mkdir(parents=True, exist_ok=True)
+        self.home, self.log = home, home / "dev.log"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.log = home / "dev.log"
         code = "from cabs_dagster.cli import main; main()"
         with open(self.log, "ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, "ui", "--port", str(port)],
-                env={**os.environ, "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"},
+                env=environment
+                or {**os.environ, "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # a background shell starts its commands deaf to SIGINT, by which this one is ended
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
 
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
@@ -58,6 +66,20 @@ class DevServer:
             raise CabsError(f"dagster dev at {self.url} refused a query: {found['errors'][0]['message']}")
         return found["data"]
 
+    def ready(self) -> bool:
+        """Whether the code location is loaded.
+
+        Raises:
+            CabsError: it ended; the message holds the end of its log.
+        """
+        if self.process.poll() is not None:
+            raise CabsError(f"dagster dev ended; its log ends with:\n{self._tail()}")
+        try:
+            found = self.query("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+        return bool(found["repositoriesOrError"].get("nodes"))
+
     def wait_ready(self) -> None:
         """Until the code location is loaded.
 
@@ -65,16 +87,15 @@ class DevServer:
             CabsError: it ended or took too long; the message holds the end of its log.
         """
         end = time.monotonic() + _READY_SECONDS
-        text = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                if self.query(text)["repositoriesOrError"].get("nodes"):
-                    return
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                pass
+        while not self.ready():
+            if time.monotonic() > end:
+                raise CabsError(
+                    f"dagster dev did not become ready in {_READY_SECONDS} s; its log ends with:\n{self._tail()}"
+                )
             time.sleep(0.5)
-        tail = self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
-        raise CabsError(f"dagster dev did not become ready in {_READY_SECONDS} s; its log ends with:\n{tail}")
+
+    def _tail(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")[-4000:]
 
     def processor_seconds(self) -> dict[str, float]:
         """{role: user + system seconds so far}: webserver, daemon, code server, run workers, other.

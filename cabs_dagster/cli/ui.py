@@ -30,7 +30,9 @@ def ui(port: int) -> None:
         observe(instance, *(Chain(ArtifactStore(), p) for p in pools))
     for error in errors:
         click.echo(f"left out: {error}", err=True)
-    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
+    # `dg dev`, its successor, is in a package of its own, for developers
+    quiet = ["-W", "ignore:Function `dev_command` is superseded"]
+    command = [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
     workspace = project_root() / "workspace.yaml"
     command += ["-w", str(workspace)] if workspace.is_file() else ["-m", "cabs_dagster.definitions"]
     click.echo(f"http://127.0.0.1:{port}  (DAGSTER_HOME {os.environ['DAGSTER_HOME']}; Ctrl-C ends it)")

@@ -6,18 +6,18 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from e2e_support import Dev, start_dev, stop_dev, wait_for
+from e2e_support import Dev, wait_for
 
 
 @pytest.fixture(scope="session")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One `dagster dev` for the tests of a session."""
-    found = start_dev(tmp_path_factory.mktemp("dev") / "home")
+    found = Dev(tmp_path_factory.mktemp("dev") / "home")
     try:
         wait_for("dagster dev", found.ready, 90)
         yield found
     finally:
-        stop_dev(found)
+        found.stop()
 
 
 @pytest.fixture(scope="session")

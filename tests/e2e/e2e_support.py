@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cabs_dagster.bench.processes import DevServer
 from cabs_dagster.provenance import hash_folder
 from cabs_dagster.stages import REPLAY_VOLATILE, TIMES
 
@@ -70,34 +65,11 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: floa
     raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
 
 
-@dataclass
-class Dev:
-    """A running `dagster dev`."""
+class Dev(DevServer):
+    """A running `dagster dev` whose CABS_HOME is its folder."""
 
-    url: str
-    home: Path
-    process: subprocess.Popen
-    log: Path
-
-    def query(self, text: str, **variables: Any) -> dict[str, Any]:
-        """The data of a GraphQL query."""
-        body = json.dumps({"query": text, "variables": variables}).encode()
-        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.load(answer)
-        assert "errors" not in found, found
-        return found["data"]
-
-    def ready(self) -> bool:
-        """Whether the code location is loaded."""
-        assert self.process.poll() is None, self.log.read_text()[-4000:]
-        try:
-            found = self.query(
-                "{ repositoriesOrError { __typename ... on RepositoryConnection { nodes { name } } } }"
-            )
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
-        return bool(found["repositoriesOrError"].get("nodes"))
+    def __init__(self, home: Path, **more: str):
+        super().__init__(home, environment(home, **more))
 
     def switch_on(self, sensor: str) -> None:
         """Start a sensor."""
@@ -114,41 +86,6 @@ class Dev:
         )
         runs = found["runsOrError"]["results"]
         return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
-
-
-def start_dev(home: Path, **more: str) -> Dev:
-    """Start `dagster dev` on a free port of this machine. A background shell would make it deaf to SIGINT."""
-    home.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = home / "dev.log"
-    with open(log, "ab") as output:
-        process = subprocess.Popen(
-            command("ui", "--port", str(port)),
-            env=environment(home, **more),
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-    return Dev(f"http://127.0.0.1:{port}", home, process, log)
-
-
-def stop_dev(dev: Dev) -> None:
-    """End it as Ctrl-C does, and by force when that does not help."""
-    if dev.process.poll() is None:
-        os.killpg(dev.process.pid, signal.SIGINT)
-        try:
-            dev.process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
-        os.killpg(dev.process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    dev.process.wait()
 
 
 def processes(dev: Dev) -> dict[int, str]:

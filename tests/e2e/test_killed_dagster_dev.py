@@ -24,8 +24,6 @@ from e2e_support import (
     listening,
     patience,
     processes,
-    start_dev,
-    stop_dev,
     wait_for,
 )
 
@@ -76,7 +74,7 @@ def run_of(home: Path, pid: int) -> str:
 
 
 def start(home: Path) -> Dev:
-    dev = start_dev(home)
+    dev = Dev(home)
     wait_for("dagster dev", dev.ready, 90)
     return dev
 
@@ -128,7 +126,7 @@ def test_killed_dagster_dev_goes_on(tmp_path: Path) -> None:
         runs = dev.runs()
     finally:
         for dev in reversed(devs):
-            stop_dev(dev)
+            dev.stop()
         code = undisturbed.wait(timeout=300 * patience())
     assert code == 0, (tmp_path / "whole.log").read_text()
 

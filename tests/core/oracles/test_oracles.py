@@ -152,6 +152,15 @@ def test_saved_and_loaded_oracles_are_the_same(auto, data, tmp_path):
     assert suffixes <= {".json", ".md", ".safetensors", ".npz"}
 
 
+def test_trained_again_the_files_are_the_same_byte_for_byte(data, tmp_path):
+    def files(name: str) -> dict[str, bytes]:
+        trained = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK))
+        folder = trained.save(tmp_path / name)
+        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    assert files("once") == files("twice")
+
+
 def test_the_model_card_names_data_settings_and_errors(auto, data, tmp_path):
     card = (auto.save(tmp_path / "oracles") / "README.md").read_text()
     assert data.outcomes.content_hash() in card and "'oracle_seed': 0" in card
