@@ -26,7 +26,6 @@ models' probabilities of winning, mixed by their weights; 1 in a forced round.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -144,29 +143,6 @@ def _trust(log_weights):
 
 
 @kernel
-def _win_probabilities(mean, sd, pmf, below):
-    """pmf [K] of the arm drawn: `best_probabilities`, with the mass of the best certain value made exact."""
-    best_probabilities(mean, sd, pmf, below, CELLS)
-    certain = -1
-    for j in range(mean.size):
-        if mean[j] > -np.inf and sd[j] == 0.0 and (certain < 0 or mean[j] > mean[certain]):
-            certain = j
-    if certain < 0:
-        return
-    wins, rest = 1.0, 0.0
-    for j in range(mean.size):
-        if sd[j] > 0.0:
-            wins *= 0.5 * math.erfc((mean[j] - mean[certain]) / sd[j] * 0.7071067811865476)
-            rest += pmf[j]
-    for j in range(mean.size):
-        if sd[j] == 0.0 or rest == 0.0:
-            pmf[j] = 0.0
-        else:
-            pmf[j] *= (1.0 - wins) / rest
-    pmf[certain] = wins if rest > 0.0 else 1.0
-
-
-@kernel
 def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, anchored, cold, work):
     """Play a round: returns the arm and fills pmf [K] in work."""
     sd, mean, pmf, other, below = work[2], work[3], work[4], work[5], work[6]
@@ -183,9 +159,9 @@ def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, a
     trust = _trust(log_weights)
     model = 0 if uniform(keys, ACTION, t, 0) < trust else 1
     _values(1 - model, z, base, costs, mask, numbers, anchored, cold, work)
-    _win_probabilities(mean, sd, other, below)
+    best_probabilities(mean, sd, other, below, CELLS)
     _values(model, z, base, costs, mask, numbers, anchored, cold, work)
-    _win_probabilities(mean, sd, pmf, below)
+    best_probabilities(mean, sd, pmf, below, CELLS)
     weight = trust if model == 0 else 1.0 - trust
     for j in range(pmf.size):
         pmf[j] = weight * pmf[j] + (1.0 - weight) * other[j]

@@ -2,8 +2,9 @@
 
 LinTS plays the argmax of one draw of the scores, so the probability of an arm given the past is an integral
 without closed form. Each arm's mass is cut into cells of a common grid (exact increments of its distribution
-function) and multiplied by the probability that all others lie below the cell's middle: error under .01 with
-32 cells for deviations within a factor of ten of each other, and no Monte-Carlo noise.
+function) and multiplied by the probability that all others lie below the cell's middle, without Monte-Carlo noise.
+32 cells give an error under .01 for deviations within a factor of ten of each other; where they differ more, cells
+are added until the narrowest arm spans as many as it would then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 from cabs_core.solver.jit import kernel
 
 CELLS = 32
+#: A cell is at most this many deviations of the narrowest arm wide, unless that takes more than MOST_CELLS.
+WIDEST, MOST_CELLS = 3.0, 512
 
 
 @kernel
@@ -31,7 +34,7 @@ def _cdf(s, mean, sd):
 @kernel
 def best_probabilities(mean, sd, out, scratch, cells):
     """out [K] = P(arm has the largest score) for scores N(mean, sd^2); sd = 0 is allowed. Entries of mean may be
-    -inf (cannot be played). scratch [2, K]. Sums to 1."""
+    -inf (cannot be played). scratch [2, K]; cells: least number of cells. Sums to 1."""
     K = mean.size
     below = scratch[0]
     middle_cdf = scratch[1]
@@ -48,6 +51,11 @@ def best_probabilities(mean, sd, out, scratch, cells):
                 out[j] = 1.0
                 break
         return
+    narrowest = high - low
+    for j in range(K):
+        if sd[j] > 0.0 and mean[j] > -math.inf and mean[j] + 6.0 * sd[j] >= low:
+            narrowest = min(narrowest, sd[j])
+    cells = max(cells, min(MOST_CELLS, math.ceil((high - low) / (WIDEST * narrowest))))
     h = (high - low) / cells
     # of the arms without spread only the best (the first of equals, as argmax has it) can ever be played
     point = -1
@@ -57,9 +65,7 @@ def best_probabilities(mean, sd, out, scratch, cells):
     for j in range(K):
         # an arm that stays 6 sd below the level which another arm reaches for sure has no chance
         below[j] = -1.0
-        if not sd[j] > 0.0 and j != point:
-            continue
-        if mean[j] > -math.inf and mean[j] + 6.0 * sd[j] >= low:
+        if sd[j] > 0.0 and mean[j] > -math.inf and mean[j] + 6.0 * sd[j] >= low:
             below[j] = _cdf(low, mean[j], sd[j])
     for c in range(cells):
         middle = low + (c + 0.5) * h
@@ -85,6 +91,15 @@ def best_probabilities(mean, sd, out, scratch, cells):
                         out[j] += mass * all_below / middle_cdf[j]
                     elif zero == j:
                         out[j] += mass * all_below
+    if point >= 0:  # which wins when all others fall below it, no cell needed; the rest is shared as computed
+        wins, rest = 1.0, 0.0
+        for j in range(K):
+            if sd[j] > 0.0 and mean[j] > -math.inf:
+                wins *= _cdf(mean[point], mean[j], sd[j])
+                rest += out[j]
+        for j in range(K):
+            out[j] *= (1.0 - wins) / rest if rest > 0.0 else 0.0
+        out[point] = wins if rest > 0.0 else 1.0
     total = 0.0
     for j in range(K):
         # the grid can miss a sliver of mass; what can be drawn must not be logged as impossible

@@ -98,9 +98,10 @@ def check_killed_download(
     process = start(broken, hub, preamble)
     try:
         assert hub.state.stalled.wait(120 * patience()), (broken / "run.log").read_text()
-        end = time.monotonic() + 10 * patience()
-        while part(broken) == 0 and time.monotonic() < end:
-            time.sleep(0.02)
+        end, before = time.monotonic() + 10 * patience(), -1
+        while (before != part(broken) or before == 0) and time.monotonic() < end:
+            before = part(broken)
+            time.sleep(0.5)
         assert process.poll() is None, (broken / "run.log").read_text()
     finally:
         os.killpg(process.pid, signal.SIGKILL)

@@ -63,17 +63,33 @@ def test_draws_have_the_right_frequencies():
     assert stats.chisquare(counts[[0, 2, 3]], 20000 * pmf[[0, 2, 3]]).pvalue > 1e-3
 
 
-@given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
-def test_thompson_probabilities(seed):
+@given(
+    seed=st.integers(0, 10_000),
+    K=st.integers(1, 18),
+    certain=st.integers(0, 2),
+    ratio=st.sampled_from([10, 400]),
+)
+@settings(max_examples=60, deadline=None)
+def test_thompson_probabilities(seed, K, certain, ratio):
+    """Arms of like and of very different spread, some of them certain or not to be played, against simulation."""
     rng = np.random.default_rng(seed)
-    K = int(rng.integers(1, 7))
-    mean, sd = rng.normal(size=K) * 0.2, rng.uniform(0.03, 0.3, K)
+    mean, sd = rng.normal(size=K) * 0.2, 0.3 * ratio ** -rng.random(K)
+    sd[rng.permutation(K)[:certain]] = 0.0
+    mean[rng.permutation(K)[: K // 4]] = -np.inf
     out = np.empty(K)
     best_probabilities(mean, sd, out, np.empty((2, K)), CELLS)
     assert out.min() >= 0 and out.sum() == pytest.approx(1, abs=1e-9)
+    assert (out[mean == -np.inf] == 0).all()
     draws = (mean + sd * rng.normal(size=(20000, K))).argmax(axis=1)
-    assert abs(out - np.bincount(draws, minlength=K) / 20000).max() < 0.025
+    error = 0.01 if ratio == 10 else 0.05
+    assert abs(out - np.bincount(draws, minlength=K) / 20000).max() < error + 4.5 * 0.5 / np.sqrt(20000)
+
+
+def test_a_certain_arm_wins_when_all_others_fall_below_it():
+    mean, sd, out = np.array([0.5, 0.4, 0.3, 0.5]), np.array([0.0, 0.1, 0.002, 0.0]), np.empty(4)
+    best_probabilities(mean, sd, out, np.empty((2, 4)), CELLS)
+    assert out[0] == pytest.approx(stats.norm.cdf(1.0), abs=1e-6)
+    assert out[1] == pytest.approx(stats.norm.sf(1.0), abs=1e-6) and out[3] == 0
 
 
 def test_lin_ts_plays_by_its_propensity():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
-from cabs_core.policies.hier_mix import HierMix, _values, _win_probabilities, scaling_of
+from cabs_core.policies.hier_mix import HierMix, _values, scaling_of
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
 from cabs_core.policies.rng import query_order
@@ -157,19 +157,6 @@ def test_propensities_are_the_frequencies_of_the_draws():
     counts = np.bincount([d.arm for d in decisions], minlength=4) / 6000
     assert (counts > 0.01).sum() >= 3
     np.testing.assert_allclose(counts, decisions[0].pmf, atol=4 * 0.5 / np.sqrt(6000))
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), K=st.integers(1, 8))
-def test_win_probabilities_match_simulation(seed, K):
-    rng = np.random.default_rng(seed)
-    mean, sd = rng.random(K), rng.random(K) * 0.4
-    sd[rng.integers(K)] = 0.0
-    pmf, below = np.empty(K), np.empty((2, K))
-    _win_probabilities(mean, sd, pmf, below)
-    draws = np.argmax(mean + sd * rng.normal(size=(20_000, K)), axis=1)
-    assert pmf.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(pmf, np.bincount(draws, minlength=K) / 20_000, atol=0.03)
 
 
 @settings(max_examples=10, deadline=None)
