@@ -17,15 +17,16 @@ from typing import Any
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, Field, RunsFilter
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
+from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 from dagster._serdes import ConfigurableClassData, serialize_value
 
 from cabs_dagster import sqlite
 from cabs_dagster.warm import DEFINITIONS, WarmServer
 
-#: Tag that names the process of a run: "<boot id>:<pid>:<start time of the process>".
-WORKER_TAG = "cabs/worker"
+#: Tag that names the process of a run: "<boot id>:<pid>:<start time of the process>". Not shown in the UI.
+WORKER_TAG = f"{HIDDEN_TAG_PREFIX}cabs_worker"
 #: Tag of runs in a forked worker, which are interrupted by a signal; `cabs run` is not.
-FORKED_TAG = "cabs/forked"
+FORKED_TAG = f"{HIDDEN_TAG_PREFIX}cabs_forked"
 
 
 def boot_id() -> str:
@@ -65,7 +66,7 @@ def worker_tag(pid: int | None = None) -> str:
 
 def worker_alive(instance: DagsterInstance, run: DagsterRun) -> bool | None:
     """Whether the process that executes a run lives; None when the run does not say which one it is."""
-    tag = run.tags.get(WORKER_TAG)
+    tag = _own_worker(instance, run)
     if tag:
         boot, _, rest = tag.partition(":")
         pid, _, started = rest.partition(":")
@@ -77,6 +78,16 @@ def worker_alive(instance: DagsterInstance, run: DagsterRun) -> bool | None:
         pid = int(event.message.split("pid: ")[1].split(")")[0])
         return process_start(pid) is not None and _started_before(pid, record.event_log_entry.timestamp)
     return None
+
+
+def _own_worker(instance: DagsterInstance, run: DagsterRun) -> str | None:
+    """The tag that names the process of a run; None when it has none, or only a copy of its parent's.
+
+    Dagster gives a run that is executed again the tags of the first one.
+    """
+    tag = run.tags.get(WORKER_TAG)
+    parent = instance.get_run_by_id(run.parent_run_id) if tag and run.parent_run_id else None
+    return None if parent is not None and parent.tags.get(WORKER_TAG) == tag else tag
 
 
 def _started_before(pid: int, timestamp: float) -> bool:

@@ -49,6 +49,17 @@ def test_a_living_worker_is_alive_and_a_dead_or_recycled_one_is_not(cabs_home: P
         assert recover(instance) == []
 
 
+def test_a_run_that_is_executed_again_is_not_taken_for_the_dead_first_one(cabs_home: Path) -> None:
+    gone = {WORKER_TAG: f"{boot_id()}:{os.getpid()}:1"}
+    with open_instance() as instance:
+        first = create_run_for_test(instance, "a", status=dg.DagsterRunStatus.FAILURE, tags=gone)
+        family = {"parent_run_id": first.run_id, "root_run_id": first.run_id}
+        again = create_run_for_test(instance, "a", status=dg.DagsterRunStatus.STARTING, tags=gone, **family)
+        assert worker_alive(instance, again) is None and recover(instance) == []
+        instance.add_run_tags(again.run_id, {WORKER_TAG: f"{boot_id()}:{os.getpid()}:2"})
+        assert recover(instance) == [again.run_id]
+
+
 def test_run_monitoring_asks_the_launcher(cabs_home: Path) -> None:
     with open_instance() as instance:
         launcher = instance.run_launcher
