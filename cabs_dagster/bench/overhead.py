@@ -1,9 +1,8 @@
-"""`cabs bench overhead`: what Dagster adds to the replays of a pool, in processor time.
+"""`cabs bench overhead`: what Dagster adds to the replays of a pool, in time on the clock and of processors.
 
-The replays of some partitions go through the runner of `cabs run` (runs, events, checks, provenance), in this process
-and into a temporary store; the pool's other stages are taken from the real one. Two clocks run within the same runs,
-so that a machine whose speed varies does not disturb the comparison: one while a replay is played and its result
-written (which one would need without Dagster, too), one over everything. Compilation and the first load of the
+The same replays twice in one process: bare (`cabs_core.replay` and saving the result, one policy after the other) and
+through the runner of `cabs run` (runs, events, checks, provenance), in turns which is first. Both write result files,
+into a temporary store; the pool's other stages are taken from the real one. Compilation and the first load of the
 problem happen before.
 """
 
@@ -13,9 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +22,22 @@ from cabs_dagster.bench import pool_and_rhos
 
 
 def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
-    """Processor seconds of the replays of all the pool's policies, and of all else that their runs do.
+    """Seconds that the replays of all the pool's policies take, bare and orchestrated.
 
     Args:
         rhos: cost sensitivities; default: five over the pool's grid.
 
     Returns:
-        rhos, policies, `replay_s` (playing and writing), `rest_s` (user + system, one value a rho), `added` (rest as
-        a share of replay, in all).
+        rhos, policies; `wall_s` and `processor_s` (user + system): {"bare", "orchestrated": one value a rho, "added":
+        orchestrated over bare in all, less one}.
 
     Raises:
         CabsError: the stages before the replay are not finished.
     """
+    from cabs_core.replay.results import save_replay_result
     from cabs_dagster.instance import open_instance
     from cabs_dagster.planning import Chain
+    from cabs_dagster.replaying import run_replay
     from cabs_dagster.running import Runner, keep_out_of_collections
     from cabs_dagster.stages import POOL_STAGES
     from cabs_dagster.storage import ArtifactStore
@@ -54,66 +53,55 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
         raise CabsError(
             f"{', '.join(missing)} of pool {pool} are not finished: run `cabs run --pool {pool}` first"
         )
-    played, rest = [], []
+    problem, tuning = real.folder(("replay_problem", pool)), real.folder(("tuning", pool))
+    record = statuses["replay_problem"].record
+    assert record is not None
+    times: dict[str, list[tuple[float, float]]] = {"bare": [], "orchestrated": []}
     with tempfile.TemporaryDirectory(prefix="cabs-bench-") as name, _environment(Path(name)):
         store = ArtifactStore()
         for stage in POOL_STAGES:
             store.root.joinpath(stage).mkdir(parents=True)
             store.root.joinpath(stage, pool).symlink_to(real.folder((stage, pool)), target_is_directory=True)
-        with open_instance() as instance, _clock() as clock:
+
+        def bare(rho: float) -> None:
+            for policy in settings.policies:
+                result, arrays = run_replay(
+                    settings, problem, record.content, tuning, rho, policy, settings.replay.trials
+                )
+                folder = Path(name) / "bare" / f"{rho:g}" / policy
+                folder.mkdir(parents=True, exist_ok=True)
+                save_replay_result(result, arrays, folder, pool=settings)
+
+        with open_instance() as instance:
             runner = Runner(instance)
+
+            def orchestrated(rho: float) -> None:
+                runner.run_pool(pool_file, rhos=[rho], report=False)
+
             # Before: kernels are compiled, the other stages recorded, inputs hashed, Dagster's modules imported.
-            runner.run_pool(pool_file, rhos=rhos[:1], report=False)
+            orchestrated(rhos[0])
             shutil.rmtree(store.root / "replay")
             keep_out_of_collections()  # as `cabs run` does
-            for rho in rhos:
-                clock.seconds = 0.0
-                begin = time.process_time()
-                runner.run_pool(pool_file, rhos=[rho], report=False)
-                spent = time.process_time() - begin
-                played.append(round(clock.seconds, 3))
-                rest.append(round(spent - clock.seconds, 3))
+            for number, rho in enumerate(rhos):
+                for work in (bare, orchestrated)[:: -1 if number % 2 else 1]:
+                    begin = time.perf_counter(), time.process_time()
+                    work(rho)
+                    spent = time.perf_counter() - begin[0], time.process_time() - begin[1]
+                    times[work.__name__].append(spent)
     return {
         "pool": pool,
         "rhos": list(rhos),
         "policies": len(settings.policies),
         "trials": settings.replay.trials,
-        "replay_s": played,
-        "rest_s": rest,
-        "added": round(sum(rest) / sum(played), 4),
+        "wall_s": _compared(times, 0),
+        "processor_s": _compared(times, 1),
         "load": [round(value, 2) for value in os.getloadavg()],
     }
 
 
-@dataclass
-class _Clock:
-    seconds: float = 0.0
-
-
-@contextmanager
-def _clock() -> Iterator[_Clock]:
-    """Processor seconds of this process while replays are played and their results written."""
-    from cabs_core.replay import results
-    from cabs_dagster import replaying
-
-    clock = _Clock()
-
-    def timed(function: Callable) -> Callable:
-        def call(*arguments: Any, **options: Any) -> Any:
-            begin = time.process_time()
-            try:
-                return function(*arguments, **options)
-            finally:
-                clock.seconds += time.process_time() - begin
-
-        return call
-
-    before = replaying.run_replay, results.save_replay_result
-    replaying.run_replay, results.save_replay_result = map(timed, before)
-    try:
-        yield clock
-    finally:
-        replaying.run_replay, results.save_replay_result = before
+def _compared(times: dict[str, list[tuple[float, float]]], kind: int) -> dict[str, Any]:
+    found: dict[str, Any] = {name: [round(t[kind], 3) for t in spent] for name, spent in times.items()}
+    return {**found, "added": round(sum(found["orchestrated"]) / sum(found["bare"]) - 1, 4)}
 
 
 class _environment:
@@ -140,11 +128,14 @@ def main(json_path: str | None, argv: Sequence[str] = ()) -> dict[str, Any]:
 
     pool, rhos = pool_and_rhos("overhead", argv)
     figures = measure(pool, rhos)
-    print(
-        f"{pool}: {figures['policies']} policies x {figures['trials']} trials, rho {figures['rhos']}: playing and "
-        f"writing {sum(figures['replay_s']):.1f} s, all else {sum(figures['rest_s']):.2f} s of processor time: "
-        f"{100 * figures['added']:+.1f} %; load {figures['load'][0]}"
-    )
+    print(f"{pool}: {figures['policies']} policies x {figures['trials']} trials, rho {figures['rhos']}")
+    for name, kind in (("on the clock", "wall_s"), ("of processors", "processor_s")):
+        found = figures[kind]
+        print(
+            f"{name}: bare {sum(found['bare']):.1f} s, through Dagster {sum(found['orchestrated']):.1f} s: "
+            f"{100 * found['added']:+.1f} %"
+        )
+    print(f"load {figures['load'][0]}")
     if json_path:
         Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
     return figures
