@@ -15,7 +15,7 @@ from cabs_dagster.checks import check_results, recheck
 from cabs_dagster.checks.results import result_check_specs
 from cabs_dagster.checks.traces import trace_check_spec
 from cabs_dagster.making import StageConfig, guarded
-from cabs_dagster.replaying import in_background, replay_target
+from cabs_dagster.replaying import replay_target
 from cabs_dagster.reporting import result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.stages import Target
@@ -63,38 +63,27 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
             chain = cabs.chain(pool)
             partitions.require_rho(chain.pool, rho)
         wanted = set(chain.pool.policies) & set(config.policies or chain.pool.policies)
-        todo = []
+        failed = {}
         for key, policy in by_key.items():
             checks = {c.name for c in context.selected_asset_check_keys if c.asset_key == key}
-            if policy in wanted and (checks or key in context.selected_asset_keys):
-                todo.append((key, policy, checks))
-            elif key in context.selected_asset_keys:
-                context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
-        run_id, selected = context.run.run_id, frozenset(context.selected_asset_keys)
-
-        def work(item, cancelled):
-            key, policy, checks = item
+            if policy not in wanted:
+                if key in context.selected_asset_keys:
+                    context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
+                continue
             target = Target("replay", chain.pool, rho, policy)
-            if key not in selected:
-                return None, list(recheck(key, chain, target, checks))
-            made = replay_target(chain, target, force=config.force, run_id=run_id, cancel=cancelled)
-            return made, list(check_results(key, chain, target, made.record, checks))
-
-        failed = {}
-        with in_background(work, todo) as results:
-            for (key, policy, _), future in zip(todo, results, strict=True):
-                try:
-                    with guarded():
-                        made, found = future.result()
-                except dg.Failure as error:  # the other policies of the step still get their chance
-                    failed[policy] = error.description
-                    context.log.error(f"{policy}: {error.description}")
-                    continue
-                if made is not None:
-                    yield result(context, chain, made, asset_key=key)
-                # One by one: of those handed over with the materialization Dagster looks up twice what they are
-                # about.
-                yield from found
+            try:
+                with guarded():
+                    if key in context.selected_asset_keys:
+                        made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
+                        yield result(context, chain, made, asset_key=key)
+                        # One by one: of those handed over with the materialization Dagster looks up twice what they
+                        # are about.
+                        yield from check_results(key, chain, target, made.record, checks)
+                    elif checks:
+                        yield from recheck(key, chain, target, checks)
+            except dg.Failure as error:  # the other policies of the step still get their chance
+                failed[policy] = error.description
+                context.log.error(f"{policy}: {error.description}")
         if failed:
             text = "\n".join(f"{policy}: {reason}" for policy, reason in failed.items())
             raise dg.Failure(f"{len(failed)} of the policies failed:\n{text}", allow_retries=False)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -68,33 +64,8 @@ def kept_tuning(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str,
     return {p: chosen.get(p, {}) for p in same}, {p: seconds[p] for p in same if p in seconds}
 
 
-@contextmanager
-def in_background(
-    work: Callable[[Any, Callable[[], bool]], Any], items: Iterable[Any]
-) -> Iterator[list[Future]]:
-    """Futures of `work(item, cancelled)` for every item, done in order in one thread, ahead of whoever takes them.
-
-    Dagster's events are written by one processor while the next replay uses the others. At the end what has not
-    begun is dropped, what runs is told so by `cancelled()`, and waited for.
-    """
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="replay")
-    try:
-        yield [pool.submit(work, item, stop.is_set) for item in items]
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-
-
 def run_replay(
-    pool: ModelPool,
-    problem_root: Path,
-    content: str,
-    tuning: Path,
-    rho: float,
-    policy: str,
-    trials,
-    cancel: Callable[[], bool] | None = None,
+    pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials
 ):
     """(result, problem) of a replay with the pool's settings; `trials` is a number of trials or their numbers."""
     from cabs_core.replay import replay
@@ -115,20 +86,12 @@ def run_replay(
         condition=condition,
         latency_weight=pool.replay.latency_weight,
         options=tuned_options(tuning, policy),
-        cancel=cancel,
     )
     return replayed, problem
 
 
-def replay_target(
-    chain: Chain,
-    target: Target,
-    *,
-    force: bool = False,
-    run_id: str = "",
-    cancel: Callable[[], bool] | None = None,
-) -> Made:
-    """Replay one policy at one rho, unless that is done. Raises ReplayCancelled soon after `cancel()` is true."""
+def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: str = "") -> Made:
+    """Replay one policy at one rho, unless that is done."""
     from cabs_dagster.checks.traces import examine
 
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
@@ -141,14 +104,7 @@ def replay_target(
         record = chain.status(chain.stage("replay_problem")).record
         assert record is not None
         result, problem = run_replay(
-            pool,
-            inputs["replay_problem"],
-            record.content,
-            inputs["tuning"],
-            rho,
-            policy,
-            pool.replay.trials,
-            cancel,
+            pool, inputs["replay_problem"], record.content, inputs["tuning"], rho, policy, pool.replay.trials
         )
         save_replay_result(result, problem, folder, pool=pool)
         findings = examine(load_trace(folder), problem, pool.replay.trials, pool.replay.rounds)
