@@ -4,7 +4,8 @@ Dagster keeps one database a run beside an index of all runs. It builds each by 
 that history again for every database that it opens, and gives every event transactions of its own. Here the history
 is read once a process, a run's database starts as a copy of an empty one, and events that Dagster hands over as a
 batch (what a run is about to make) share one transaction a database. What is stored is the same; a batch is stored
-whole or, if that fails, event by event, as Dagster does by itself.
+whole or, if that fails, event by event, as Dagster does by itself. Answers that hardly change (is there this table,
+this partition) are remembered for a while.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -29,6 +31,10 @@ _LARGEST_BATCH = 1000
 _initialise = SqliteEventLogStorage._initdb
 _connect = SqliteEventLogStorage._connect
 _look_for_table = SqliteEventLogStorage.has_table
+_look_for_partition = SqliteEventLogStorage.has_dynamic_partition
+_forget_partition = SqliteEventLogStorage.delete_dynamic_partition
+#: Seconds for which a dynamic partition that was there counts as there: a run asks for its own a hundred times.
+_SURE = 1.0
 _script_directory = sql.ScriptDirectory
 _local = threading.local()
 
@@ -41,6 +47,8 @@ def install() -> None:
     SqliteEventLogStorage._connect = _connect_in_batch
     SqliteEventLogStorage.store_event_batch = _store_together
     SqliteEventLogStorage.has_table = _has_table
+    SqliteEventLogStorage.has_dynamic_partition = _has_dynamic_partition
+    SqliteEventLogStorage.delete_dynamic_partition = _delete_dynamic_partition
 
 
 class _History:
@@ -100,6 +108,22 @@ def _has_table(self, table_name: str) -> bool:
     if table_name not in known and _look_for_table(self, table_name):
         known.add(table_name)
     return table_name in known
+
+
+def _has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
+    seen = self.__dict__.setdefault("_cabs_partitions", {})
+    name, now = (partitions_def_name, partition_key), time.monotonic()
+    if now - seen.get(name, -_SURE) < _SURE:
+        return True
+    found = _look_for_partition(self, partitions_def_name, partition_key)
+    if found:
+        seen[name] = now
+    return found
+
+
+def _delete_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> None:
+    _forget_partition(self, partitions_def_name, partition_key)
+    self.__dict__.pop("_cabs_partitions", None)
 
 
 @contextmanager

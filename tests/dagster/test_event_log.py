@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -185,3 +186,21 @@ def test_copies_need_no_hard_links(cabs_home: Path, monkeypatch: pytest.MonkeyPa
         run = create_run_for_test(instance, "a")
         report_together(instance, run.run_id, planned(["first"]))
         assert len(instance.get_records_for_run(run.run_id).records) == 1
+
+
+def test_a_partition_that_goes_or_comes_is_seen(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def there(instance: dg.DagsterInstance) -> bool:
+        return instance.has_dynamic_partition("pools", "one")
+
+    with open_instance() as instance, open_instance() as elsewhere:
+        assert not there(instance)
+        instance.add_dynamic_partitions("pools", ["one"])
+        assert there(instance) and there(instance)
+        instance.delete_dynamic_partition("pools", "one")
+        assert not there(instance)
+        instance.add_dynamic_partitions("pools", ["one"])
+        assert there(instance)
+        elsewhere.delete_dynamic_partition("pools", "one")
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 1.1)
+        assert not there(instance)
