@@ -1,8 +1,9 @@
-"""`cabs bench overhead`: what Dagster adds to the replays of a pool, in time on the clock and of processors.
+"""`cabs bench overhead`: what Dagster adds to the replays of a pool, on the clock and in processor time.
 
-The same replays twice in one process: bare (`cabs_core.replay` and saving the result, one policy after the other) and
-through the runner of `cabs run` (runs, events, checks, provenance), in turns which is first. Both write result files,
-into a temporary store; the pool's other stages are taken from the real one. Compilation and the first load of the
+The replays of some partitions go through the runner of `cabs run` (runs, events, checks, provenance), in this process
+and into a temporary store; the pool's other stages are taken from the real one. Two clocks run within the same runs,
+because the speed of a machine varies by more than what is measured: one while a replay is played and its result
+written (which one would need without Dagster, too), one over everything. Compilation and the first load of the
 problem happen before.
 """
 
@@ -12,7 +13,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +25,20 @@ from cabs_dagster.bench import pool_and_rhos
 
 
 def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
-    """Seconds that the replays of all the pool's policies take, bare and orchestrated.
+    """Seconds of the replays of all the pool's policies, and of all else that their runs do.
 
     Args:
         rhos: cost sensitivities; default: five over the pool's grid.
 
     Returns:
-        rhos, policies; `wall_s` and `processor_s` (user + system): {"bare", "orchestrated": one value a rho, "added":
-        orchestrated over bare in all, less one}.
+        rhos, policies; `wall_s` and `processor_s` (user + system): {"replay" (playing and writing), "rest": one value a
+        rho, "added": rest as a share of replay, in all}.
 
     Raises:
         CabsError: the stages before the replay are not finished.
     """
-    from cabs_core.replay.results import save_replay_result
     from cabs_dagster.instance import open_instance
     from cabs_dagster.planning import Chain
-    from cabs_dagster.replaying import run_replay
     from cabs_dagster.running import Runner, keep_out_of_collections
     from cabs_dagster.stages import POOL_STAGES
     from cabs_dagster.storage import ArtifactStore
@@ -53,55 +54,79 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
         raise CabsError(
             f"{', '.join(missing)} of pool {pool} are not finished: run `cabs run --pool {pool}` first"
         )
-    problem, tuning = real.folder(("replay_problem", pool)), real.folder(("tuning", pool))
-    record = statuses["replay_problem"].record
-    assert record is not None
-    times: dict[str, list[tuple[float, float]]] = {"bare": [], "orchestrated": []}
+    played, rest = [], []  # (on the clock, of processors)
     with tempfile.TemporaryDirectory(prefix="cabs-bench-") as name, _environment(Path(name)):
         store = ArtifactStore()
         for stage in POOL_STAGES:
             store.root.joinpath(stage).mkdir(parents=True)
             store.root.joinpath(stage, pool).symlink_to(real.folder((stage, pool)), target_is_directory=True)
-
-        def bare(rho: float) -> None:
-            for policy in settings.policies:
-                result, arrays = run_replay(
-                    settings, problem, record.content, tuning, rho, policy, settings.replay.trials
-                )
-                folder = Path(name) / "bare" / f"{rho:g}" / policy
-                folder.mkdir(parents=True, exist_ok=True)
-                save_replay_result(result, arrays, folder, pool=settings)
-
-        with open_instance() as instance:
+        with open_instance() as instance, _clock() as clock:
             runner = Runner(instance)
-
-            def orchestrated(rho: float) -> None:
-                runner.run_pool(pool_file, rhos=[rho], report=False)
-
             # Before: kernels are compiled, the other stages recorded, inputs hashed, Dagster's modules imported.
-            orchestrated(rhos[0])
+            runner.run_pool(pool_file, rhos=rhos[:1], report=False)
             shutil.rmtree(store.root / "replay")
             keep_out_of_collections()  # as `cabs run` does
-            for number, rho in enumerate(rhos):
-                for work in (bare, orchestrated)[:: -1 if number % 2 else 1]:
-                    begin = time.perf_counter(), time.process_time()
-                    work(rho)
-                    spent = time.perf_counter() - begin[0], time.process_time() - begin[1]
-                    times[work.__name__].append(spent)
+            for rho in rhos:
+                clock.spent, begin = (0.0, 0.0), _now()
+                runner.run_pool(pool_file, rhos=[rho], report=False)
+                played.append(clock.spent)
+                rest.append(_less(_less(_now(), begin), clock.spent))
     return {
         "pool": pool,
         "rhos": list(rhos),
         "policies": len(settings.policies),
         "trials": settings.replay.trials,
-        "wall_s": _compared(times, 0),
-        "processor_s": _compared(times, 1),
+        "wall_s": _compared(played, rest, 0),
+        "processor_s": _compared(played, rest, 1),
         "load": [round(value, 2) for value in os.getloadavg()],
     }
 
 
-def _compared(times: dict[str, list[tuple[float, float]]], kind: int) -> dict[str, Any]:
-    found: dict[str, Any] = {name: [round(t[kind], 3) for t in spent] for name, spent in times.items()}
-    return {**found, "added": round(sum(found["orchestrated"]) / sum(found["bare"]) - 1, 4)}
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _less(times: tuple[float, float], others: tuple[float, float]) -> tuple[float, float]:
+    return times[0] - others[0], times[1] - others[1]
+
+
+def _compared(played: list, rest: list, kind: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: [round(times[kind], 3) for times in spent]
+        for name, spent in (("replay", played), ("rest", rest))
+    }
+    return {**found, "added": round(sum(found["rest"]) / sum(found["replay"]), 4)}
+
+
+@dataclass
+class _Clock:
+    spent: tuple[float, float] = (0.0, 0.0)
+
+
+@contextmanager
+def _clock() -> Iterator[_Clock]:
+    """Seconds, on the clock and of processors, in which replays are played and their results written."""
+    from cabs_core.replay import results
+    from cabs_dagster import replaying
+
+    clock = _Clock()
+
+    def timed(function: Callable) -> Callable:
+        def call(*arguments: Any, **options: Any) -> Any:
+            begin = _now()
+            try:
+                return function(*arguments, **options)
+            finally:
+                clock.spent = _less(_now(), _less(begin, clock.spent))
+
+        return call
+
+    before = replaying.run_replay, results.save_replay_result
+    replaying.run_replay, results.save_replay_result = map(timed, before)
+    try:
+        yield clock
+    finally:
+        replaying.run_replay, results.save_replay_result = before
 
 
 class _environment:
@@ -129,10 +154,10 @@ def main(json_path: str | None, argv: Sequence[str] = ()) -> dict[str, Any]:
     pool, rhos = pool_and_rhos("overhead", argv)
     figures = measure(pool, rhos)
     print(f"{pool}: {figures['policies']} policies x {figures['trials']} trials, rho {figures['rhos']}")
-    for name, kind in (("on the clock", "wall_s"), ("of processors", "processor_s")):
+    for name, kind in (("of processors", "processor_s"), ("on the clock", "wall_s")):
         found = figures[kind]
         print(
-            f"{name}: bare {sum(found['bare']):.1f} s, through Dagster {sum(found['orchestrated']):.1f} s: "
+            f"{name}: replays {sum(found['replay']):.1f} s, all else {sum(found['rest']):.2f} s: "
             f"{100 * found['added']:+.1f} %"
         )
     print(f"load {figures['load'][0]}")
