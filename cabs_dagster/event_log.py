@@ -3,9 +3,9 @@
 Dagster keeps one database a run beside an index of all runs. It builds each by running the schema's history, reads
 that history again for every database that it opens, and gives every event transactions of its own. Here the history
 is read once a process, a run's database starts as a copy of an empty one, and events that Dagster hands over as a
-batch (what a run is about to make) share one transaction a database. What is stored is the same; a batch is stored
-whole or, if that fails, event by event, as Dagster does by itself. Answers that hardly change (is there this table,
-this partition) are remembered for a while.
+batch (what a run is about to make) share one transaction a database. What is stored is the same; when a batch fails,
+Dagster itself stores it event by event. Answers that hardly change (is there this table, this partition) are
+remembered for a while.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _forget_partition = SqliteEventLogStorage.delete_dynamic_partition
 #: Seconds for which a dynamic partition that was there counts as there: a run asks for its own a hundred times.
 _SURE = 1.0
 _script_directory = sql.ScriptDirectory
+#: `opened` of each thread: how it gets a connection while it stores a batch.
 _local = threading.local()
 
 
@@ -111,6 +112,7 @@ def _has_table(self, table_name: str) -> bool:
 
 
 def _has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
+    """Whether a partition is there, or was within the last second."""
     seen = self.__dict__.setdefault("_cabs_partitions", {})
     name, now = (partitions_def_name, partition_key), time.monotonic()
     if now - seen.get(name, -_SURE) < _SURE:
@@ -137,7 +139,7 @@ def _connect_in_batch(self, shard: str):
 
 
 def _store_together(self, events: Sequence[Any]) -> None:
-    """Store events in one transaction a database; all of them or none."""
+    """Store events in one transaction a database; an error before the commits leaves nothing of them."""
     with ExitStack() as stack:
         stack.enter_context(self._db_lock)
         connections: dict[str, Any] = {}

@@ -59,14 +59,11 @@ def load_compiled() -> int:
     """
     from numba.core.registry import cpu_target
 
-    loaded = 0
+    codegen, loaded = cpu_target.target_context.codegen(), 0
     for function in _KERNELS:
         cache = function._cache
         for key in cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ():
-            signature = key[0]
-            if key == cache._index_key(
-                signature, cpu_target.target_context.codegen()
-            ):  # this processor, this code
-                function.compile(signature)
+            if key == cache._index_key(key[0], codegen):  # for this processor, of this code
+                function.compile(key[0])  # which finds it in the cache
                 loaded += 1
     return loaded

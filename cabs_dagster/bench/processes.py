@@ -1,6 +1,7 @@
-"""A `dagster dev` of its own for measurements and end-to-end tests: start and stop it, ask it by GraphQL, count its processor time.
+"""A `dagster dev` of its own for measurements and end-to-end tests.
 
-What belongs here: processes. What does not: what is measured (`backfill.py`).
+What belongs here: starting and stopping it, asking it by GraphQL, counting its processor time. What does not: what is
+measured (`backfill.py`).
 """
 
 from __future__ import annotations
