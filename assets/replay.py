@@ -12,8 +12,9 @@ from pydantic import Field
 from cabs_core.policies.names import FAMILIES, all_policies, asset_name, split_name
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_results, recheck
-from cabs_dagster.checks.results import result_check_specs
+from cabs_dagster.checks.results import REPRODUCIBLE, result_check_specs
 from cabs_dagster.checks.traces import trace_check_spec
+from cabs_dagster.event_log import together
 from cabs_dagster.making import StageConfig, guarded
 from cabs_dagster.replaying import replay_target
 from cabs_dagster.reporting import result
@@ -75,10 +76,14 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                 with guarded():
                     if key in context.selected_asset_keys:
                         made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
-                        yield result(context, chain, made, asset_key=key)
-                        # One by one: of those handed over with the materialization Dagster looks up twice what they
-                        # are about.
-                        yield from check_results(key, chain, target, made.record, checks)
+                        about = key, chain, target, made.record
+                        with together(context.instance):
+                            yield result(context, chain, made, asset_key=key)
+                            # One by one: of those handed over with the materialization Dagster looks up twice what
+                            # they are about.
+                            yield from check_results(*about, checks - {REPRODUCIBLE})
+                        # May play a trial, for which nobody else should have to wait.
+                        yield from check_results(*about, checks & {REPRODUCIBLE})
                     elif checks:
                         yield from recheck(key, chain, target, checks)
             except dg.Failure as error:  # the other policies of the step still get their chance

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.errors import CabsError
-from cabs_dagster import code_versions, sqlite
+from cabs_dagster import code_versions, sqlite, step_resources
 from cabs_dagster.executors import executor
 from cabs_dagster.external import external_specs, with_settings
 from cabs_dagster.features import preview
@@ -74,6 +74,7 @@ def _hosted(linked: Sequence) -> Sequence:
 def build_defs(**overrides: Any) -> dg.Definitions:
     """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that name."""
     sqlite.install()
+    step_resources.install()
     parts: dict[str, Any] = {
         "assets": assets(),
         "jobs": [*JOBS, prune_traces],

@@ -43,7 +43,7 @@ class Status:
 class Chain:
     """The chain of one pool over an artifact store.
 
-    Statuses are remembered: make a new object to see changes on disk.
+    Statuses and which inputs were verified are remembered: make a new object to see changes on disk.
     """
 
     def __init__(self, store: ArtifactStore, pool_file: PoolFile):
@@ -51,6 +51,7 @@ class Chain:
         self.pool_file = pool_file
         self.pool = pool_file.pool
         self._known: dict[tuple[str, ...], Status] = {}
+        self._verified: dict[tuple[str, ...], tuple[Record, Path]] = {}
 
     def stage(self, name: str) -> Target:
         """Target of a pool stage."""
@@ -134,7 +135,11 @@ class Chain:
                 )
             record = self.status(source).record
             assert record is not None
-            found[source.stage] = (self.store.verify_files(source.parts, record), record)
+            known, folder = self._verified.get(source.parts, (None, None))
+            if folder is None or known is not record:
+                folder = self.store.verify_files(source.parts, record)
+                self._verified[source.parts] = record, folder
+            found[source.stage] = (folder, record)
         return found
 
     def verified(self, target: Target) -> Path:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -51,8 +52,11 @@ def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
 
 def hash_file(path: str | Path) -> str:
     """SHA-256 of a file; remembered within the process for as long as size and times stay the same."""
-    status = os.stat(path)
-    return _hash_file(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+    return _hashed(str(path), os.stat(path))
+
+
+def _hashed(path: str, status: os.stat_result) -> str:
+    return _hash_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def hash_folder(folder: Path) -> dict[str, dict[str, Any]]:
@@ -61,8 +65,12 @@ def hash_folder(folder: Path) -> dict[str, dict[str, Any]]:
     for root, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(root, name)
-            if name != RECORD_NAME and os.path.isfile(path):  # not a socket, nor a link to nowhere
-                entry = {"sha256": hash_file(path), "bytes": os.path.getsize(path)}
+            try:
+                status = os.stat(path)
+            except OSError:  # a link to nowhere
+                continue
+            if name != RECORD_NAME and stat.S_ISREG(status.st_mode):  # not a socket
+                entry = {"sha256": _hashed(path, status), "bytes": status.st_size}
                 found[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
     return dict(sorted(found.items()))
 

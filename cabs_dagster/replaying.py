@@ -106,8 +106,8 @@ def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: 
         result, problem = run_replay(
             pool, inputs["replay_problem"], record.content, inputs["tuning"], rho, policy, pool.replay.trials
         )
-        save_replay_result(result, problem, folder, pool=pool)
-        findings = examine(load_trace(folder), problem, pool.replay.trials, pool.replay.rounds)
+        run = save_replay_result(result, problem, folder, pool=pool)
+        findings = examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds)
         rewards, best = result.rewards, result.best_rewards
         return {
             "rows": int(rewards.size),

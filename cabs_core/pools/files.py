@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -62,8 +63,17 @@ def load_pool_file(path: Path) -> PoolFile:
     if path.stat().st_size > _LARGEST:
         raise PoolError(f"pool file {path} is larger than 1 MiB: this is not a pool file")
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
+    return PoolFile(_parse(path, text), path.absolute(), path.absolute().parent == SHIPPED)
+
+
+@lru_cache(maxsize=256)
+def _parse(path: Path, text: str) -> ModelPool:
+    try:
+        data = yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, RecursionError) as error:
         raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
     if not isinstance(data, dict):
         raise PoolError(
@@ -77,7 +87,7 @@ def load_pool_file(path: Path) -> PoolFile:
     except PoolError as error:  # of a name; pydantic lets it through as it is
         raise PoolError(f"pool file {path}: {error}") from None
     _check_policies(path, pool)
-    return PoolFile(pool, path.absolute(), path.absolute().parent == SHIPPED)
+    return pool
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:

@@ -150,19 +150,24 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
     return StoredReplay(**vars(load_trace(folder)), **tables)
 
 
-def load_trace(folder: str | Path) -> StoredTrace:
-    """Read only what was played; raises as `load_replay_result` does."""
+def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredTrace:
+    """Read only what was played; raises as `load_replay_result` does.
+
+    Args:
+        run: the run record, as `save_replay_result` returned it; default: read it, too.
+    """
     folder = Path(folder)
-    run = _read(folder, "run").to_pylist()[0]
+    run = run or _read(folder, "run").to_pylist()[0]
     trials, rounds = run["trials"], run["rounds"]
     table = _read(folder, "rounds", [*_TRACE, "trial", "round"])
     raw = {name: table[name].to_numpy() for name in table.column_names}
     place = raw["trial"].astype(np.int64) * rounds + raw["round"]
     inside = (raw["round"] >= 0) & (raw["round"] < rounds) & (raw["trial"] >= 0) & (raw["trial"] < trials)
-    seen = np.bincount(place[inside], minlength=trials * rounds)
-    if len(place) != trials * rounds or (seen != 1).any():
+    seen = np.zeros(trials * rounds, dtype=bool)
+    seen[place if inside.all() else place[inside]] = True
+    if len(table) != trials * rounds or not seen.all():
         raise ResultError(
-            f"{folder}/rounds.parquet holds {len(place)} rows for {int((seen > 0).sum())} different rounds, expected "
+            f"{folder}/rounds.parquet holds {len(table)} rows for {int(seen.sum())} different rounds, expected "
             f"each of {trials} trials x {rounds} rounds once; replay this partition again"
         )
 
