@@ -127,6 +127,25 @@ def test_a_consumer_notices_altered_bytes(tiny_pool: Path) -> None:
         chain().require(chain().stage("replay_problem"))
 
 
+def test_inputs_are_verified_once_a_chain_and_again_when_made_again(
+    tiny_pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_all()
+    verified = []
+    verify = ArtifactStore.verify_files
+    monkeypatch.setattr(
+        ArtifactStore, "verify_files", lambda s, parts, r: (verified.append(parts[0]), verify(s, parts, r))[1]
+    )
+    current = chain()
+    for policy in ("lin_ucb", "lin_ts"):
+        current.require(next(iter(current.replays([0.0], [policy]))))
+    assert sorted(verified) == ["replay_problem", "tuning"]
+    make(current, current.stage("tuning"), build("again"), force=True)
+    verified.clear()
+    current.require(next(iter(current.replays([0.0], ["lin_ucb"]))))
+    assert "tuning" in verified
+
+
 def test_a_failed_blocking_check_blocks_what_follows(tiny_pool: Path) -> None:
     make(chain(), chain().stage("outcomes"), build("o", _blocked=["scores_in_range: 2, expected 0 to 1"]))
     current = chain()

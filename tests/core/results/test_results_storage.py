@@ -9,7 +9,7 @@ import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
 from cabs_core.errors import ResultError
-from cabs_core.replay.results import FILES, checkpoints, load_replay_result, save_replay_result
+from cabs_core.replay.results import FILES, checkpoints, load_replay_result, load_trace, save_replay_result
 
 
 @pytest.fixture
@@ -121,14 +121,43 @@ def test_a_damaged_folder_is_named(saved):
         load_replay_result(folder)
 
 
+def shifted(name, by):
+    def change(table):
+        place = table.schema.get_field_index(name)
+        values = table[name].to_numpy() + by
+        return table.set_column(
+            place, table.schema.field(place), pa.array(values, table.schema.field(place).type)
+        )
+
+    return change
+
+
 @pytest.mark.parametrize(
-    "change", [lambda t: t.slice(1), lambda t: pa.concat_tables([t.slice(1), t.slice(1, 1)])]
+    ("change", "different"),
+    [
+        (lambda t: t.slice(1), 119),
+        (lambda t: pa.concat_tables([t.slice(1), t.slice(1, 1)]), 119),
+        (shifted("trial", 1), 80),
+        (shifted("trial", -1), 80),
+        (shifted("round", 1), 117),
+        (shifted("round", -1), 117),
+    ],
 )
-def test_a_trace_with_lost_or_repeated_rounds_is_named(saved, change):
-    *_, folder, _ = saved
+def test_a_trace_with_lost_repeated_or_unknown_rounds_is_named(saved, change, different):
+    *_, folder, run = saved
     pq.write_table(change(pq.read_table(folder / "rounds.parquet")), folder / "rounds.parquet")
-    with pytest.raises(ResultError, match=r"rounds\.parquet holds .* expected each of"):
-        load_replay_result(folder)
+    for load in (load_replay_result, load_trace, lambda folder: load_trace(folder, run)):
+        with pytest.raises(
+            ResultError, match=rf"rounds\.parquet holds .* for {different} different .* each of"
+        ):
+            load(folder)
+
+
+def test_a_trace_read_with_its_record_at_hand_is_the_same(saved):
+    *_, folder, run = saved
+    known, read = load_trace(folder, run), load_trace(folder)
+    for name in ("order", "actions", "propensities", "rewards"):
+        assert np.array_equal(getattr(known, name), getattr(read, name))
 
 
 def test_saving_again_replaces_the_folder(saved):
