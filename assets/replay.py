@@ -12,7 +12,7 @@ from pydantic import Field
 from cabs_core.policies.names import FAMILIES, all_policies, asset_name, split_name
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_results, recheck
-from cabs_dagster.checks.results import REPRODUCIBLE, result_check_specs
+from cabs_dagster.checks.results import REPRODUCIBLE, reproduced, result_check_specs
 from cabs_dagster.checks.traces import trace_check_spec
 from cabs_dagster.event_log import together
 from cabs_dagster.making import StageConfig, guarded
@@ -77,13 +77,14 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                     if key in context.selected_asset_keys:
                         made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
                         about = key, chain, target, made.record
+                        # To play a trial takes a while, for which nobody else should have to wait.
+                        later = set() if reproduced(made.record) else checks & {REPRODUCIBLE}
                         with together(context.instance):
                             yield result(context, chain, made, asset_key=key)
                             # One by one: of those handed over with the materialization Dagster looks up twice what
                             # they are about.
-                            yield from check_results(*about, checks - {REPRODUCIBLE})
-                        # May play a trial, for which nobody else should have to wait.
-                        yield from check_results(*about, checks & {REPRODUCIBLE})
+                            yield from check_results(*about, checks - later)
+                        yield from check_results(*about, later)
                     elif checks:
                         yield from recheck(key, chain, target, checks)
             except dg.Failure as error:  # the other policies of the step still get their chance

@@ -183,4 +183,5 @@ def _words(target: Target) -> str:
 def _state(status: Status) -> str:
     if status.state == "missing":
         return "not there"
-    return f"out of date ({'; '.join(status.reasons)})"
+    more = f"; and {len(status.reasons) - 3} more" if len(status.reasons) > 3 else ""
+    return f"out of date ({'; '.join(status.reasons[:3])}{more})"

@@ -115,6 +115,11 @@ def plausible_result(key: dg.AssetKey, chain: Chain, target: Target, record: Rec
     )
 
 
+def reproduced(record: Record) -> bool:
+    """Whether the record holds that trial 0 was the same when it was played again."""
+    return record.summary.get(_VERDICT) == record.summary["_lanes"][0]
+
+
 def reproducible_result(
     key: dg.AssetKey, chain: Chain, target: Target, record: Record, *, kept: bool = False
 ) -> dg.AssetCheckResult:
@@ -125,7 +130,7 @@ def reproducible_result(
             from the same inputs by the same code needs no second look when it is merely used again.
     """
     then = record.summary["_lanes"][0]
-    if kept and record.summary.get(_VERDICT) == then:
+    if kept and reproduced(record):
         return _reproduced(key, record, then, then, "trial 0 was the same when played again; verdict kept")
     from cabs_dagster.replaying import lane_hashes, run_replay
 
@@ -143,7 +148,7 @@ def reproducible_result(
     now = lane_hashes(again)[0]
     if now != then:
         return _reproduced(key, record, then, now, "trial 0 differs when played again")
-    if record.summary.get(_VERDICT) != then:
+    if not reproduced(record):
         summary = {**record.summary, _VERDICT: then}
         chain.store.rewrite_record(target.parts, replace(record, summary=summary))
     return _reproduced(key, record, then, now, "trial 0 is the same when played again")
