@@ -77,13 +77,12 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                     if key in context.selected_asset_keys:
                         made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
                         about = key, chain, target, made.record
-                        # To play a trial takes a while, for which nobody else should have to wait.
+                        # Recorded together is what is known; to play a trial takes a while, and others would wait.
                         later = set() if reproduced(made.record) else checks & {REPRODUCIBLE}
+                        known = list(check_results(*about, checks - later))
                         with together(context.instance):
                             yield result(context, chain, made, asset_key=key)
-                            # One by one: of those handed over with the materialization Dagster looks up twice what
-                            # they are about.
-                            yield from check_results(*about, checks - later)
+                            yield from known  # one by one: handed over with it, Dagster looks up twice what it is about
                         yield from check_results(*about, later)
                     elif checks:
                         yield from recheck(key, chain, target, checks)
