@@ -77,12 +77,12 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                     if key in context.selected_asset_keys:
                         made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
                         about = key, chain, target, made.record
-                        # Recorded together is what is known; to play a trial takes a while, and others would wait.
+                        # A trial that has to be played again comes later: nobody else can write while things are recorded.
                         later = set() if reproduced(made.record) else checks & {REPRODUCIBLE}
                         known = list(check_results(*about, checks - later))
                         with together(context.instance):
                             yield result(context, chain, made, asset_key=key)
-                            yield from known  # one by one: handed over with it, Dagster looks up twice what it is about
+                            yield from known  # not handed over with it: Dagster would evaluate each of them twice
                         yield from check_results(*about, later)
                     elif checks:
                         yield from recheck(key, chain, target, checks)

@@ -57,8 +57,8 @@ def install() -> None:
 def together(instance: dg.DagsterInstance) -> Iterator[None]:
     """Record what happens inside, in this thread, in one transaction a database.
 
-    For milliseconds, as nobody else can write meanwhile. What was recorded before an error stays. Does nothing on
-    other databases than SQLite.
+    Keep what is inside short, as nobody else can write meanwhile. What was recorded before an error stays. Does
+    nothing on other databases than SQLite.
     """
     storage = instance.event_log_storage
     if not isinstance(storage, SqliteEventLogStorage) or _held(storage):
@@ -144,10 +144,9 @@ class _Methods:
         else:
             yield held.connection(shard)
 
-    def store_event_batch(self: Any, events: Sequence[Any]) -> None:
+    def store_event_batch(self, events: Sequence[Any]) -> None:
         with nullcontext() if _held(self) else _hold(self):
-            for event in events:
-                self.store_event(event)
+            _own.store_event_batch(self, events)
 
     def prepare_insert_event(self: Any, event: Any) -> _Insert:
         return _Insert(self._event_to_row(event))

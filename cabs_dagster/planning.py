@@ -51,7 +51,7 @@ class Chain:
         self.pool_file = pool_file
         self.pool = pool_file.pool
         self._known: dict[tuple[str, ...], Status] = {}
-        self._verified: dict[tuple[str, ...], tuple[Record, Path]] = {}
+        self._verified: dict[tuple[str, ...], tuple[Path, Record]] = {}
 
     def stage(self, name: str) -> Target:
         """Target of a pool stage."""
@@ -114,7 +114,7 @@ class Chain:
         return {}
 
     def require(self, target: Target) -> dict[str, tuple[Path, Record]]:
-        """{input stage: (folder, record)} of a target, every input verified down to the bytes of its files.
+        """{input stage: (folder, record)} of a target, every input verified once down to the bytes of its files.
 
         Raises:
             ProvenanceError: an input is missing, was made from other inputs or settings than those at hand, or
@@ -135,11 +135,10 @@ class Chain:
                 )
             record = self.status(source).record
             assert record is not None
-            known, folder = self._verified.get(source.parts, (None, None))
-            if folder is None or known is not record:
-                folder = self.store.verify_files(source.parts, record)
-                self._verified[source.parts] = record, folder
-            found[source.stage] = (folder, record)
+            known = self._verified.get(source.parts)
+            if known is None or known[1] is not record:
+                known = self._verified[source.parts] = self.store.verify_files(source.parts, record), record
+            found[source.stage] = known
         return found
 
     def verified(self, target: Target) -> Path:

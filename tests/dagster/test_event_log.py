@@ -220,6 +220,17 @@ def test_what_was_recorded_before_an_error_stays(cabs_home: Path) -> None:
         assert {key.path[0] for key in instance.all_asset_keys()} == {"first", "second"}
 
 
+def test_a_batch_inside_is_part_of_the_same_transaction(cabs_home: Path) -> None:
+    with open_instance() as instance, open_instance() as reader:
+        run = create_run_for_test(instance, "a")
+        with event_log.together(instance):
+            instance.report_dagster_event(materialization("first"), run.run_id)
+            report_together(instance, run.run_id, planned(["second", "third"]))
+            assert len(instance.get_records_for_run(run.run_id).records) == 3
+            assert reader.all_asset_keys() == []
+        assert {key.path[0] for key in reader.all_asset_keys()} == {"first", "second", "third"}
+
+
 def test_nobody_sees_half_and_nobody_is_turned_away(cabs_home: Path) -> None:
     def record_another() -> None:
         started.set()
