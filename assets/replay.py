@@ -29,6 +29,10 @@ class ReplayConfig(StageConfig):
         [],
         description="Replay these policies only, by name (cabs_d_linear@literal). Empty: all of the pool's.",
     )
+    verdicts: bool = Field(
+        False,
+        description="Where checks run alone: let `reproducible` tell what it found last instead of playing the trial.",
+    )
 
 
 def replay_key(policy: str) -> dg.AssetKey:
@@ -83,9 +87,9 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
                         with together(context.instance):
                             yield result(context, chain, made, asset_key=key)
                             yield from known  # not handed over with it: Dagster would evaluate each of them twice
-                        yield from check_results(*about, later)
+                        yield from check_results(*about, later, kept=False)
                     elif checks:
-                        yield from recheck(key, chain, target, checks)
+                        yield from recheck(key, chain, target, checks, kept=config.verdicts)
             except dg.Failure as error:  # the other policies of the step still get their chance
                 failed[policy] = error.description
                 context.log.error(f"{policy}: {error.description}")

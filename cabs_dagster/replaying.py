@@ -65,9 +65,20 @@ def kept_tuning(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str,
 
 
 def run_replay(
-    pool: ModelPool, problem_root: Path, content: str, tuning: Path, rho: float, policy: str, trials
+    pool: ModelPool,
+    problem_root: Path,
+    content: str,
+    tuning: Path,
+    rho: float,
+    policy: str,
+    trials,
+    threads: int | None = None,
 ):
-    """(result, problem) of a replay with the pool's settings; `trials` is a number of trials or their numbers."""
+    """(result, problem) of a replay with the pool's settings.
+
+    Args:
+        trials: a number of trials or their numbers; threads: trials at once, default all processors.
+    """
     from cabs_core.replay import replay
 
     problem = load_problem(str(problem_root / "test"), content)
@@ -85,6 +96,7 @@ def run_replay(
         rounds=pool.replay.rounds,
         condition=condition,
         latency_weight=pool.replay.latency_weight,
+        threads=threads,
         options=tuned_options(tuning, policy),
     )
     return replayed, problem

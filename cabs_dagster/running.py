@@ -17,16 +17,19 @@ import dagster as dg
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
 from cabs_dagster import jobs
-from cabs_dagster.checks.results import PLAUSIBLE
+from cabs_dagster.checks.again import due_again, play_again
+from cabs_dagster.checks.results import PLAUSIBLE, REPRODUCIBLE
 from cabs_dagster.checks.traces import TRACE
 from cabs_dagster.executors import executor_name
 from cabs_dagster.external import observe, results_observations
 from cabs_dagster.launcher import WORKER_TAG, worker_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.planning import Chain
-from cabs_dagster.stages import POOL_STAGES
+from cabs_dagster.stages import POOL_STAGES, Target
 from cabs_dagster.storage import ArtifactStore
 
+#: Seconds after which long work says how far it is.
+_SILENCE = 10.0
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -64,7 +67,7 @@ def reconstruct(name: str, assets: list[list[str]], verify: bool = False) -> dg.
 def _subset(
     defs: dg.Definitions, name: str, assets: tuple[dg.AssetKey, ...], verify: bool
 ) -> dg.JobDefinition:
-    """The job cut to some assets with their checks; replays without the check that plays a trial again."""
+    """The job cut to some assets with their checks; replays with the one that plays a trial again if `verify`."""
     job = defs.resolve_job_def(name)
     if not assets:
         return job
@@ -91,7 +94,8 @@ class Runner:
     Args:
         defs: definitions; default: freshly built.
         store: artifact store of the planner; must be where the definitions' resource writes.
-        verify: play one trial of every new replay again (check `reproducible`).
+        verify: play one trial of every replay again (check `reproducible`) unless that was done. With the executor
+            `in_process` that comes after the replays, several trials at once; with others it is part of their runs.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class Runner:
         defs: dg.Definitions | None = None,
         store: ArtifactStore | None = None,
         progress: Progress | None = None,
-        verify: bool = False,
+        verify: bool = True,
     ):
         if defs is None:
             from cabs_dagster.build import build_defs
@@ -134,7 +138,7 @@ class Runner:
         tags = {"cabs/pool": pool.name, **(tags or {})}
         with self._timed("prepare"):
             self._prepare(pool_file, force, tags)
-        failures = []
+        failures, different = [], []
         with self._timed("replay"):
             for number, rho in enumerate(rhos, 1):
                 try:
@@ -142,14 +146,21 @@ class Runner:
                 except RunFailed as error:  # the other partitions do not depend on this one
                     failures.append(str(error))
                     self.progress.notify("failed", _first_lines(str(error)), 0.0)
+        if self.verify:
+            with self._timed("one trial of each again"):
+                different = self._play_again(pool_file, rhos, policies, tags)
         if report:
             with self._timed("marts and report"):
                 self._marts(tags)
                 self._pages(pool_file, tags)
+        texts = []
         if failures:
-            raise RunFailed(
-                f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures)
-            )
+            texts.append(f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures))
+        if different:
+            lines = "\n".join(f"  {text}" for text in different)
+            texts.append(f"{len(different)} replays failed when one trial was played again:\n{lines}")
+        if texts:
+            raise RunFailed("\n".join(texts))
         return self.progress
 
     def _prepare(self, pool_file: PoolFile, force: bool, tags: dict[str, str]) -> None:
@@ -196,6 +207,41 @@ class Runner:
         text = f"{number} rho {rho:g}: {len(stale)} of {len(policies)} policies"
         families = sorted(set(self._replay_ops(stale)))
         self._launch(Step(jobs.REPLAY, partition, tuple(stale), text), tags, families if force else [])
+
+    def _play_again(self, pool_file: PoolFile, rhos, policies, tags: dict[str, str]) -> list[str]:
+        """Play one trial of each replay again; returns what was not the same."""
+        chain = Chain(self.store, pool_file)
+        due = due_again(self.instance, chain, rhos, policies)
+        if not due:
+            return []
+        started = said = time.perf_counter()
+        self.progress.notify("start", f"one trial of {len(due)} replays again", 0.0)
+        done, problems = 0, []
+        for played, failed in play_again(chain, due):
+            problems += failed
+            if played:
+                problems += self._verdicts([target for target, _ in played], tags)
+            done += len(played) + len(failed)
+            if time.perf_counter() - said > _SILENCE and done < len(due):
+                said = time.perf_counter()
+                self.progress.notify("progress", str(done), 0.0)
+        self.progress.notify("done", f"{len(due)} replays", time.perf_counter() - started)
+        return problems
+
+    def _verdicts(self, targets: list[Target], tags: dict[str, str]) -> list[str]:
+        """A run that tells Dagster what the records of one partition's replays hold; returns what did not pass."""
+        keys = {dg.AssetCheckKey(target.key, REPRODUCIBLE) for target in targets}
+        ops = {name: {"config": {"verdicts": True}} for name in self._replay_ops(t.key for t in targets)}
+        partition = targets[0].partition
+        run_id, events, failures = self.run_checks(jobs.REPLAY, partition, keys, tags, {"ops": ops})
+        self.progress.run_ids.append(run_id)
+        wanted = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
+        found = [e.asset_check_evaluation_data for e in events if e.event_type_value == wanted]
+        return [
+            f"{one.asset_key.to_user_string()} [{partition}]: {one.description}"
+            for one in found
+            if not one.passed
+        ] + ([] if len(found) == len(keys) else [text.strip() for text in failures])
 
     def _replay_ops(self, keys: Iterable[dg.AssetKey]) -> Iterator[str]:
         from cabs_core.policies.names import policy_name
@@ -265,7 +311,7 @@ class Runner:
     def _in_process(self, step: Step, tags, config) -> tuple[str, list[str]]:
         identity = (step.job, step.assets)
         if identity not in self._subsets:
-            self._subsets[identity] = _subset(self.defs, step.job, step.assets, self.verify)
+            self._subsets[identity] = _subset(self.defs, step.job, step.assets, verify=False)
         result = self._subsets[identity].execute_in_process(
             run_config=config,
             instance=self.instance,
@@ -275,11 +321,21 @@ class Runner:
         )
         return result.run_id, [] if result.success else failure_texts(result.all_events)
 
-    def run_checks(self, job: str, partition: str | None, keys: set[dg.AssetCheckKey], tags: dict[str, str]):
+    def run_checks(
+        self,
+        job: str,
+        partition: str | None,
+        keys: set[dg.AssetCheckKey],
+        tags: dict[str, str],
+        config: dict[str, Any] | None = None,
+    ):
         """(run id, events, what failing steps said) of a run of nothing but these checks, in this process."""
-        subset = self.defs.resolve_job_def(job).get_subset(asset_selection=set(), asset_check_selection=keys)
-        result = subset.execute_in_process(
-            run_config=dict(QUIET),
+        identity = (job, frozenset(keys))
+        if identity not in self._subsets:
+            whole = self.defs.resolve_job_def(job)
+            self._subsets[identity] = whole.get_subset(asset_selection=set(), asset_check_selection=keys)
+        result = self._subsets[identity].execute_in_process(
+            run_config={**QUIET, **(config or {})},
             instance=self.instance,
             partition_key=partition,
             raise_on_error=False,

@@ -42,7 +42,7 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _one_blas_thread():
+def one_blas_thread():
     """Lanes are the parallelism: BLAS threads of many small products only get in their way."""
     return _thread_pools("torch" in sys.modules).limit(limits=1, user_api="blas")
 
@@ -162,7 +162,7 @@ def replay(
             raise ReplayCancelled(f"replay of {policy} at rho {rho:g} was cancelled after {start} rounds")
         stop = min(start + CHUNK, total)
         begin = time.perf_counter()
-        with _one_blas_thread():
+        with one_blas_thread():
             cls.run_lanes(policies, stream, lanes, start, stop, threads)
         spent += time.perf_counter() - begin
         if progress is not None:

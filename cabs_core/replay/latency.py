@@ -25,7 +25,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Lane, Policy
 from cabs_core.policies.registry import policy_class
 from cabs_core.policies.rng import query_order, stream_keys
-from cabs_core.replay.engine import _one_blas_thread, make_stream
+from cabs_core.replay.engine import make_stream, one_blas_thread
 from cabs_core.replay.problem import ReplayProblem
 
 #: calls timed per policy and rho; rounds served untimed before them; rounds learned from before those
@@ -102,7 +102,7 @@ def time_decisions(
         keys=stream_keys(seed, pool, policy, f"{float(rho):g}", 0), share=stream.share, options=options or {},
     )  # fmt: skip
     times = np.empty((4, decisions))
-    with _one_blas_thread(), _one_torch_thread():
+    with one_blas_thread(), _one_torch_thread():
         if learned:
             lane = Lane.empty(order[:learned], experts=router.experts)
             cls.run_lanes([router], stream, [lane], 0, learned, 1)

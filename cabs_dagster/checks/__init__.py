@@ -24,7 +24,7 @@ def check_results(
     """Results of the named checks of a replay that is there.
 
     Args:
-        kept: take verdicts that the record holds; a record that was just made holds none of `reproducible`.
+        kept: take the verdict of `reproducible` that the record holds; one that was just made holds none.
     """
     if TRACE in names:
         yield trace_result(key, record.summary["_trace"])
@@ -34,8 +34,13 @@ def check_results(
         yield reproducible_result(key, chain, target, record, kept=kept)
 
 
-def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> Iterator[dg.AssetCheckResult]:
+def recheck(
+    key: dg.AssetKey, chain: Chain, target: Target, names: set[str], *, kept: bool = False
+) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks from the files on disk; nothing when the policy was not replayed yet.
+
+    Args:
+        kept: take the verdict of `reproducible` that the record holds.
 
     Raises:
         ProvenanceError: a file was altered or is missing, or an input of the replay is out of date.
@@ -58,4 +63,4 @@ def recheck(key: dg.AssetKey, chain: Chain, target: Target, names: set[str]) -> 
             replay = chain.pool.replay
             findings = examine(load_trace(folder), problem, replay.trials, replay.rounds)
             yield trace_result(key, {**findings, "source": "the files"})
-    yield from check_results(key, chain, target, record, names - {TRACE}, kept=False)
+    yield from check_results(key, chain, target, record, names - {TRACE}, kept=kept)

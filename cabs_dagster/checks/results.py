@@ -6,6 +6,7 @@ there is not compared, and the result says so. `reproducible` plays trial 0 agai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from cabs_dagster.stages import Target
 
 PLAUSIBLE = "plausible"
 REPRODUCIBLE = "reproducible"
-#: Entry of a record's summary: the hash of trial 0 that `reproducible` found again.
+#: Entry of a record's summary: the hash of trial 0 that `reproducible` found last.
 _VERDICT = "_reproduced"
 #: How much mean utility CABS-D may lie below its better expert before it is worth a look.
 EXPERT_TOLERANCE = 0.02
@@ -126,35 +127,16 @@ def reproducible_result(
     """Result of `reproducible`: plays one trial.
 
     Args:
-        kept: take the verdict that the record holds from an earlier evaluation, if it passed. The same artifact
-            from the same inputs by the same code needs no second look when it is merely used again.
+        kept: take what the record holds from an earlier evaluation. The same artifact from the same inputs by the
+            same code needs no second look when it is merely used again.
     """
-    then = record.summary["_lanes"][0]
-    if kept and reproduced(record):
-        return _reproduced(key, record, then, then, "trial 0 was the same when played again; verdict kept")
-    from cabs_dagster.replaying import lane_hashes, run_replay
-
-    inputs = chain.require(target)
-    problem, problem_record = inputs["replay_problem"]
-    again, _ = run_replay(
-        chain.pool,
-        problem,
-        problem_record.content,
-        inputs["tuning"][0],
-        target.rho or 0.0,
-        target.policy or "",
-        [0],
-    )
-    now = lane_hashes(again)[0]
-    if now != then:
-        return _reproduced(key, record, then, now, "trial 0 differs when played again")
-    if not reproduced(record):
-        summary = {**record.summary, _VERDICT: then}
-        chain.store.rewrite_record(target.parts, replace(record, summary=summary))
-    return _reproduced(key, record, then, now, "trial 0 is the same when played again")
-
-
-def _reproduced(key: dg.AssetKey, record: Record, then: str, now: str, text: str) -> dg.AssetCheckResult:
+    then, now = record.summary["_lanes"][0], record.summary.get(_VERDICT)
+    if kept and now is not None:
+        text = f"trial 0 {'was the same' if now == then else 'differed'} when played again; verdict kept"
+    else:
+        now = trial_again(chain, target)()
+        keep_verdict(chain, target, record, now)
+        text = f"trial 0 {'is the same' if now == then else 'differs'} when played again"
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=REPRODUCIBLE,
@@ -163,3 +145,29 @@ def _reproduced(key: dg.AssetKey, record: Record, then: str, now: str, text: str
         description=text,
         metadata={"hash then": then, "hash now": now, "made at": record.created},
     )
+
+
+def trial_again(chain: Chain, target: Target, threads: int | None = None) -> Callable[[], str]:
+    """What plays trial 0 again and returns its hash, the inputs verified before; may be called in a thread.
+
+    Raises:
+        ProvenanceError: an input is missing, out of date or altered.
+    """
+    from cabs_dagster.replaying import lane_hashes, run_replay
+
+    inputs = chain.require(target)
+    (problem, problem_record), (tuning, _) = inputs["replay_problem"], inputs["tuning"]
+
+    def play() -> str:
+        rho, policy = target.rho or 0.0, target.policy or ""
+        again, _ = run_replay(chain.pool, problem, problem_record.content, tuning, rho, policy, [0], threads)
+        return lane_hashes(again)[0]
+
+    return play
+
+
+def keep_verdict(chain: Chain, target: Target, record: Record, now: str) -> None:
+    """Put trial 0's hash, as it is now, into the record."""
+    if record.summary.get(_VERDICT) != now:
+        summary = {**record.summary, _VERDICT: now}
+        chain.store.rewrite_record(target.parts, replace(record, summary=summary))

@@ -51,10 +51,12 @@ def parse_policies(text: str | None) -> tuple[str, ...]:
     "--policies", help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's."
 )
 @click.option("--force", is_flag=True, help="Compute everything again although nothing changed.")
-@click.option("--verify", is_flag=True, help="Play one trial of every new replay again and compare it.")
+@click.option(
+    "--no-verify", is_flag=True, help="Do not play one trial of every replay again (check `reproducible`)."
+)
 @click.option("--no-report", is_flag=True, help="Stop after the replays.")
 def run(
-    pool: str, rhos: str | None, policies: str | None, force: bool, verify: bool, no_report: bool
+    pool: str, rhos: str | None, policies: str | None, force: bool, no_verify: bool, no_report: bool
 ) -> None:
     """Materialise the chain of a pool in this process, recorded in the Dagster instance.
 
@@ -84,7 +86,7 @@ def run(
         for run_id in recover(instance):
             click.echo(f"  run {run_id} had been killed: marked as failed, its slots freed")
         progress = Progress(notify=_printer())
-        runner = Runner(instance, progress=progress, verify=verify)
+        runner = Runner(instance, progress=progress, verify=not no_verify)
         keep_out_of_collections()
         runner.store.remove_leftovers()
         try:
@@ -99,6 +101,8 @@ def _printer():
     def notify(event: str, text: str, seconds: float) -> None:
         if event == "start":
             click.echo(f"  {text} ...", nl=False)
+        elif event == "progress":
+            click.echo(f" {text} ...", nl=False)
         elif event == "failed":
             click.echo(" failed")
         elif event == "done":
@@ -113,7 +117,7 @@ def _summary(runner, pool: str, progress, seconds: float, report: bool) -> None:
     from cabs_dagster.pages import report_parts
 
     parts = ", ".join(f"{name} {value:.1f} s" for name, value in progress.seconds.items())
-    click.echo(f"{len(progress.launched)} runs in {seconds:.1f} s ({parts})")
+    click.echo(f"{len(progress.run_ids)} runs in {seconds:.1f} s ({parts})")
     if report:
         record = runner.store.record(report_parts(pool))
         if record is not None and record.summary.get("_text"):

@@ -85,7 +85,7 @@ def on_postgres(server: dict[str, str], cabs_home: Path, monkeypatch: pytest.Mon
 def test_runs_are_kept_in_postgres(server: dict[str, str], on_postgres: Path) -> None:
     drop_pool(on_postgres, "kept")
     wanted = command("run", "--pool", "kept", "--rho", "777", "--policies", "random", "--no-report")
-    for expected in ("8 runs in", "0 runs in"):
+    for expected in ("9 runs in", "0 runs in"):
         done = subprocess.run(
             wanted, env=environment(on_postgres, **server), cwd=ROOT, capture_output=True, text=True,
             timeout=300 * patience(),
