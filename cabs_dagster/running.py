@@ -25,6 +25,7 @@ from cabs_dagster.external import observe, results_observations
 from cabs_dagster.launcher import WORKER_TAG, worker_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.planning import Chain
+from cabs_dagster.specs import STAGE_TAG
 from cabs_dagster.stages import POOL_STAGES, Target
 from cabs_dagster.storage import ArtifactStore
 
@@ -339,7 +340,7 @@ class Runner:
             instance=self.instance,
             partition_key=partition,
             raise_on_error=False,
-            tags={**tags, WORKER_TAG: worker_tag()},
+            tags={**tags, STAGE_TAG: "checks", WORKER_TAG: worker_tag()},
         )
         return result.run_id, result.all_events, [] if result.success else failure_texts(result.all_events)
 

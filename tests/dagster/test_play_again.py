@@ -102,6 +102,8 @@ def test_every_replay_is_played_again_once(home: Path) -> None:
         assert results(instance) == {}
         assert run(instance) == [("start", "one trial of 4 replays again")]
         assert results(instance) == ALL_PASSED
+        told = instance.get_runs(dg.RunsFilter(tags={"cabs/stage": "checks"}))
+        assert sorted(run.tags["dagster/partition"] for run in told) == ["tiny|0000", "tiny|0500"]
         assert all(reproduced(status.record) for status in chain().overview() if status.target.policy)
         assert run(instance) == []
 
