@@ -5,19 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-TINY = """\
-name: tiny
-synthetic: true
-source: {kind: synthetic, queries: 240}
-split: {fractions: [0.5, 0.2, 0.3]}
-encoder: {name: tfidf-svd}
-oracle: {kind: ridge}
-features: {kind: pca, dim: 8}
-replay: {trials: 2, rhos: [0, 500]}
-tuning_budget: 0
-policies: [random, best_single, lin_ucb]
-"""
+from tests_support import TINY
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
+from tests_support import TINY
 
 from cabs_core.pools import find_pool
 from cabs_dagster.checks import again
@@ -24,19 +25,7 @@ from cabs_dagster.storage import ArtifactStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-POOL = """\
-name: tiny
-synthetic: true
-source: {kind: synthetic, queries: 160}
-split: {fractions: [0.5, 0.2, 0.3]}
-encoder: {name: tfidf-svd}
-oracle: {kind: ridge}
-features: {kind: pca, dim: 8}
-replay: {trials: 2, rhos: [0, 500]}
-tuning_budget: 0
-policies: [random, lin_ucb]
-"""
-RHOS, POLICIES = (0.0, 500.0), ("random", "lin_ucb")
+RHOS, POLICIES = (0.0, 500.0), ("random", "best_single", "lin_ucb")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +37,7 @@ def never_verified(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("DAGSTER_HOME", str(home / "dagster"))
         patch.delenv("CABS_POOLS_DIR", raising=False)
         (home / "pools").mkdir()
-        (home / "pools" / "tiny.yaml").write_text(POOL, encoding="utf-8")
+        (home / "pools" / "tiny.yaml").write_text(TINY, encoding="utf-8")
         with open_instance() as instance:
             Runner(instance, verify=False).run_pool(find_pool("tiny"), report=False)
     return home
@@ -100,7 +89,7 @@ def run(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
 def test_every_replay_is_played_again_once(home: Path) -> None:
     with open_instance() as instance:
         assert results(instance) == {}
-        assert run(instance) == [("start", "one trial of 4 replays again")]
+        assert run(instance) == [("start", "one trial of 6 replays again")]
         assert results(instance) == ALL_PASSED
         told = instance.get_runs(dg.RunsFilter(tags={"cabs/stage": "checks"}))
         assert sorted(run.tags["dagster/partition"] for run in told) == ["tiny|0000", "tiny|0500"]
@@ -174,11 +163,11 @@ def test_what_was_compared_before_an_interruption_stays(home: Path) -> None:
         whole = chain()
         due = due_again(instance, whole, RHOS, POLICIES)
         for played, problems in play_again(whole, due):
-            assert len(played) == 2 and problems == []
+            assert len(played) == 3 and problems == []
             break
-        assert len(due_again(instance, chain(), RHOS, POLICIES)) == 4  # Dagster does not know yet
+        assert len(due_again(instance, chain(), RHOS, POLICIES)) == 6  # Dagster does not know yet
         held = [reproduced(s.record) for s in chain().overview() if s.target.policy and s.record]
-        assert held == [True, True, False, False]
+        assert held == [True] * 3 + [False] * 3
         run(instance)
         assert results(instance) == ALL_PASSED and due_again(instance, chain(), RHOS, POLICIES) == []
 
@@ -188,6 +177,6 @@ def test_the_command_can_leave_it_out_and_make_up_for_it(home: Path) -> None:
     done = CliRunner().invoke(main, [*command, "--no-verify"])
     assert done.exit_code == 0 and "again" not in done.output
     done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0 and "one trial of 4 replays again" in done.output
+    assert done.exit_code == 0 and "one trial of 6 replays again" in done.output
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0 and "replays again" not in done.output

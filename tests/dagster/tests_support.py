@@ -1,4 +1,4 @@
-"""Helpers that several test modules use: artifacts without the work behind them."""
+"""Helpers that several test modules use: a tiny pool, and artifacts without the work behind them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from pathlib import Path
 from cabs_dagster.making import make
 from cabs_dagster.planning import Chain
 from cabs_dagster.stages import POOL_STAGES, Target
+
+#: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
+TINY = """\
+name: tiny
+synthetic: true
+source: {kind: synthetic, queries: 240}
+split: {fractions: [0.5, 0.2, 0.3]}
+encoder: {name: tfidf-svd}
+oracle: {kind: ridge}
+features: {kind: pca, dim: 8}
+replay: {trials: 2, rhos: [0, 500]}
+tuning_budget: 0
+policies: [random, best_single, lin_ucb]
+"""
 
 
 def finished_stages(chain: Chain) -> None:
