@@ -10,6 +10,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tests_support import home_with
 
 from cabs_core.pools import find_pool
 from cabs_core.replay.latency import DECISIONS
@@ -42,15 +43,9 @@ policies: [random, best_single, lin_ucb, lin_ucb_full]
 def world(tmp_path_factory: pytest.TempPathFactory):
     """A CABS_HOME in which the chain of the tiny pool has run."""
     home = tmp_path_factory.mktemp("world")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CABS_HOME", str(home))
-        patch.setenv("DAGSTER_HOME", str(home / "dagster"))
-        patch.delenv("CABS_POOLS_DIR", raising=False)
-        (home / "pools").mkdir()
-        (home / "pools" / "tiny.yaml").write_text(TINY, encoding="utf-8")
-        with open_instance() as instance:
-            run(instance)
-            yield home, instance
+    with home_with(TINY, home), open_instance() as instance:
+        run(instance)
+        yield home, instance
 
 
 def run(instance, **options) -> Progress:

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
-from tests_support import TINY
+from tests_support import TINY, home_with
 
 from cabs_core.pools import find_pool
 from cabs_dagster.checks import again
@@ -32,14 +32,8 @@ RHOS, POLICIES = (0.0, 500.0), ("random", "best_single", "lin_ucb")
 def never_verified(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CABS_HOME with a finished pool of which no trial was played again."""
     home = tmp_path_factory.mktemp("never_verified")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CABS_HOME", str(home))
-        patch.setenv("DAGSTER_HOME", str(home / "dagster"))
-        patch.delenv("CABS_POOLS_DIR", raising=False)
-        (home / "pools").mkdir()
-        (home / "pools" / "tiny.yaml").write_text(TINY, encoding="utf-8")
-        with open_instance() as instance:
-            Runner(instance, verify=False).run_pool(find_pool("tiny"), report=False)
+    with home_with(TINY, home), open_instance() as instance:
+        Runner(instance, verify=False).run_pool(find_pool("tiny"), report=False)
     return home
 
 

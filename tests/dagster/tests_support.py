@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from cabs_dagster.making import make
 from cabs_dagster.planning import Chain
@@ -21,6 +25,18 @@ replay: {trials: 2, rhos: [0, 500]}
 tuning_budget: 0
 policies: [random, best_single, lin_ucb]
 """
+
+
+@contextmanager
+def home_with(pool: str, home: Path) -> Iterator[None]:
+    """Inside, `home` is CABS_HOME and holds the pool `tiny`: for fixtures that outlive a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CABS_HOME", str(home))
+        patch.setenv("DAGSTER_HOME", str(home / "dagster"))
+        patch.delenv("CABS_POOLS_DIR", raising=False)
+        (home / "pools").mkdir()
+        (home / "pools" / "tiny.yaml").write_text(pool, encoding="utf-8")
+        yield
 
 
 def finished_stages(chain: Chain) -> None:
