@@ -21,9 +21,8 @@ from dagster._daemon.daemon import BackfillDaemon
 _ACTIVE = BulkActionsFilter(
     statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
 )
+#: Seconds between two looks of a pause.
 _LOOK = 1.0
-
-
 _loop = BackfillDaemon.core_loop
 
 
