@@ -58,9 +58,9 @@ class Pause:
             (backfill.backfill_id, backfill.status, self._ended(backfill.backfill_id))
             for backfill in self._instance.get_backfills(filters=_ACTIVE)
         }
-        new = not states <= self._seen
-        self._seen = states | {state for state in self._seen if state[0] in {s[0] for s in states}}
-        return new
+        active = {backfill_id for backfill_id, _, _ in states}
+        before, self._seen = self._seen, states | {seen for seen in self._seen if seen[0] in active}
+        return not states <= before
 
     def _ended(self, backfill_id: str) -> int:
         """How many runs a backfill has launched when all of them have ended; else 0."""

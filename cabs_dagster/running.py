@@ -159,7 +159,7 @@ class Runner:
             texts.append(f"{len(failures)} of {len(rhos)} partitions are incomplete:\n" + "\n".join(failures))
         if different:
             lines = "\n".join(f"  {text}" for text in different)
-            texts.append(f"{len(different)} replays failed when one trial was played again:\n{lines}")
+            texts.append(f"{len(different)} failed when one trial was played again:\n{lines}")
         if texts:
             raise RunFailed("\n".join(texts))
         return self.progress
@@ -313,14 +313,9 @@ class Runner:
         identity = (step.job, step.assets)
         if identity not in self._subsets:
             self._subsets[identity] = _subset(self.defs, step.job, step.assets, verify=False)
-        result = self._subsets[identity].execute_in_process(
-            run_config=config,
-            instance=self.instance,
-            partition_key=None if step.partition is None else str(step.partition),
-            raise_on_error=False,
-            tags=tags,
-        )
-        return result.run_id, [] if result.success else failure_texts(result.all_events)
+        partition = None if step.partition is None else str(step.partition)
+        run_id, _, failures = self._here(self._subsets[identity], partition, tags, config)
+        return run_id, failures
 
     def run_checks(
         self,
@@ -335,12 +330,17 @@ class Runner:
         if identity not in self._subsets:
             whole = self.defs.resolve_job_def(job)
             self._subsets[identity] = whole.get_subset(asset_selection=set(), asset_check_selection=keys)
-        result = self._subsets[identity].execute_in_process(
-            run_config={**QUIET, **(config or {})},
+        tags = {**tags, STAGE_TAG: "checks", WORKER_TAG: worker_tag()}
+        return self._here(self._subsets[identity], partition, tags, {**QUIET, **(config or {})})
+
+    def _here(self, job: dg.JobDefinition, partition: str | None, tags, config):
+        """(run id, events, what failing steps said) of a run in this process."""
+        result = job.execute_in_process(
+            run_config=config,
             instance=self.instance,
             partition_key=partition,
             raise_on_error=False,
-            tags={**tags, STAGE_TAG: "checks", WORKER_TAG: worker_tag()},
+            tags=tags,
         )
         return result.run_id, result.all_events, [] if result.success else failure_texts(result.all_events)
 

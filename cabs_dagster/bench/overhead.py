@@ -72,9 +72,8 @@ def measure(pool: str, rhos: tuple[float, ...] = ()) -> dict[str, Any]:
                 runner.run_pool(pool_file, rhos=[rho], report=False)
                 played.append(clock.spent)
                 rest.append(_less(_less(_now(), begin), clock.spent))
-            begin = _now()
-            runner.verify = True
-            runner.run_pool(pool_file, rhos=rhos, report=False)  # nothing else is left to do
+            verifier, begin = Runner(instance, defs=runner.defs), _now()
+            verifier.run_pool(pool_file, rhos=rhos, report=False)  # nothing else is left to do
             again = _less(_now(), begin)
     return {
         "pool": pool,

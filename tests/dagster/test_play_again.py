@@ -111,7 +111,7 @@ def test_another_outcome_fails_the_command_and_is_recorded(home: Path) -> None:
     spoil("lin_ucb", 500.0)
     done = CliRunner().invoke(main, ["run", "--pool", "tiny", "--no-report"])
     assert done.exit_code == 2
-    assert "1 replays failed when one trial was played again:" in done.output
+    assert "1 failed when one trial was played again:" in done.output
     assert "replay/lin_ucb [tiny|0500]: trial 0 differed when played again" in done.output
     with open_instance() as instance:
         assert results(instance) == ALL_PASSED | {("lin_ucb", "tiny|0500"): ("FAILED", True)}
