@@ -65,7 +65,7 @@ def test_the_chosen_heads_are_useful_on_test(auto, data):
     ybar = auto.predict_scores(x, lengths)
     mean = data.outcomes.scores[data.split == "train"].mean(axis=0)
     assert ((ybar - y) ** 2).mean() < 0.92 * ((mean - y) ** 2).mean()
-    assert pair_error(auto.surrogate_scores(x, lengths, y), y) < 0.97 * ((ybar - y) ** 2).mean()
+    assert pair_error(auto.surrogate_scores(x, lengths, y), y) < 0.985 * ((ybar - y) ** 2).mean()
     assert ((auto.predict_costs(x, lengths) - c) ** 2).mean() < 0.3 * c.var(axis=0).mean()
     assert ybar.min() >= 0 and ybar.max() <= 1 and auto.predict_costs(x, lengths).min() > 0
 
