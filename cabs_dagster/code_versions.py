@@ -116,7 +116,7 @@ def _read(path: Path) -> tuple[str, tuple[str, ...]]:
             names.append(node.module)
             names.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # Lazy registries name modules in strings ("cabs_core.policies.linear:LinUCB").
+            # Lazy registries name modules in strings ("cabs_core.policies.linear.policy:LinUCB").
             dotted = node.value.partition(":")[0]
             if dotted.startswith(tuple(f"{p}." for p in PACKAGES)) and dotted.replace(".", "").isidentifier():
                 names.append(dotted)

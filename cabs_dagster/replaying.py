@@ -111,7 +111,7 @@ def replay_target(chain: Chain, target: Target, *, force: bool = False, run_id: 
     def build(folder: Path, inputs: dict[str, Path]) -> dict[str, Any]:
         import numpy as np
 
-        from cabs_core.replay.results import load_trace, save_replay_result
+        from cabs_core.replay.storage import load_trace, save_replay_result
 
         record = chain.status(chain.stage("replay_problem")).record
         assert record is not None

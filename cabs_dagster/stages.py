@@ -57,7 +57,10 @@ POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
-            "outcomes", (), _OUTCOME_SETTINGS, ("assets.outcomes", "cabs_core.outcomes", "cabs_core.simulate")
+            "outcomes",
+            (),
+            _OUTCOME_SETTINGS,
+            ("assets.outcomes", "cabs_core.outcomes", "cabs_core.outcomes.sources.synthetic"),
         ),
         Stage("splits", ("outcomes",), ("split", "shift"), ("assets.splits", "cabs_core.outcomes.splits")),
         Stage(
@@ -76,7 +79,7 @@ POOL_STAGES: dict[str, Stage] = {
             "replay_problem",
             ("outcomes", "splits", "prompt_embeddings", "oracles"),
             ("features", "labels"),
-            ("assets.replay_problem", "cabs_core.oracles", "cabs_core.replay.problem"),
+            ("assets.replay_problem", "cabs_core.oracles", "cabs_core.problem.replay_problem"),
         ),
         Stage(
             "tuning",
@@ -216,7 +219,7 @@ def policy_code_version(policy: str) -> str:
 
 
 #: Modules that every replay runs.
-ENGINE = ("cabs_core.replay.engine", "cabs_core.replay.problem", "cabs_core.replay.results")
+ENGINE = ("cabs_core.replay.engine", "cabs_core.problem.replay_problem", "cabs_core.replay.storage")
 
 
 def policy_modules(policy: str) -> tuple[str, ...]:

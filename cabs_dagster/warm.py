@@ -127,9 +127,9 @@ def _preload() -> None:
     for name in _EVERY_RUN:
         importlib.import_module(name)
 
+    from cabs_core.compiled.jit import load_compiled
     from cabs_core.policies.names import FAMILIES
     from cabs_core.policies.registry import policy_class
-    from cabs_core.solver.jit import load_compiled
     from cabs_dagster.definitions import defs
     from cabs_dagster.event_log import read_history
     from cabs_dagster.running import keep_out_of_collections

@@ -9,7 +9,7 @@ import numpy as np
 
 from cabs_core.policies.names import asset_name
 from cabs_core.pools import ModelPool
-from cabs_core.replay.results import save_replay_result
+from cabs_core.replay.storage import save_replay_result
 
 #: how often each policy plays the best arm of the query; the rest of the time an arm at random
 SKILL = {

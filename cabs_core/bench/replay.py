@@ -18,10 +18,10 @@ from cabs_core.atomic import write_text
 from cabs_core.bench.peers import PEERS, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
-from cabs_core.policies.streams import Lane, Stream
+from cabs_core.policies.lanes import Lane, Stream
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 from cabs_core.solver.reference import CvxpyParametric
 
 RHO = 300.0

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from cabs_core.bench.report import duration, finish, machine, one_thread, show
+from cabs_core.compiled.jit import kernel
 from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.solver import workspace as layout
 from cabs_core.solver.instances import bernoulli_batch
-from cabs_core.solver.jit import kernel
 from cabs_core.solver.program import objective
 from cabs_core.solver.reference import CvxpyParametric, clarabel_direct, cvxpy_paper
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.policies.rng import uniform
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import uniform
 
 #: name -> code: P(edge) as a function of g = |ybar_i - ybar_j|, where (1 - R)/2 = g and (1 + R)/2 = 1 - g
 GRAPHS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
 
 
 @kernel

@@ -11,11 +11,11 @@ import numpy as np
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import DataError, ProvenanceError
-from cabs_core.oracles.costs import ContextCostPredictor
-from cabs_core.oracles.features import PcaFeatures, length_features
-from cabs_core.oracles.predictor import ScorePredictor, without_prefix
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.oracles.static import CostPredictor, KnnPredictor, load_score_predictor
+from cabs_core.predictors import CostPredictor, KnnPredictor, load_score_predictor
+from cabs_core.predictors.base import ScorePredictor, without_prefix
+from cabs_core.predictors.costs import ContextCostPredictor
+from cabs_core.predictors.features import PcaFeatures, length_features
 
 FORMAT = 1
 #: predictors whose scores go into every replay problem
@@ -135,7 +135,7 @@ class Oracles:
     def _network(self, embeddings, prompt_lengths, scores=None) -> dict[str, np.ndarray]:
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
-        from cabs_core.oracles.training import network_outputs
+        from cabs_core.oracles.network_training import network_outputs
 
         inputs = self.network_inputs(embeddings, prompt_lengths)
         out = network_outputs(self.network, inputs, None if scores is None else np.asarray(scores))

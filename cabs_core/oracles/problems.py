@@ -30,7 +30,7 @@ def build_problems(
         ProvenanceError: the oracles were trained on other outcomes or arms.
     """
     from cabs_core.errors import ProvenanceError
-    from cabs_core.replay.problem import ReplayProblem
+    from cabs_core.problem.replay_problem import ReplayProblem
 
     if oracles.arms != list(outcomes.arms) or oracles.inputs != embeddings.shape[1]:
         raise ProvenanceError(

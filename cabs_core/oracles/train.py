@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from cabs_core.errors import DataError
-from cabs_core.oracles.costs import ContextCostPredictor
-from cabs_core.oracles.features import PcaFeatures
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
-from cabs_core.oracles.static import CostPredictor, make_score_predictor
 from cabs_core.outcomes import Outcomes
 from cabs_core.pools.config import Features, Oracle
+from cabs_core.predictors import CostPredictor, make_score_predictor
+from cabs_core.predictors.costs import ContextCostPredictor
+from cabs_core.predictors.features import PcaFeatures
 
 _PREDICTORS = ("mean", "ridge", "knn", "kernel")
 _PRIOR_QUERIES = 500
@@ -91,7 +91,7 @@ def train_oracles(
 
 def _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress) -> None:
     from cabs_core.encoders.transformer import choose_device
-    from cabs_core.oracles.training import Rows, network_outputs, train_network
+    from cabs_core.oracles.network_training import Rows, network_outputs, train_network
 
     logs = np.log1p(lengths[train])
     oracles.scaling = {

@@ -34,7 +34,7 @@ def read_source(pool_file: PoolFile) -> RawOutcomes:
 
         return read_file(pool_file)
     if kind == "synthetic":
-        from cabs_core.simulate.outcomes import synthetic_raw
+        from cabs_core.outcomes.sources.synthetic import synthetic_raw
 
         return synthetic_raw(pool_file.pool.source)
     from cabs_core.outcomes.sources import read_remote

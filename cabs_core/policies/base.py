@@ -9,7 +9,7 @@ A `Decision` (`requests`) carries all that its update needs, so rewards may arri
 decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision without its reward simply teaches
 nothing.
 
-In replay the engine hands the policy whole arrays and a lane, which is one trial (`streams`), and calls `run`. The
+In replay the engine hands the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
 base class plays the lane by `decide` and `update`, which is slow and obvious; families override `run` with compiled
 loops over the same kernels and are tested against it.
 
@@ -30,11 +30,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError, ProvenanceError
+from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.names import split_name
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.rng import stream_keys
-from cabs_core.policies.streams import Lane, Offline, Stream
 
 FORMAT = 2
 

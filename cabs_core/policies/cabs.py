@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import layout
-from cabs_core.policies.bandits import OPTIONS as BANDITS
-from cabs_core.policies.bandits import bandit_expert
-from cabs_core.policies.linear import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
+from cabs_core.policies.linear import kernel_arrays
+from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
+from cabs_core.policies.linear.bandits import bandit_expert
+from cabs_core.policies.linear.policy import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
 
 
 class CabsCOptions(ModelOptions):
@@ -196,12 +196,12 @@ class CabsD(LinearPolicy):
         if gamma is None:
             gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
         return {
-            layout.META_LOSS: layout.META_LOSSES[options.meta_loss], layout.ETA: options.eta or 0.0, layout.GAMMA_IX: gamma,
-            layout.COPIES: options.ix_copies,
+            kernel_arrays.META_LOSS: kernel_arrays.META_LOSSES[options.meta_loss], kernel_arrays.ETA: options.eta or 0.0, kernel_arrays.GAMMA_IX: gamma,
+            kernel_arrays.COPIES: options.ix_copies,
         }  # fmt: skip
 
 
 def _bandit_options(name: str, options: dict[str, Any]):
-    from cabs_core.policies.bandits import LinearBandit
+    from cabs_core.policies.linear.bandits import LinearBandit
 
     return LinearBandit.parse(name, options)

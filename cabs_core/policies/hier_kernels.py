@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.regression import dot, product, quadratic
-from cabs_core.solver.jit import kernel
 
 HALF = 0.5
 

@@ -32,6 +32,8 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import ACTION, uniform
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.hier_kernels import (
@@ -41,12 +43,10 @@ from cabs_core.policies.hier_kernels import (
     cold_predict,
     contrast_deviation,
 )
+from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table, draw_largest, value_and_slope
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.rng import ACTION, uniform
-from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.policies.thompson import CELLS, best_probabilities
-from cabs_core.solver.jit import kernel
 
 DEFAULT_HORIZON = 10_000
 #: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor

@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import NOISE, normal
 from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.rng import NOISE, normal
-from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
-from cabs_core.solver.jit import kernel
 
 MODELS = 3
 

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.rng import ACTION, draw, uniform
-from cabs_core.policies.streams import Lane, Offline, Stream
-from cabs_core.solver.jit import kernel
 from cabs_core.utility import expected_utility
 
 
@@ -214,7 +214,7 @@ class Predicted(StaticPolicy):
         if scores is None:
             scores = stream.fitted.get(self.key)
         if scores is None:
-            from cabs_core.oracles.static import make_score_predictor
+            from cabs_core.predictors import make_score_predictor
 
             offline = stream.offline
             if len(offline) < 2:
@@ -240,7 +240,7 @@ class Predicted(StaticPolicy):
         """Inverse of `save`."""
         policy = super().load(folder)
         if (Path(folder) / "predictor").is_dir():
-            from cabs_core.oracles.static import CostPredictor, load_score_predictor
+            from cabs_core.predictors import CostPredictor, load_score_predictor
 
             policy.attach(
                 load_score_predictor(Path(folder) / "predictor"),

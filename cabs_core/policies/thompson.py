@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
 
 CELLS = 32
 #: A cell is at most this many deviations of the narrowest arm wide, unless that takes more than MOST_CELLS.

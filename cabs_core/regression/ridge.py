@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
 
 #: reordering of sums only: NaN and infinity stay what they are
 FAST = {"reassoc", "contract", "nsz"}

@@ -5,11 +5,11 @@
     result = replay(problem, "lin_ucb@warm", rho=300.0, condition="delayed_rewards", alpha=0.6)
 
 `problem` the arrays, `engine` the lanes, `result` the traces, `conditions` the stress conditions, `tuning` the
-choice of settings on the validation problem, `results` their files.
+choice of settings on the validation problem, `storage` their files.
 """
 
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import ReplayCancelled, replay
-from cabs_core.replay.problem import ReplayProblem
 from cabs_core.replay.result import ReplayResult
 
 __all__ = ["ReplayCancelled", "ReplayProblem", "ReplayResult", "replay"]

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.policies.rng import stream_key
-from cabs_core.policies.streams import Stream
+from cabs_core.policies.lanes import Stream
 
 STREAM_CONDITIONS = ("drift", "arms_arrive", "arms_disappear", "delayed_rewards")
 DATA_CONDITIONS = ("task_shift", "severe_shift", "corrupted_oracle", "noisy_oracle")

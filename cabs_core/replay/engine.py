@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
-from cabs_core.policies.rng import query_order, stream_keys
-from cabs_core.policies.streams import Lane, Offline, Stream
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.conditions import stream_condition
-from cabs_core.replay.problem import ReplayProblem
 from cabs_core.replay.result import ReplayResult
 from cabs_core.utility import binary_share, clipped_utility
 

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Lane, Policy
 from cabs_core.policies.registry import policy_class
-from cabs_core.policies.rng import query_order, stream_keys
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, one_blas_thread
-from cabs_core.replay.problem import ReplayProblem
 
 #: calls timed per policy and rho; rounds served untimed before them; rounds learned from before those
 DECISIONS, WARMUP, LEARNED = 300, 20, 500

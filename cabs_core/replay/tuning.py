@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import write_text
+from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies.names import split_name
-from cabs_core.policies.rng import stream_key
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
-from cabs_core.replay.problem import ReplayProblem
 
 FORMAT = 1
 TRIALS = 3

@@ -14,8 +14,9 @@ import functools
 import numpy as np
 from numba import carray
 
-from cabs_core.solver import dense, lapack, small
-from cabs_core.solver.jit import c_kernel, kernel
+from cabs_core.compiled import lapack
+from cabs_core.compiled.jit import c_kernel, kernel
+from cabs_core.solver import dense, small
 from cabs_core.solver.workspace import (
     ARMS,
     DUAL,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.solver import active, dense, lapack, small
+from cabs_core.compiled import lapack
+from cabs_core.compiled.jit import kernel
+from cabs_core.solver import active, dense, small
 from cabs_core.solver.checks import check_arms, check_instances, check_tol
-from cabs_core.solver.jit import kernel
 from cabs_core.solver.workspace import (
     DUAL,
     FALLBACK,

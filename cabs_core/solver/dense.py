@@ -11,8 +11,8 @@ import functools
 import numpy as np
 from numba import carray
 
-from cabs_core.solver import lapack
-from cabs_core.solver.jit import c_kernel, kernel
+from cabs_core.compiled import lapack
+from cabs_core.compiled.jit import c_kernel, kernel
 from cabs_core.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, ROUTINES, SCRATCH, SIGNATURE
 
 FIRST_CAP = 30

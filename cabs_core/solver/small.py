@@ -12,8 +12,8 @@ import functools
 
 import numpy as np
 
-from cabs_core.solver.jit import c_kernel, kernel
-from cabs_core.solver.vectors import (
+from cabs_core.compiled.jit import c_kernel, kernel
+from cabs_core.compiled.vectors import (
     WIDTH,
     first_lanes,
     greater,

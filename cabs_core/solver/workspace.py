@@ -15,7 +15,7 @@ from numba import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
 
 # Header slots (float64 each; addresses are stored bit for bit).
 MAGIC = 0

@@ -111,7 +111,7 @@ class _Clock:
 @contextmanager
 def _clock() -> Iterator[_Clock]:
     """Seconds, on the clock and of processors, in which replays are played and their results written."""
-    from cabs_core.replay import results
+    from cabs_core.replay import storage
     from cabs_dagster import replaying
 
     clock = _Clock()
@@ -126,12 +126,12 @@ def _clock() -> Iterator[_Clock]:
 
         return call
 
-    before = replaying.run_replay, results.save_replay_result
-    replaying.run_replay, results.save_replay_result = map(timed, before)
+    before = replaying.run_replay, storage.save_replay_result
+    replaying.run_replay, storage.save_replay_result = map(timed, before)
     try:
         yield clock
     finally:
-        replaying.run_replay, results.save_replay_result = before
+        replaying.run_replay, storage.save_replay_result = before
 
 
 class _environment:

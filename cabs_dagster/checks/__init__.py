@@ -55,7 +55,7 @@ def recheck(
                 key, {**record.summary["_trace"], "source": "the record; the trace itself was pruned"}
             )
         else:
-            from cabs_core.replay.results import load_trace
+            from cabs_core.replay.storage import load_trace
             from cabs_dagster.replaying import load_problem
 
             root, problem_record = chain.require(target)["replay_problem"]

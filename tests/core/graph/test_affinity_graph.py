@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cabs_core.compiled.rng import stream_keys
 from cabs_core.graph import GRAPHS, affinity, edge_probabilities, keep_large_deltas, sample_graph
-from cabs_core.policies.rng import stream_keys
 
 
 def draw_graph(y, kind="paper", t=0, symmetric=False, keys=None):

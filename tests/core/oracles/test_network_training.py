@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cabs_core.oracles.network import NetworkShape, OracleNetwork
-from cabs_core.oracles.training import (
+from cabs_core.oracles.network_training import (
     Rows,
     network_outputs,
     residual_slopes,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.oracles.costs import ContextCostPredictor
-from cabs_core.oracles.features import PcaFeatures, length_features
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.oracles.static import CostPredictor
+from cabs_core.predictors import CostPredictor
+from cabs_core.predictors.costs import ContextCostPredictor
+from cabs_core.predictors.features import PcaFeatures, length_features
 
 
 def test_components_have_the_stated_scale_and_a_constant():

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from cabs_core.compiled.rng import GRAPH, uniform
 from cabs_core.policies import Request, build_policy
-from cabs_core.policies.rng import GRAPH, uniform
-from cabs_core.simulate.problems import synthetic_problem
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.solver import solve_exploration
 
 RHO = 400.0

@@ -8,12 +8,12 @@ import pytest
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies import POLICIES, Request, build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane, Offline
 from cabs_core.policies.names import POLICY_NAMES, all_policies
 from cabs_core.policies.requests import Decision
-from cabs_core.policies.streams import Lane, Offline
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 
 RHO = 300.0
 LINEAR = [
@@ -256,7 +256,7 @@ def test_registry_has_every_name():
 
 
 def test_static_policies_online(problem, tmp_path):
-    from cabs_core.oracles.static import CostPredictor, make_score_predictor
+    from cabs_core.predictors import CostPredictor, make_score_predictor
 
     offline = Offline(problem.offline_contexts, problem.offline_scores, problem.offline_costs, RHO)
     single = build_policy("best_single", arms=problem.arms, rho=RHO, offline=offline)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from cabs_core.compiled.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.policies import build_policy
 from cabs_core.policies.base import Policy
-from cabs_core.policies.rng import ACTION, NOISE, draw, normal, uniform
-from cabs_core.policies.streams import Offline
+from cabs_core.policies.lanes import Offline
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.simulate.problems import synthetic_problem
 
 RHO = 300.0
 ROUNDS = 500
@@ -85,7 +85,7 @@ def test_bandit_equals_brute_force(problem, kind, options):
     result = replay(problem, kind, rho=RHO, trials=1, seed=5, options=options)
     policy = build_policy(kind, arms=problem.arms, dim=problem.dim, rho=RHO, **options)
     settings = policy.settings
-    from cabs_core.policies.rng import stream_keys
+    from cabs_core.compiled.rng import stream_keys
 
     keys = stream_keys(5, problem.pool, kind, "300", 0)
     utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
@@ -156,7 +156,7 @@ def test_lookahead_plays_the_same_actions(problem):
 
 
 def test_lookahead_leaves_the_same_models(problem):
-    from cabs_core.policies.streams import Lane
+    from cabs_core.policies.lanes import Lane
     from cabs_core.replay.engine import make_stream
 
     stream = make_stream(problem, RHO)

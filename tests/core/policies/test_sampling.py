@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from cabs_core.compiled.rng import draw, normal, query_order, stream_key, stream_keys, uniform
 from cabs_core.policies import Request, build_policy
-from cabs_core.policies.rng import draw, normal, query_order, stream_key, stream_keys, uniform
 from cabs_core.policies.thompson import CELLS, best_probabilities
 
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane
 from cabs_core.policies.mix import value_and_slope
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
-from cabs_core.policies.rng import query_order
-from cabs_core.policies.streams import Lane
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 from cabs_core.utility import expected_utility
 
 
@@ -93,7 +93,7 @@ def test_models_and_weights_equal_solves_from_history():
         if t % 10 == 0:
             value = expected_utility(f, problem.predicted_costs[row], 300.0)
             # the played arm is the one that the reference plays with the same normals
-            from cabs_core.policies.rng import NOISE, normal
+            from cabs_core.compiled.rng import NOISE, normal
 
             draw = np.array([normal(policy.keys, NOISE, t, j) for j in range(4)])
             margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.hier_mix import HierMix, _values, scaling_of
+from cabs_core.policies.lanes import Lane
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
-from cabs_core.policies.rng import query_order
-from cabs_core.policies.streams import Lane
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 from cabs_core.utility import expected_utility
 
 

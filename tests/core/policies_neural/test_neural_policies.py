@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
-from cabs_core.policies.rng import query_order, stream_keys
-from cabs_core.policies.streams import Lane
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 
 SMALL = {"hidden": 8, "batch": 8, "learning_rate": 0.01}
 POLICIES = (

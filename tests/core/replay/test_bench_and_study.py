@@ -8,9 +8,9 @@ import pytest
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
 from cabs_core.replay.engine import make_stream
-from cabs_core.simulate.problems import synthetic_problem
 
 
 def test_numpy_lin_ucb_plays_the_same_actions():

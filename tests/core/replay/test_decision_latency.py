@@ -6,10 +6,10 @@ import pytest
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import static
-from cabs_core.policies.bandits import LinearBandit
 from cabs_core.policies.base import Decision
+from cabs_core.policies.linear.bandits import LinearBandit
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import latency
-from cabs_core.simulate.problems import synthetic_problem
 
 
 @pytest.fixture(scope="module")

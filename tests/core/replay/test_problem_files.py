@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.problem.replay_problem import ReplayProblem as SameClass
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
-from cabs_core.replay.problem import ReplayProblem as SameClass
-from cabs_core.simulate.problems import synthetic_problem
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cabs_core.compiled.rng import query_order
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.policies.rng import query_order
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayCancelled, replay
 from cabs_core.replay.conditions import (
     CONDITIONS,
@@ -16,7 +17,6 @@ from cabs_core.replay.conditions import (
     noisy_scores,
     shifted_splits,
 )
-from cabs_core.simulate.problems import synthetic_problem
 from cabs_core.utility import clipped_utility
 
 FAST = (

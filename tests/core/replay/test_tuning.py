@@ -6,8 +6,8 @@ import pytest
 
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import policy_class
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.tuning import SPACES, TuningResult, configurations, tunable, tune, tune_policies
-from cabs_core.simulate.problems import synthetic_problem
 
 
 @pytest.fixture(scope="module")

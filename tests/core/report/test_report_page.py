@@ -13,7 +13,7 @@ import pytest
 from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
 from cabs_core.errors import PoolError, ResultError
-from cabs_core.replay.results import load_replay_result, save_replay_result
+from cabs_core.replay.storage import load_replay_result, save_replay_result
 from cabs_core.report import build_leaderboard, build_report, mart_fingerprints
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label

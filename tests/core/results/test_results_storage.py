@@ -9,7 +9,7 @@ import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
 from cabs_core.errors import ResultError
-from cabs_core.replay.results import FILES, checkpoints, load_replay_result, load_trace, save_replay_result
+from cabs_core.replay.storage import FILES, checkpoints, load_replay_result, load_trace, save_replay_result
 
 
 @pytest.fixture

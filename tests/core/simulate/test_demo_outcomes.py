@@ -7,10 +7,10 @@ import pytest
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes import PUBLISHED, Outcomes, load_outcomes, make_splits
+from cabs_core.outcomes.sources.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
+from cabs_core.outcomes.sources.synthetic import synthetic_outcomes, synthetic_raw
 from cabs_core.pools import find_pool
 from cabs_core.pools.config import Source
-from cabs_core.simulate.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
-from cabs_core.simulate.outcomes import synthetic_outcomes, synthetic_raw
 from cabs_core.validation.alignment import text_features
 
 
@@ -99,7 +99,7 @@ def test_harder_prompts_score_lower(demo: Outcomes) -> None:
 
 
 def test_more_prompts_than_the_templates_give() -> None:
-    import cabs_core.simulate.demo_prompts as module
+    import cabs_core.outcomes.sources.demo_prompts as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_DAYS", ("Monday",))

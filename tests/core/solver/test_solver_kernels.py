@@ -162,7 +162,7 @@ def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1]); import cached_kernel as c; print(c.f(c.Pair(1.0, 2.0)))"
     )
     text = (
-        "from typing import NamedTuple\nfrom cabs_core.solver.jit import kernel\n"
+        "from typing import NamedTuple\nfrom cabs_core.compiled.jit import kernel\n"
         "class {0}(NamedTuple):\n    a: float\n    b: float\n"
         "Pair = {0}\n@kernel\ndef f(p):\n    return p.a + {1} * p.b\n"
     )
@@ -178,7 +178,7 @@ def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
 
 def test_loads_what_the_cache_holds_and_compiles_nothing(tmp_path):
     (tmp_path / "loaded_kernel.py").write_text(
-        "from cabs_core.solver.jit import kernel\n\n@kernel\ndef twice(x):\n    return 2 * x\n",
+        "from cabs_core.compiled.jit import kernel\n\n@kernel\ndef twice(x):\n    return 2 * x\n",
         encoding="utf-8",
     )
     code = (

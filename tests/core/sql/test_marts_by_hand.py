@@ -6,7 +6,7 @@ from fake_replays import SKILL, fake_result
 
 from cabs_core import metrics
 from cabs_core.policies.names import asset_name
-from cabs_core.replay.results import load_replay_result
+from cabs_core.replay.storage import load_replay_result
 from dbt_like_sql import read_model
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
@@ -240,7 +240,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     """A policy without all rhos is not ranked; replays of an older problem are set aside and counted."""
     from fake_replays import fake_pool, fake_problem, write_pool
 
-    from cabs_core.replay.results import save_replay_result
+    from cabs_core.replay.storage import save_replay_result
     from dbt_like_sql import build_all, run_tests
 
     pool = fake_pool()

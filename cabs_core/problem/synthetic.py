@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.replay.problem import ReplayProblem
+from cabs_core.problem.replay_problem import ReplayProblem
 
 
 def synthetic_problem(

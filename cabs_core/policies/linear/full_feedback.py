@@ -11,13 +11,13 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
-from cabs_core.policies import experts
-from cabs_core.policies.bandits import WARM, BanditOptions
-from cabs_core.policies.linear import Expert, LinearPolicy
-from cabs_core.policies.streams import Lane, Stream
+from cabs_core.policies.lanes import Lane, Stream
+from cabs_core.policies.linear import experts
+from cabs_core.policies.linear.bandits import WARM, BanditOptions
+from cabs_core.policies.linear.policy import Expert, LinearPolicy
 from cabs_core.regression.ridge import dot, downdate, product
-from cabs_core.solver.jit import kernel
 from cabs_core.utility import clipped_utility
 
 

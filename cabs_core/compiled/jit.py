@@ -11,7 +11,7 @@ from typing import Any
 
 import numba
 
-from cabs_core.solver.cache import LOCATORS
+from cabs_core.compiled.cache import LOCATORS
 
 log = logging.getLogger(__name__)
 _KERNELS: list[Any] = []

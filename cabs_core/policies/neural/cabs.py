@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationError, create_model, field_validator
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.bandits import OPTIONS as LINEAR_BANDITS
-from cabs_core.policies.bandits import bandit_expert
 from cabs_core.policies.cabs import (
     LITERAL_C,
     LITERAL_D,
@@ -29,8 +27,10 @@ from cabs_core.policies.cabs import (
     expert_specs,
     known_experts,
 )
-from cabs_core.policies.linear import Expert, ModelOptions
-from cabs_core.policies.neural import NeuralOptions, NeuralPolicy, neural_expert
+from cabs_core.policies.linear.bandits import OPTIONS as LINEAR_BANDITS
+from cabs_core.policies.linear.bandits import bandit_expert
+from cabs_core.policies.linear.policy import Expert, ModelOptions
+from cabs_core.policies.neural.policy import NeuralOptions, NeuralPolicy, neural_expert
 
 # what belongs to ridge models only
 _NOT_NEURAL = {*ModelOptions.model_fields}

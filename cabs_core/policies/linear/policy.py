@@ -13,10 +13,10 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.graph.affinity import GRAPHS
-from cabs_core.policies import experts, layout, learning, rounds
 from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.lanes import Lane, Offline, Stream
+from cabs_core.policies.linear import compiled_loop, experts, kernel_arrays, learning
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.regression.ridge import start_inverse, warm_start
 from cabs_core.solver import make_workspace
 
@@ -37,16 +37,18 @@ class ModelOptions(Options):
 
 
 class Expert:
-    """One expert of a linear policy: its kind, regression options and parameters by column of `layout.Rules.params`."""
+    """One expert of a linear policy: its kind, regression options and parameters by column of `kernel_arrays.Rules.params`."""
 
     def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float):
         self.name, self.kind, self.model = name, kind, model
-        self.row = np.zeros(layout.PARAMS)
-        self.row[layout.KIND] = layout.KINDS[kind]
-        self.row[layout.REGRESSION] = layout.VAW if model.regression == "vaw" else layout.RIDGE
-        self.row[layout.PRUNE] = -1.0
+        self.row = np.zeros(kernel_arrays.PARAMS)
+        self.row[kernel_arrays.KIND] = kernel_arrays.KINDS[kind]
+        self.row[kernel_arrays.REGRESSION] = (
+            kernel_arrays.VAW if model.regression == "vaw" else kernel_arrays.RIDGE
+        )
+        self.row[kernel_arrays.PRUNE] = -1.0
         for column, value in columns.items():
-            self.row[getattr(layout, column)] = float(value)
+            self.row[getattr(kernel_arrays, column)] = float(value)
 
 
 class LinearPolicy(Policy):
@@ -86,12 +88,12 @@ class LinearPolicy(Policy):
             raise PolicyError(f"{self.name} needs dim, the number of context features")
         self._experts = self.expert_rules()
         params = np.stack([e.row for e in self._experts])
-        meta = np.zeros(layout.META)
-        meta[layout.COPIES] = 1
-        meta[layout.PROPENSITY] = 1
+        meta = np.zeros(kernel_arrays.META)
+        meta[kernel_arrays.COPIES] = 1
+        meta[kernel_arrays.PROPENSITY] = 1
         for entry, value in self.mixture_rules().items():
             meta[entry] = value
-        self.rules = layout.Rules(params, meta, np.ascontiguousarray(self.keys))
+        self.rules = kernel_arrays.Rules(params, meta, np.ascontiguousarray(self.keys))
         m, k = len(self._experts), len(self.arms)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
@@ -106,8 +108,8 @@ class LinearPolicy(Policy):
                 inverse[i], theta[i] = offline.once(
                     key, lambda o=options, y=targets: warm_start(offline.contexts, y, o.penalty, o.warm)
                 )
-        copies = int(meta[layout.COPIES])
-        self.model = layout.Model(
+        copies = int(meta[kernel_arrays.COPIES])
+        self.model = kernel_arrays.Model(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
         )
         self._rebuild()
@@ -116,24 +118,26 @@ class LinearPolicy(Policy):
         """Scratch for the present number of arms."""
         m, k, d = len(self._experts), len(self.arms), self.dim
         solves = any(e.kind == "cabs_c" for e in self._experts)
-        copies = int(self.rules.meta[layout.COPIES])
-        self.scratch = layout.Scratch(
+        copies = int(self.rules.meta[kernel_arrays.COPIES])
+        self.scratch = kernel_arrays.Scratch(
             np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(d),
             np.zeros((m, k, k)), np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * copies), np.zeros(m),
             make_workspace(k) if solves else np.zeros(1),
         )  # fmt: skip
         self._memory = self._slots(1)
 
-    def _slots(self, slots: int) -> layout.Memory:
+    def _slots(self, slots: int) -> kernel_arrays.Memory:
         m, k = len(self._experts), len(self.arms)
         one, each = (slots, k), (slots, m, k)
-        return layout.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
+        return kernel_arrays.Memory(
+            np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one)
+        )
 
     def _unshare(self) -> None:
         """Give every arm its own matrix: from now on arms may see different rows."""
-        for m in np.flatnonzero(self.rules.params[:, layout.SHARED]):
+        for m in np.flatnonzero(self.rules.params[:, kernel_arrays.SHARED]):
             self.model.inverse[m, 1:] = self.model.inverse[m, 0]
-            self.rules.params[m, layout.SHARED] = 0.0
+            self.rules.params[m, kernel_arrays.SHARED] = 0.0
 
     def settle(self) -> None:
         """Bring `model` up to date, where compiled rounds may leave work for later (`bandits`)."""
@@ -141,14 +145,14 @@ class LinearPolicy(Policy):
     def state(self):
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
-        return arrays, {"shared": [bool(x) for x in self.rules.params[:, layout.SHARED]]}
+        return arrays, {"shared": [bool(x) for x in self.rules.params[:, kernel_arrays.SHARED]]}
 
     def set_state(self, arrays, values):
         """Inverse of `state`."""
-        self.model = layout.Model(
-            *(np.array(arrays[name], dtype=np.float64) for name in layout.Model._fields)
+        self.model = kernel_arrays.Model(
+            *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.Model._fields)
         )
-        self.rules.params[:, layout.SHARED] = values["shared"]
+        self.rules.params[:, kernel_arrays.SHARED] = values["shared"]
 
     def _grow(self):
         self.settle()
@@ -212,7 +216,7 @@ class LinearPolicy(Policy):
         pmf = memory.mixture[0].copy()
         kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
         kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
-        kept |= {name: getattr(memory, name)[0].copy() for name in layout.Memory._fields}
+        kept |= {name: getattr(memory, name)[0].copy() for name in kernel_arrays.Memory._fields}
         self.round += 1
         return Decision(
             int(arm), float(probability), pmf, self.round - 1, rho, tuple(self.arms), kept,
@@ -234,7 +238,7 @@ class LinearPolicy(Policy):
             )
         kept = decision.memory
         affinity, prices = kept["affinity"], kept["prices"]
-        parts = {name: kept[name] for name in layout.Memory._fields}
+        parts = {name: kept[name] for name in kernel_arrays.Memory._fields}
         if places is not None:
             if decision.arm_name not in self.arms:
                 return False
@@ -245,7 +249,9 @@ class LinearPolicy(Policy):
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
         reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
         target = float(score) if self.target == "score" else reward
-        memory = layout.Memory(*(np.ascontiguousarray(parts[name])[None] for name in layout.Memory._fields))
+        memory = kernel_arrays.Memory(
+            *(np.ascontiguousarray(parts[name])[None] for name in kernel_arrays.Memory._fields)
+        )
         learning.learn(
             self.rules, self.model, kept["context"], np.ascontiguousarray(affinity), np.ascontiguousarray(prices),
             np.ascontiguousarray(d), arm, target, reward, float(score), self.scratch, memory, 0,
@@ -261,14 +267,14 @@ class LinearPolicy(Policy):
         if lane.meta_weights is not None:
             lane.meta_weights[t] = decision.memory["weights"]
 
-    def data(self, stream: Stream) -> layout.Data:
+    def data(self, stream: Stream) -> kernel_arrays.Data:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""
         key = f"data:{self.target}:{self.rho!r}"
         found = stream.fitted.get(key)
         if found is None:
             prices = self.rho * stream.predicted_costs
             score = self.target == "score"
-            found = layout.Data(
+            found = kernel_arrays.Data(
                 stream.contexts,
                 stream.scores if score else stream.utilities,
                 np.clip(1.0 - prices, 0.0, 1.0) if score else np.ones_like(prices),
@@ -289,7 +295,7 @@ class LinearPolicy(Policy):
                 lane.memory = self._slots(len(lane.order))
             memory = lane.memory
         weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
-        lane.uncertified += rounds.play(
+        lane.uncertified += compiled_loop.play(
             self.rules, self.model, self.data(stream), lane.order,
             lane.arrivals if delayed else np.zeros((0, 2), dtype=np.int64),
             stream.active_from, stream.active_until, self.round, start, stop, self.scratch, memory,
@@ -310,11 +316,11 @@ def cabs_columns(options: Any) -> dict[str, float]:
     )
     return {
         "CLIP": options.clip_predictions, "SHARED": shared, "GAMMA": options.gamma, "POWER": options.gamma_power,
-        "WEIGHTING": layout.IMPORTANCE[options.importance], "MIN_P": options.min_probability,
-        "PRUNE": -1.0 if options.prune is None else options.prune, "BIAS_KIND": layout.BIAS[options.bias],
+        "WEIGHTING": kernel_arrays.IMPORTANCE[options.importance], "MIN_P": options.min_probability,
+        "PRUNE": -1.0 if options.prune is None else options.prune, "BIAS_KIND": kernel_arrays.BIAS[options.bias],
         "BIAS_PRIOR": options.bias_prior, "GRAPH_KIND": GRAPHS[options.graph],
         "EXPECTED": options.program_graph == "expected", "SYMMETRIC": options.symmetric,
-        "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": layout.SURROGATES[form],
+        "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": kernel_arrays.SURROGATES[form],
         "TOL": options.tol, "BIAS_CLIP": options.clip_surrogates,
     }  # fmt: skip
 

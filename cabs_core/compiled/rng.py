@@ -12,7 +12,7 @@ import hashlib
 
 import numpy as np
 
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
 
 #: purposes with a stream each; experts of CABS-D add their position to NOISE
 ACTION, GRAPH, NOISE = 0, 1, 2

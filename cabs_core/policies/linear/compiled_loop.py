@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.policies.experts import decide
-from cabs_core.policies.learning import learn
-from cabs_core.solver.jit import kernel
+from cabs_core.compiled.jit import kernel
+from cabs_core.policies.linear.experts import decide
+from cabs_core.policies.linear.learning import learn
 
 
 @kernel

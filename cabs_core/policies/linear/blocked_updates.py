@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.policies import experts, layout
-from cabs_core.policies.rng import ACTION, NOISE, draw, normal, uniform
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import ACTION, NOISE, draw, normal, uniform
+from cabs_core.policies.linear import experts, kernel_arrays
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression.ridge import dot, product
-from cabs_core.solver.jit import kernel
 
 BLOCK = 64
 LAZY = 16
@@ -167,10 +167,10 @@ def play_blocks(rules, model, data, order, first, start, stop, block, s, actions
     """
     K, d = model.theta.shape[1], model.theta.shape[2]
     P = rules.params
-    thompson = P[0, layout.KIND] == layout.LIN_TS
-    vaw = P[0, layout.REGRESSION] == layout.VAW
-    width = P[0, layout.V] if thompson else P[0, layout.ALPHA]
-    integral = thompson and rules.meta[layout.PROPENSITY] > 0.0
+    thompson = P[0, kernel_arrays.KIND] == kernel_arrays.LIN_TS
+    vaw = P[0, kernel_arrays.REGRESSION] == kernel_arrays.VAW
+    width = P[0, kernel_arrays.V] if thompson else P[0, kernel_arrays.ALPHA]
+    integral = thompson and rules.meta[kernel_arrays.PROPENSITY] > 0.0
     w = _work(K, d)
     full, theta, X = model.inverse[0], model.theta[0], block.contexts
     q = np.empty(K)

@@ -96,7 +96,7 @@ class Lane:
     (round at whose end it arrives, round it belongs to), sorted. actions [T] int64; propensities [T] float64;
     gaps [T] float64, NaN where no program is solved; meta_weights [T, M] float32 or None; uncertified: rounds
     whose solve was not certified. Decisions whose reward is still to come belong to the lane, not to the policy:
-    pending {round: Decision} where `decide` and `update` play it, memory (`layout.Memory`, a slot per round) where
+    pending {round: Decision} where `decide` and `update` play it, memory (`kernel_arrays.Memory`, a slot per round) where
     compiled loops do.
     """
 

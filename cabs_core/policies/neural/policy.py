@@ -5,7 +5,7 @@ Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After ever
 `updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's features
 (the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020) and its last-layer form.
 
-In replay the trials advance in lockstep as batched torch tensors (`neural_lanes`); online use is one lane of the
+In replay the trials advance in lockstep as batched torch tensors (`lanes`); online use is one lane of the
 same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely at
 first and part when a near tie falls the other way.
 """
@@ -19,12 +19,12 @@ import numpy as np
 from pydantic import Field
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import layout
 from cabs_core.policies.base import Options, Policy
-from cabs_core.policies.linear import Expert, ModelOptions
-from cabs_core.policies.neural_lanes import MAX_EXPERTS, NeuralLanes, Shape
+from cabs_core.policies.lanes import Lane, Offline, Stream
+from cabs_core.policies.linear import kernel_arrays
+from cabs_core.policies.linear.policy import Expert, ModelOptions
+from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.streams import Lane, Offline, Stream
 from cabs_core.utility import clipped_utility
 
 
@@ -51,7 +51,7 @@ class NeuralOptions(Options):
 
 
 def neural_expert(name: str, kind: str, **columns: float) -> Expert:
-    """An expert whose predictions come from a network; columns of `layout.Rules.params`."""
+    """An expert whose predictions come from a network; columns of `kernel_arrays.Rules.params`."""
     return Expert(name, kind, ModelOptions(), **columns)
 
 
@@ -67,7 +67,7 @@ class NeuralPolicy(Policy):
         raise NotImplementedError
 
     def mixture_rules(self) -> dict[int, float]:
-        """Entries of `layout.Rules.meta` that differ from their defaults."""
+        """Entries of `kernel_arrays.Rules.meta` that differ from their defaults."""
         return {}
 
     # -- state ------------------------------------------------------------------------------------------------
@@ -81,10 +81,10 @@ class NeuralPolicy(Policy):
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
         self._params = np.stack([e.row for e in self._experts])
         # every arm has a model of its own here; what the linear policies share to save time is the matrix
-        self._params[:, layout.SHARED] = 0.0
-        self._meta = np.zeros(layout.META)
-        self._meta[layout.COPIES] = 1
-        self._meta[layout.PROPENSITY] = 1
+        self._params[:, kernel_arrays.SHARED] = 0.0
+        self._meta = np.zeros(kernel_arrays.META)
+        self._meta[kernel_arrays.COPIES] = 1
+        self._meta[kernel_arrays.PROPENSITY] = 1
         for entry, value in self.mixture_rules().items():
             self._meta[entry] = value
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
@@ -94,7 +94,7 @@ class NeuralPolicy(Policy):
         wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
         return Shape(
             self.dim, o.hidden, len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
-            wide, int(self._meta[layout.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
+            wide, int(self._meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
     def _lanes(self, states, keys) -> NeuralLanes:
@@ -177,7 +177,8 @@ class NeuralPolicy(Policy):
         kept |= {"gap": core.numbers[0, 1:2].copy(), "certified": core.numbers[0, 2:].copy()}
         kept |= {"weights": core.mu[0].copy()}
         kept |= {
-            name: value[0, 0].copy() for name, value in zip(layout.Memory._fields, core.memory, strict=True)
+            name: value[0, 0].copy()
+            for name, value in zip(kernel_arrays.Memory._fields, core.memory, strict=True)
         }
         self.round += 1
         return Decision(
@@ -199,7 +200,7 @@ class NeuralPolicy(Policy):
         everything = self._everything(decision, all_scores, all_costs)
         kept = decision.memory
         affinity, prices = kept["affinity"], kept["prices"]
-        parts = [kept[name] for name in layout.Memory._fields]
+        parts = [kept[name] for name in kernel_arrays.Memory._fields]
         if places is not None:
             if decision.arm_name not in self.arms:
                 return False
@@ -209,7 +210,7 @@ class NeuralPolicy(Policy):
             if everything is not None:
                 everything = np.where(seen, everything[places], np.nan)
         reward = np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0)
-        memory = layout.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
+        memory = kernel_arrays.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
             np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]),
@@ -254,7 +255,7 @@ class NeuralPolicy(Policy):
 
 
 def _wide(expert: Expert) -> bool:
-    return expert.row[layout.ALPHA] > 0 or expert.row[layout.V] > 0
+    return expert.row[kernel_arrays.ALPHA] > 0 or expert.row[kernel_arrays.V] > 0
 
 
 def _device(wanted: str, networks: int) -> str:
@@ -287,7 +288,7 @@ def _play(
         for i, lane in enumerate(lanes):
             for slots, own in zip(late, lane.memory or ()):
                 slots[i] = own
-            lane.memory = layout.Memory(*(slots[i] for slots in late))
+            lane.memory = kernel_arrays.Memory(*(slots[i] for slots in late))
         memory = late
     everyone, each = np.ones(count, dtype=np.bool_), np.arange(count)
     offset = np.array([p.round for p in policies]) - start

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cabs_core.policies import layout
-from cabs_core.policies.linear import Expert, LinearPolicy, ModelOptions
-from cabs_core.policies.lookahead import (
+from cabs_core.policies.lanes import Lane, Stream
+from cabs_core.policies.linear import kernel_arrays
+from cabs_core.policies.linear.blocked_updates import (
     Block,
     Waiting,
     empty_block,
@@ -28,7 +28,7 @@ from cabs_core.policies.lookahead import (
     settle_block,
     settle_waiting,
 )
-from cabs_core.policies.streams import Lane, Stream
+from cabs_core.policies.linear.policy import Expert, LinearPolicy, ModelOptions
 
 WARM = 0.3
 
@@ -116,11 +116,11 @@ class LinearBandit(LinearPolicy):
 
     def mixture_rules(self) -> dict[int, float]:
         """Whether lin_ts computes its propensity."""
-        return {layout.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
+        return {kernel_arrays.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
 
     # -- rounds under way --------------------------------------------------------------------------------------
 
-    #: what compiled rounds have left to do to `model.inverse`: a `lookahead.Block` or `Waiting`; None: nothing
+    #: what compiled rounds have left to do to `model.inverse`: a `blocked_updates.Block` or `Waiting`; None: nothing
     under_way: Block | Waiting | None = None
 
     @property
@@ -167,7 +167,7 @@ class LinearBandit(LinearPolicy):
             )
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Rounds start..stop-1; by blocks (`lookahead`) where the policy allows, with the same actions."""
+        """Rounds start..stop-1; by blocks (`blocked_updates`) where the policy allows, with the same actions."""
         windows = (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any()
         ahead = self._lazy or getattr(self.settings, "lookahead", False)
         if windows or lane.arrivals is not None or not ahead:

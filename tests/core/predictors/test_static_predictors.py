@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.errors import DataError, PolicyError, ProvenanceError
-from cabs_core.oracles.static import (
+from cabs_core.predictors import (
     SCORE_PREDICTORS,
     CostPredictor,
     KnnPredictor,

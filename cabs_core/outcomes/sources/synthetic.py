@@ -16,9 +16,9 @@ import numpy as np
 
 from cabs_core.outcomes.published import PUBLISHED
 from cabs_core.outcomes.raw import RawOutcomes
+from cabs_core.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
 from cabs_core.outcomes.table import Outcomes, text_array
 from cabs_core.pools.config import ModelPool, Source
-from cabs_core.simulate.demo_prompts import FAMILIES, generate_prompts, topic_count
 
 #: invented relative strengths (math, code, knowledge, language), vendor, and length of answers
 _TRAITS = {

@@ -17,8 +17,8 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
-from cabs_core.oracles.predictor import ScorePredictor, held_out_part, prefixed, without_prefix
-from cabs_core.oracles.static import KnnPredictor, RidgePredictor
+from cabs_core.predictors.base import ScorePredictor, held_out_part, prefixed, without_prefix
+from cabs_core.predictors.simple import KnnPredictor, RidgePredictor
 
 
 class KernelPredictor(ScorePredictor):

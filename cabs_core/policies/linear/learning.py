@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.graph.pruning import keep_large_deltas
-from cabs_core.policies import layout
-from cabs_core.policies.experts import clip01
+from cabs_core.policies.linear import kernel_arrays
+from cabs_core.policies.linear.experts import clip01
 from cabs_core.regression.ridge import dot, downdate, observe, product
-from cabs_core.solver.jit import kernel
 
 
 @kernel
@@ -33,7 +33,7 @@ def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score,
     if M > 1:
         _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot)
     for m in range(M):
-        if P[m, layout.KIND] == layout.CABS_C:
+        if P[m, kernel_arrays.KIND] == kernel_arrays.CABS_C:
             _learn_cabs(
                 P, m, model, x, affinity, prices, deltas, arm, target, score, s, memory.reach[slot, m]
             )
@@ -45,12 +45,12 @@ def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score,
 def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s, reach):
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
     K = reach.size
-    form = int(P[m, layout.SURROGATE])
-    bias_kind = int(P[m, layout.BIAS_KIND])
-    weighting = int(P[m, layout.WEIGHTING])
-    shared = P[m, layout.SHARED] > 0.0
-    if P[m, layout.PRUNE] >= 0.0:
-        keep_large_deltas(deltas, arm, P[m, layout.PRUNE], s.keep, s.work)
+    form = int(P[m, kernel_arrays.SURROGATE])
+    bias_kind = int(P[m, kernel_arrays.BIAS_KIND])
+    weighting = int(P[m, kernel_arrays.WEIGHTING])
+    shared = P[m, kernel_arrays.SHARED] > 0.0
+    if P[m, kernel_arrays.PRUNE] >= 0.0:
+        keep_large_deltas(deltas, arm, P[m, kernel_arrays.PRUNE], s.keep, s.work)
     else:
         for j in range(K):
             s.keep[j] = 1.0
@@ -70,18 +70,18 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
             if bias_kind == 1:
                 bias = model.bias[m, j]
             elif bias_kind == 2:
-                bias = model.bias[m, j] / (model.bias_count[m, j] + P[m, layout.BIAS_PRIOR])
+                bias = model.bias[m, j] / (model.bias_count[m, j] + P[m, kernel_arrays.BIAS_PRIOR])
             y = surrogate - bias
-            if P[m, layout.BIAS_CLIP] > 0.0:
+            if P[m, kernel_arrays.BIAS_CLIP] > 0.0:
                 y = clip01(y)
-            weight = P[m, layout.PSEUDO]
+            weight = P[m, kernel_arrays.PSEUDO]
         if bias_kind == 1:
             model.bias_count[m, j] += 1.0
             model.bias[m, j] += (surrogate - dot(theta, x) - model.bias[m, j]) / model.bias_count[m, j]
         if weighting == 1:
-            y /= max(reach[j], P[m, layout.MIN_P])
+            y /= max(reach[j], P[m, kernel_arrays.MIN_P])
         elif weighting == 2:
-            weight /= max(reach[j], P[m, layout.MIN_P])
+            weight /= max(reach[j], P[m, kernel_arrays.MIN_P])
         if weight <= 0.0:
             continue
         if shared:
@@ -106,21 +106,23 @@ def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slo
     """
     P = rules.params
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
-    L = int(rules.meta[layout.COPIES])
-    literal = rules.meta[layout.META_LOSS] == 1.0
-    robust = rules.meta[layout.META_LOSS] == 2.0
+    L = int(rules.meta[kernel_arrays.COPIES])
+    literal = rules.meta[kernel_arrays.META_LOSS] == 1.0
+    robust = rules.meta[kernel_arrays.META_LOSS] == 2.0
     mu_total = 0.0
     top = np.max(model.log_weights)
     for m in range(M):
         for g in range(L):
-            gamma = rules.meta[layout.GAMMA_IX] * 2.0**g
+            gamma = rules.meta[kernel_arrays.GAMMA_IX] * 2.0**g
             loss = 0.0
-            if literal and P[m, layout.KIND] == layout.CABS_C:
+            if literal and P[m, kernel_arrays.KIND] == kernel_arrays.CABS_C:
                 for j in range(K):
                     if memory.reach[slot, m, j] > 0.0 or j == arm:
                         value = reward
                         if j != arm:
-                            value = surrogate_value(int(P[m, layout.SURROGATE]), score + deltas[j], prices[j])
+                            value = surrogate_value(
+                                int(P[m, kernel_arrays.SURROGATE]), score + deltas[j], prices[j]
+                            )
                         loss += (1.0 - value) * memory.pmfs[slot, m, j] / (memory.cover[slot, m, j] + gamma)
             elif robust:
                 error = memory.baseline[slot, arm] - reward
@@ -131,16 +133,17 @@ def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slo
                 loss = (1.0 - reward) * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
             s.losses[m * L + g] = loss
             mu_total += np.exp(model.log_weights[m * L + g] - top)
-    eta = rules.meta[layout.ETA]
+    eta = rules.meta[kernel_arrays.ETA]
     if eta <= 0.0:
         # gamma_min is the first of the grid
         eta = min(
-            rules.meta[layout.GAMMA_IX], np.sqrt(np.log(M * L) / (1.0 + model.scalars[layout.SECOND_ORDER]))
+            rules.meta[kernel_arrays.GAMMA_IX],
+            np.sqrt(np.log(M * L) / (1.0 + model.scalars[kernel_arrays.SECOND_ORDER])),
         )
     second = 0.0
     for c in range(M * L):
         second += np.exp(model.log_weights[c] - top) / mu_total * s.losses[c] * s.losses[c]
-    model.scalars[layout.SECOND_ORDER] += second
+    model.scalars[kernel_arrays.SECOND_ORDER] += second
     for c in range(M * L):
         model.log_weights[c] -= eta * s.losses[c]
     top = np.max(model.log_weights)

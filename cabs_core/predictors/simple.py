@@ -1,28 +1,13 @@
-"""Static predictors of score and cost: mean, ridge, kNN, and the cost of a call from the prompt's length.
-
-They see the train split only and never learn online. The strongest one, `kernel`, has its own module.
-
-    predictor = make_score_predictor("ridge").fit(embeddings, prompt_lengths, scores, validation=(...))
-    predictor.predict(embeddings, prompt_lengths)       # [n, K] in [0, 1]
-    predictor.save(folder); load_score_predictor(folder)
-"""
+"""The simple predictors of scores: mean, ridge and k nearest neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from cabs_core.errors import DataError, PolicyError, ProvenanceError
-from cabs_core.oracles.predictor import (
-    ScorePredictor,
-    held_out_part,
-    load_state,
-    read_header,
-    save_state,
-)
+from cabs_core.errors import PolicyError
+from cabs_core.predictors.base import ScorePredictor, held_out_part
 
 
 class MeanPredictor(ScorePredictor):
@@ -171,121 +156,3 @@ class KnnPredictor(ScorePredictor):
         self = cls(settings["k"], tuple(settings["grid"]))
         self.points_, self.scores_, self.k_ = arrays["points"], arrays["scores"], int(settings["chosen"])
         return self
-
-
-class CostPredictor:
-    """Expected cost of a call to every arm (USD) from the prompt's length: least squares per arm.
-
-    Features: length, log length and its square, standardised, lengths clipped to the range seen in training.
-    Predictions are clipped to [0.25, 4] times the arm's mean cost, so that none is ever zero or absurd.
-    """
-
-    name: ClassVar[str] = "cost"
-
-    def __init__(self, penalty: float = 1.0):
-        if not penalty > 0:
-            raise PolicyError(f"cost predictor: penalty {penalty} must be > 0")
-        self.penalty = float(penalty)
-
-    def _features(self, lengths):
-        clipped = np.clip(lengths, *self.range_)
-        log = np.log1p(clipped)
-        return np.stack([clipped, log, log**2], axis=1)
-
-    def fit(self, prompt_lengths: np.ndarray, costs: np.ndarray) -> Self:
-        """Learn from lengths `[N]` (characters) and costs `[N, K]` (USD, >= 0); returns self.
-
-        Raises:
-            DataError: shapes disagree, or a value is negative or not finite.
-        """
-        lengths, c = _check_lengths(prompt_lengths), np.asarray(costs, dtype=np.float64)
-        if c.ndim != 2 or c.shape[0] != len(lengths) or not c.size:
-            raise DataError(f"costs have shape {c.shape}: expected [{len(lengths)}, K >= 1]")
-        bad = ~(np.isfinite(c) & (c >= 0))
-        if bad.any():
-            row, arm = np.argwhere(bad)[0]
-            raise DataError(f"costs: row {row}, arm {arm} is {c[row, arm]}, expected finite USD >= 0")
-        self.range_ = np.array([lengths.min(), lengths.max()])
-        raw = self._features(lengths)
-        self.center_ = raw.mean(axis=0)
-        deviation = raw.std(axis=0)
-        self.scale_ = np.where(deviation > 1e-12 * (1 + np.abs(self.center_)), deviation, np.inf)
-        z = (raw - self.center_) / self.scale_
-        self.mean_ = c.mean(axis=0)
-        gram = z.T @ z + self.penalty * np.eye(z.shape[1])
-        self.weights_ = np.linalg.solve(gram, z.T @ (c - self.mean_))
-        return self
-
-    def predict(self, prompt_lengths: np.ndarray) -> np.ndarray:
-        """Costs `[n, K]` float64 (USD) for lengths `[n]`."""
-        z = (self._features(_check_lengths(prompt_lengths, rows=0)) - self.center_) / self.scale_
-        return np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
-
-    def state(self):
-        """(arrays, settings), as `ScorePredictor.state`."""
-        names = ("range", "center", "scale", "mean", "weights")
-        return {name: getattr(self, name + "_") for name in names}, {"penalty": self.penalty}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
-        self = cls(settings["penalty"])
-        for name in ("range", "center", "scale", "mean", "weights"):
-            setattr(self, name + "_", arrays[name])
-        return self
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `predictor.json` and `predictor.npz` into `folder`, atomically."""
-        return save_state(folder, self.name, *self.state())
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read what `save` wrote. Raises ProvenanceError where that is not what the folder holds."""
-        return cls.restore(*load_state(folder, cls.name))
-
-
-def _check_lengths(lengths, rows: int = 2) -> np.ndarray:
-    lengths = np.asarray(lengths, dtype=np.float64)
-    if lengths.ndim != 1 or len(lengths) < rows or not (np.isfinite(lengths) & (lengths >= 0)).all():
-        raise DataError(
-            f"prompt_lengths (shape {lengths.shape}): expected at least {rows} finite numbers of characters >= 0"
-        )
-    return lengths
-
-
-def _classes() -> dict[str, type[ScorePredictor]]:
-    from cabs_core.oracles.kernel import KernelPredictor
-
-    classes = (MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor)
-    return {cls.name: cls for cls in classes}
-
-
-#: names of all static score predictors; `knn_literal` is kNN with the published k = 3
-SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel")
-
-
-def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
-    """A new, unfitted predictor by name; options are those of its class.
-
-    Raises:
-        PolicyError: unknown name; the known ones are listed.
-    """
-    if name == "knn_literal":
-        return KnnPredictor(**{"k": 3, **options})
-    classes = _classes()
-    if name not in classes:
-        raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
-    return classes[name](**options)
-
-
-def load_score_predictor(folder: str | Path) -> ScorePredictor:
-    """The score predictor that some `save` wrote into `folder`, of whichever class.
-
-    Raises:
-        ProvenanceError: there is none, or it has a format that this version does not read.
-    """
-    name = read_header(folder).get("name")
-    classes = _classes()
-    if name not in classes:
-        raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(classes)}).")
-    return classes[name].load(folder)

@@ -2,20 +2,20 @@
 
 A linear policy is M >= 1 experts, each with a ridge model per arm. One expert is a bandit or CABS-C; two or more
 under exponential weights are CABS-D. `decide` here and `learning.learn` are the only definition of a round: online
-routing calls them once per request, replay calls them from a compiled loop (`rounds.play`). What every array means is
-said in `layout`.
+routing calls them once per request, replay calls them from a compiled loop (`compiled_loop.play`). What every array means is
+said in `kernel_arrays`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import ACTION, GRAPH, NOISE, draw, normal, uniform
 from cabs_core.graph.affinity import sample_graph
-from cabs_core.policies import layout
-from cabs_core.policies.rng import ACTION, GRAPH, NOISE, draw, normal, uniform
+from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression.ridge import dot, quadratic
-from cabs_core.solver.jit import kernel
 from cabs_core.solver.workspace import solve_kernel
 
 
@@ -29,8 +29,8 @@ def clip01(x):
 def _predict(P, m, model, x, margins, active, s, with_spread):
     """values[j] = predicted utility (not clipped), spread[j] = margin times x'A^-1 x where asked for."""
     K = s.values.size
-    vaw = P[m, layout.REGRESSION] == layout.VAW
-    shared = P[m, layout.SHARED] > 0.0
+    vaw = P[m, kernel_arrays.REGRESSION] == kernel_arrays.VAW
+    shared = P[m, kernel_arrays.SHARED] > 0.0
     v = 0.0
     for j in range(K):
         if not active[j]:
@@ -47,7 +47,7 @@ def _predict(P, m, model, x, margins, active, s, with_spread):
                 w = v / (1.0 + v)
             s.spread[j] = w * margins[j] * margins[j]
         s.values[j] = value * margins[j]
-        if P[m, layout.CLIP] > 0.0:
+        if P[m, kernel_arrays.CLIP] > 0.0:
             s.values[j] = clip01(s.values[j])
 
 
@@ -65,21 +65,25 @@ def expert_pmf(rules, m, model, x, margins, affinity, active, t, s, pmf):
     """pmf [K] = what expert m would play in round t; returns (gap, certified) of a solve, (nan, True) without."""
     P = rules.params
     K = pmf.size
-    kind = int(P[m, layout.KIND])
+    kind = int(P[m, kernel_arrays.KIND])
     count = 0
     for j in range(K):
         pmf[j] = 0.0
         count += active[j]
-    _predict(P, m, model, x, margins, active, s, kind == layout.LIN_UCB or kind == layout.LIN_TS)
-    if kind == layout.EPSILON_GREEDY:
-        eps = max(P[m, layout.EPS_MIN], P[m, layout.EPS0] / (1.0 + P[m, layout.DECAY] * t))
+    _predict(
+        P, m, model, x, margins, active, s, kind == kernel_arrays.LIN_UCB or kind == kernel_arrays.LIN_TS
+    )
+    if kind == kernel_arrays.EPSILON_GREEDY:
+        eps = max(
+            P[m, kernel_arrays.EPS_MIN], P[m, kernel_arrays.EPS0] / (1.0 + P[m, kernel_arrays.DECAY] * t)
+        )
         for j in range(K):
             if active[j]:
                 pmf[j] = eps / count
         pmf[_best(s.values)] += 1.0 - eps
-    elif kind == layout.SQUARE_CB:
-        gamma = P[m, layout.GAMMA] * (t + 1.0) ** P[m, layout.POWER]
-        mu = P[m, layout.MU] if P[m, layout.MU] > 0.0 else float(count)
+    elif kind == kernel_arrays.SQUARE_CB:
+        gamma = P[m, kernel_arrays.GAMMA] * (t + 1.0) ** P[m, kernel_arrays.POWER]
+        mu = P[m, kernel_arrays.MU] if P[m, kernel_arrays.MU] > 0.0 else float(count)
         best = _best(s.values)
         rest = 1.0
         for j in range(K):
@@ -87,13 +91,13 @@ def expert_pmf(rules, m, model, x, margins, affinity, active, t, s, pmf):
                 pmf[j] = 1.0 / (mu + gamma * (s.values[best] - s.values[j]))
                 rest -= pmf[j]
         pmf[best] = rest
-    elif kind == layout.LIN_UCB:
+    elif kind == kernel_arrays.LIN_UCB:
         for j in range(K):
-            s.work[j] = s.values[j] + P[m, layout.ALPHA] * np.sqrt(s.spread[j])
+            s.work[j] = s.values[j] + P[m, kernel_arrays.ALPHA] * np.sqrt(s.spread[j])
         pmf[_best(s.work)] = 1.0
-    elif kind == layout.LIN_TS:
+    elif kind == kernel_arrays.LIN_TS:
         for j in range(K):
-            s.work[j] = s.values[j] + P[m, layout.V] * np.sqrt(s.spread[j]) * normal(
+            s.work[j] = s.values[j] + P[m, kernel_arrays.V] * np.sqrt(s.spread[j]) * normal(
                 rules.keys, NOISE + m, t, j
             )
         pmf[_best(s.work)] = 1.0
@@ -109,16 +113,16 @@ def _cabs(rules, m, affinity, active, t, s, pmf):
     K = pmf.size
     graph = s.graphs[m]
     sample_graph(
-        int(P[m, layout.GRAPH_KIND]),
+        int(P[m, kernel_arrays.GRAPH_KIND]),
         affinity,
-        P[m, layout.SYMMETRIC] > 0.0,
+        P[m, kernel_arrays.SYMMETRIC] > 0.0,
         rules.keys,
         GRAPH,
         t,
         graph,
         s.expected,
     )
-    expected = P[m, layout.EXPECTED] > 0.0
+    expected = P[m, kernel_arrays.EXPECTED] > 0.0
     for i in range(K):
         for j in range(K):
             # an arm that cannot be played reveals nothing and, at a hopeless loss, gets no probability
@@ -127,8 +131,8 @@ def _cabs(rules, m, affinity, active, t, s, pmf):
                 graph[i, j] = 0.0
             s.program[i, j] = (s.expected[i, j] if expected else graph[i, j]) if usable else 0.0
         s.work[i] = 1.0 - s.values[i] if active[i] else 12.0
-    gamma = P[m, layout.GAMMA] * (t + 1.0) ** P[m, layout.POWER]
-    gap, _, certified = solve_kernel(s.work, s.program, gamma, P[m, layout.TOL], s.workspace, pmf)
+    gamma = P[m, kernel_arrays.GAMMA] * (t + 1.0) ** P[m, kernel_arrays.POWER]
+    gap, _, certified = solve_kernel(s.work, s.program, gamma, P[m, kernel_arrays.TOL], s.workspace, pmf)
     total = 0.0
     count = 0
     for j in range(K):
@@ -137,7 +141,7 @@ def _cabs(rules, m, affinity, active, t, s, pmf):
         pmf[j] = max(pmf[j], 0.0)
         total += pmf[j]
         count += active[j]
-    floor = P[m, layout.FLOOR]
+    floor = P[m, kernel_arrays.FLOOR]
     for j in range(K):
         pmf[j] /= total
         if active[j]:
@@ -149,7 +153,7 @@ def _cabs(rules, m, affinity, active, t, s, pmf):
 def meta_weights(rules, model, mu):
     """mu [M]: probability of each expert, its copies summed."""
     M = mu.size
-    L = int(rules.meta[layout.COPIES])
+    L = int(rules.meta[kernel_arrays.COPIES])
     if M == 1:
         mu[0] = 1.0
         return
@@ -169,7 +173,7 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
     """Round t: the arm, its probability, and (gap, certified) of the last solve; memory slot filled.
 
     The probability is q(arm) of the mixture. Experts that sample scores (lin_ts) enter with the arm that they
-    drew; a single lin_ts gets its probability by quadrature where meta[layout.PROPENSITY] is set.
+    drew; a single lin_ts gets its probability by quadrature where meta[kernel_arrays.PROPENSITY] is set.
     """
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
     q = memory.mixture[slot]
@@ -198,7 +202,7 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
             cover[j] = 0.0
         reach[arm] = p[arm]
         cover[arm] = q[arm]
-        if rules.params[m, layout.KIND] == layout.CABS_C:
+        if rules.params[m, kernel_arrays.KIND] == kernel_arrays.CABS_C:
             graph = s.graphs[m]
             cover[arm] = 0.0
             for j in range(K):
@@ -210,9 +214,13 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
                     if j != arm:
                         reach[j] = max(seen, 1e-300)
     probability = q[arm]
-    if M == 1 and rules.params[0, layout.KIND] == layout.LIN_TS and rules.meta[layout.PROPENSITY] > 0.0:
+    if (
+        M == 1
+        and rules.params[0, kernel_arrays.KIND] == kernel_arrays.LIN_TS
+        and rules.meta[kernel_arrays.PROPENSITY] > 0.0
+    ):
         for j in range(K):
-            s.work[j] = rules.params[0, layout.V] * np.sqrt(s.spread[j])
+            s.work[j] = rules.params[0, kernel_arrays.V] * np.sqrt(s.spread[j])
         best_probabilities(s.values, s.work, q, s.pair, CELLS)
         probability = q[arm]
     return arm, probability, gap, certified

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cabs_core.policies import experts, layout, learning
-from cabs_core.policies.rng import normal, uniform
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import normal, uniform
+from cabs_core.policies.linear import experts, kernel_arrays, learning
 from cabs_core.regression.neural import WIDTHS, NetworkBatch
 from cabs_core.solver import make_workspace
-from cabs_core.solver.jit import kernel
 
 #: streams of a policy's own: experts use NOISE + m, so there are at most 8 experts
 START, SAMPLE = 10, 11
@@ -55,7 +55,7 @@ def _normals(keys, network, out):
 
 @kernel
 def _lane_memory(memory, lane):
-    return layout.Memory(
+    return kernel_arrays.Memory(
         memory.reach[lane], memory.pmfs[lane], memory.mixture[lane], memory.cover[lane], memory.baseline[lane]
     )
 
@@ -70,8 +70,8 @@ def _decide_lanes(
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
     for lane in range(values.shape[0]):
-        rules = layout.Rules(params, meta, keys[lane])
-        model = layout.Model(
+        rules = kernel_arrays.Rules(params, meta, keys[lane])
+        model = kernel_arrays.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
         own = _lane_memory(memory, lane)
@@ -95,12 +95,12 @@ def _learn_lanes(
     for lane in range(values.shape[0]):
         if not due[lane]:
             continue
-        rules = layout.Rules(params, meta, keys[lane])
+        rules = kernel_arrays.Rules(params, meta, keys[lane])
         for m in range(values.shape[1]):
             for j in range(values.shape[2]):
                 squares[lane, m, j, 0, 0] = 1.0
                 history_y[lane, counts[lane], m, j] = values[lane, m, j, 0]
-        model = layout.Model(
+        model = kernel_arrays.Model(
             squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
         )
         own = _lane_memory(memory, lane)
@@ -150,7 +150,7 @@ _NETS = ("flat", "start", "first", "second", "steps")
 class NeuralLanes:
     """The state of L lanes (one online policy is one lane) and the rounds that they play together.
 
-    params, meta: `layout.Rules` without keys; keys uint64 [L, purposes, 2].
+    params, meta: `kernel_arrays.Rules` without keys; keys uint64 [L, purposes, 2].
     """
 
     def __init__(self, shape: Shape, params, meta, keys, states: Sequence[Mapping[str, np.ndarray]]):
@@ -177,8 +177,8 @@ class NeuralLanes:
         for i, s in enumerate(states):
             for array, name in zip(self.history, ("history_x", "history_y", "history_w"), strict=True):
                 array[i, : self.counts[i]] = s[name]
-        solves = bool((params[:, layout.KIND] == layout.CABS_C).any())
-        self.scratch = layout.Scratch(
+        solves = bool((params[:, kernel_arrays.KIND] == kernel_arrays.CABS_C).any())
+        self.scratch = kernel_arrays.Scratch(
             np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(1), np.zeros((m, k, k)),
             np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * shape.copies), np.zeros(m),
             make_workspace(k) if solves else np.zeros(1),
@@ -238,11 +238,13 @@ class NeuralLanes:
             state["widths"] = self.widths.inverse[lane * w : (lane + 1) * w].cpu().numpy().copy()
         return state
 
-    def slots(self, slots: int) -> layout.Memory:
-        """Memory of decisions: `layout.Memory` with an axis of lanes in front."""
+    def slots(self, slots: int) -> kernel_arrays.Memory:
+        """Memory of decisions: `kernel_arrays.Memory` with an axis of lanes in front."""
         lanes, m, k = self.lanes, self.shape.experts, self.shape.arms
         one, each = (lanes, slots, k), (lanes, slots, m, k)
-        return layout.Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
+        return kernel_arrays.Memory(
+            np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one)
+        )
 
     def _forward(self, x: np.ndarray):
         """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""

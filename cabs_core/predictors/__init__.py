@@ -1,0 +1,62 @@
+"""Predictors of scores and costs that are fitted on the train split and never learn online.
+
+predictor = make_score_predictor("ridge").fit(embeddings, prompt_lengths, scores, validation=(...))
+predictor.predict(embeddings, prompt_lengths)       # [n, K] in [0, 1]
+predictor.save(folder); load_score_predictor(folder)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cabs_core.errors import PolicyError, ProvenanceError
+from cabs_core.predictors.base import ScorePredictor, read_header
+from cabs_core.predictors.costs import ContextCostPredictor, CostPredictor
+from cabs_core.predictors.kernel_ridge import KernelPredictor
+from cabs_core.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
+
+_CLASSES: dict[str, type[ScorePredictor]] = {
+    cls.name: cls for cls in (MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor)
+}
+#: names of all static score predictors; `knn_literal` is kNN with the published k = 3
+SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel")
+
+
+def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
+    """A new, unfitted predictor by name; options are those of its class.
+
+    Raises:
+        PolicyError: unknown name; the known ones are listed.
+    """
+    if name == "knn_literal":
+        return KnnPredictor(**{"k": 3, **options})
+    if name not in _CLASSES:
+        raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
+    return _CLASSES[name](**options)
+
+
+def load_score_predictor(folder: str | Path) -> ScorePredictor:
+    """The score predictor that some `save` wrote into `folder`, of whichever class.
+
+    Raises:
+        ProvenanceError: there is none, or it has a format that this version does not read.
+    """
+    name = read_header(folder).get("name")
+    if name not in _CLASSES:
+        raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(_CLASSES)}).")
+    return _CLASSES[name].load(folder)
+
+
+__all__ = [
+    "SCORE_PREDICTORS",
+    "ContextCostPredictor",
+    "CostPredictor",
+    "KernelPredictor",
+    "KnnPredictor",
+    "MeanPredictor",
+    "RidgePredictor",
+    "ScorePredictor",
+    "load_score_predictor",
+    "make_score_predictor",
+]

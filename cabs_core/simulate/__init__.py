@@ -1,1 +1,0 @@
-"""Generated data: `synthetic_outcomes(pool)` is the demo; `problems` makes replay problems for tests."""
