@@ -16,6 +16,7 @@ import numpy as np
 from cabs_core.encoders.store import prompt_key
 from cabs_core.errors import EncoderError
 from cabs_core.pools.config import Encoder
+from cabs_core.threads import one_blas_thread
 
 DIM = 256
 _PATTERN = r"(?u)\w+|[^\w\s]"
@@ -32,6 +33,7 @@ class TfidfEncoder:
         EncoderError: fewer than three different prompts, or no word in them.
     """
 
+    @one_blas_thread()
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -56,6 +58,7 @@ class TfidfEncoder:
         self.svd = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
         self._count = self.vectorizer.build_analyzer()
 
+    @one_blas_thread()
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, dim]` float32, counts `[n, 2]`: word and symbol tokens, 0 cut off)."""
         vectors = self.svd.transform(self.vectorizer.transform(texts)).astype(np.float32)

@@ -15,11 +15,13 @@ from scipy.stats import rankdata
 
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
+from cabs_core.threads import one_blas_thread
 
 BINS = 10
 _STATIC = ("mean", "ridge", "knn", "kernel")
 
 
+@one_blas_thread()
 def diagnose(
     oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray, on: str = "test"
 ) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import huber_loss, l1_loss, mse_loss
 
 from cabs_core.oracles.network import NetworkShape, OracleNetwork
+from cabs_core.threads import one_torch_thread
 
 #: loss of the score heads by its name in a pool's `oracle.loss`
 SCORE_LOSSES = {"huber": huber_loss, "l1": l1_loss}
@@ -72,26 +73,21 @@ def train_network(
     relative to predicting the train means, whatever the loss.
     """
     k = train.scores.shape[1]
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            torch.set_num_threads(1)
-            torch.manual_seed(seed)
-            shape = NetworkShape(train.inputs.shape[1], k, hidden, dropout=dropout)
-            network = OracleNetwork(shape)
-            means = train.scores.mean(axis=0)
-            slopes = residual_slopes(train.scores - means)
-            network.start_at(torch.tensor(means), torch.tensor(slopes))
-            network.to(device)
-            log = TrainingLog(device=device, parameters=sum(p.numel() for p in network.parameters()))
-            best = _fit(
-                network, _tensors(train, device), _tensors(validation, device), log, seed=seed, progress=progress,
-                learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, weight_decay=weight_decay,
-                score_loss=SCORE_LOSSES[loss],
-            )  # fmt: skip
-            network.load_state_dict(best)
-        finally:
-            torch.set_num_threads(threads)
+    with one_torch_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        shape = NetworkShape(train.inputs.shape[1], k, hidden, dropout=dropout)
+        network = OracleNetwork(shape)
+        means = train.scores.mean(axis=0)
+        slopes = residual_slopes(train.scores - means)
+        network.start_at(torch.tensor(means), torch.tensor(slopes))
+        network.to(device)
+        log = TrainingLog(device=device, parameters=sum(p.numel() for p in network.parameters()))
+        best = _fit(
+            network, _tensors(train, device), _tensors(validation, device), log, seed=seed, progress=progress,
+            learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, weight_decay=weight_decay,
+            score_loss=SCORE_LOSSES[loss],
+        )  # fmt: skip
+        network.load_state_dict(best)
     return network.cpu().eval().requires_grad_(False), log
 
 
@@ -180,6 +176,7 @@ def _constant_errors(train, validation) -> dict[str, float]:
     return {"accuracy": score, "propagation": score, "cost": cost}
 
 
+@one_torch_thread()
 @torch.no_grad()
 def network_outputs(
     network: OracleNetwork, inputs: np.ndarray, scores: np.ndarray | None = None

@@ -9,11 +9,13 @@ import numpy as np
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.pools.config import ModelPool
+from cabs_core.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from cabs_core.replay import ReplayProblem
 
 
+@one_blas_thread()
 def build_problems(
     outcomes: Outcomes,
     split: np.ndarray,

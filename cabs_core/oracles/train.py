@@ -14,11 +14,13 @@ from cabs_core.pools.config import Features, Oracle
 from cabs_core.predictors import CostPredictor, make_score_predictor
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures
+from cabs_core.threads import one_blas_thread
 
 _PREDICTORS = ("mean", "ridge", "knn", "kernel")
 _PRIOR_QUERIES = 500
 
 
+@one_blas_thread()
 def train_oracles(
     embeddings: np.ndarray,
     outcomes: Outcomes,

@@ -8,10 +8,8 @@ run compiled loops over chunks of rounds; between chunks the engine reports prog
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.result import ReplayResult
+from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
 
 CHUNK = 1024
@@ -40,20 +39,6 @@ def default_threads() -> int:
     if value:
         return max(1, int(value))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def one_blas_thread():
-    """Lanes are the parallelism: BLAS threads of many small products only get in their way."""
-    return _thread_pools("torch" in sys.modules).limit(limits=1, user_api="blas")
-
-
-@cache
-def _thread_pools(with_torch: bool):
-    """The loaded libraries' pools; looking for them takes milliseconds, so it is done once, and again for torch's."""
-    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
@@ -145,13 +130,14 @@ def replay(
     total = len(plan.orders[0])
     cls = policy_class(policy)
     rho_text = f"{float(rho):g}"
-    policies: list[Policy] = [
-        cls(
-            policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
-            keys=stream_keys(int(seed), pool, policy, rho_text, trial), share=stream.share, options=settings,
-        )
-        for trial in numbers
-    ]  # fmt: skip
+    with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
+        policies: list[Policy] = [
+            cls(
+                policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
+                keys=stream_keys(int(seed), pool, policy, rho_text, trial), share=stream.share, options=settings,
+            )
+            for trial in numbers
+        ]  # fmt: skip
     lanes = [
         Lane.empty(o, arrivals, experts=p.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Lane, Policy
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import make_stream, one_blas_thread
+from cabs_core.replay.engine import make_stream
+from cabs_core.threads import one_blas_thread, one_torch_thread
 
 #: calls timed per policy and rho; rounds served untimed before them; rounds learned from before those
 DECISIONS, WARMUP, LEARNED = 300, 20, 500
@@ -97,12 +97,12 @@ def time_decisions(
     order = query_order(seed, pool, 0, problem.n)
     learned = min(learned, problem.n // 3)
     cls = policy_class(policy)
-    router: Policy = cls(
-        policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
-        keys=stream_keys(seed, pool, policy, f"{float(rho):g}", 0), share=stream.share, options=options or {},
-    )  # fmt: skip
     times = np.empty((4, decisions))
-    with one_blas_thread(), _one_torch_thread():
+    with one_blas_thread(), one_torch_thread():
+        router: Policy = cls(
+            policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
+            keys=stream_keys(seed, pool, policy, f"{float(rho):g}", 0), share=stream.share, options=options or {},
+        )  # fmt: skip
         if learned:
             lane = Lane.empty(order[:learned], experts=router.experts)
             cls.run_lanes([router], stream, [lane], 0, learned, 1)
@@ -131,23 +131,6 @@ def _serve(router: Policy, stream, row: int) -> tuple[int, int, int, int]:
     router.update(decision, score, cost, **extra)
     end, cpu_end = wall(), cpu()
     return stop - start, cpu_stop - cpu_start, end - again, cpu_end - cpu_again
-
-
-@contextmanager
-def _one_torch_thread():
-    """One thread for torch where something has imported it; imports nothing itself."""
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def save_times(times: Sequence[DecisionTimes], pool: str, path: str | Path) -> Path:

@@ -53,7 +53,8 @@ def play_again(chain: Chain, due: Due) -> Iterator[tuple[Due, list[str]]]:
     Raises:
         ProvenanceError: an input is missing, out of date or altered.
     """
-    from cabs_core.replay.engine import default_threads, one_blas_thread
+    from cabs_core.replay.engine import default_threads
+    from cabs_core.threads import one_blas_thread
 
     # BLAS is limited around all of them: each replay limits it too, and would lift that under the others.
     with one_blas_thread(), ThreadPoolExecutor(default_threads()) as threads:

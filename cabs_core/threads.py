@@ -1,0 +1,44 @@
+"""One thread for products whose bytes are hashed.
+
+A product that BLAS splits over threads may add up in another order, so its last digits follow the number of threads,
+and a policy's actions follow those digits. Whatever ends in an artifact is therefore computed under these limits.
+Both are context managers and decorators, and hold for the whole process: threads of one caller share them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """One thread for every BLAS that NumPy, SciPy and compiled loops call."""
+    with _thread_pools("torch" in sys.modules).limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One thread for torch where something has imported it; imports nothing itself."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _thread_pools(with_torch: bool):
+    """The loaded libraries' pools; looking for them takes milliseconds, so it is done once, and again for torch's."""
+    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
