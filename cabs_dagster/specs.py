@@ -82,6 +82,8 @@ PRESET_TEXT = {
     "paper": "the paper's algorithm with the readings that make it work",
     "literal": "word for word with the published constants",
     "tuned": "our best settings, tuned on validation",
+    "published": "the likeliest arm is played and models learn plain targets; other constants as printed",
+    "lin_ucb_expert": "word for word, with LinUCB as the standard expert",
 }
 DESCRIPTIONS = {
     "random": "Replay of the uniformly random arm.",

@@ -18,14 +18,15 @@ NEURAL = ("neural_ucb", "neural_ucb_full", "cabs_c_neural", "cabs_d_neural")
 FAMILIES = {"static": STATIC, "bandit": BANDIT, "cabs": CABS, "mix": MIX, "neural": NEURAL}
 POLICY_NAMES = STATIC + BANDIT + CABS + MIX + NEURAL
 
-_CABS_PRESETS = ("paper", "literal", "tuned")
+_CABS_PRESETS = ("paper", "literal", "tuned", "published")
 #: presets by policy, the default first
 PRESETS: dict[str, tuple[str, ...]] = {
     "knn": ("default", "literal"),
     **dict.fromkeys(
         ("epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full"), ("default", "warm")
     ),
-    **dict.fromkeys(("cabs_c_linear", "cabs_d_linear", "cabs_c_neural", "cabs_d_neural"), _CABS_PRESETS),
+    **dict.fromkeys(("cabs_c_linear", "cabs_c_neural"), _CABS_PRESETS),
+    **dict.fromkeys(("cabs_d_linear", "cabs_d_neural"), (*_CABS_PRESETS, "lin_ucb_expert")),
 }
 
 

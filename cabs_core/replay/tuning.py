@@ -62,7 +62,7 @@ SPACES: dict[str, dict[str, Sequence[Any]]] = {
     },
     "neural_ucb": {"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": (3e-4, 1e-3, 3e-3)},
 }  # fmt: skip
-_FIXED_PRESETS = ("literal", "paper")
+_FIXED_PRESETS = ("literal", "paper", "published", "lin_ucb_expert")
 
 
 @dataclass

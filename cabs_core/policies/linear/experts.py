@@ -173,7 +173,9 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
     """Round t: the arm, its probability, and (gap, certified) of the last solve; memory slot filled.
 
     The probability is q(arm) of the mixture. Experts that sample scores (lin_ts) enter with the arm that they
-    drew; a single lin_ts gets its probability by quadrature where meta[kernel_arrays.PROPENSITY] is set.
+    drew; a single lin_ts gets its probability by quadrature where meta[kernel_arrays.PROPENSITY] is set. With
+    meta[kernel_arrays.PLAY] the likeliest arm of the mixture is played, with probability 1; what is learnt still divides
+    by the mixture's q.
     """
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
     q = memory.mixture[slot]
@@ -192,7 +194,8 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
         for j in range(K):
             q[j] += s.mu[m] * p[j]
             baseline[j] += s.mu[m] * clip01(s.values[j])
-    arm = draw(q, uniform(rules.keys, ACTION, t, 0))
+    greedy = rules.meta[kernel_arrays.PLAY] > 0.0
+    arm = _best(q) if greedy else draw(q, uniform(rules.keys, ACTION, t, 0))
     for m in range(M):
         p = memory.pmfs[slot, m]
         reach = memory.reach[slot, m]
@@ -213,7 +216,7 @@ def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
                         cover[j] += graph[i, j] * q[i]
                     if j != arm:
                         reach[j] = max(seen, 1e-300)
-    probability = q[arm]
+    probability = 1.0 if greedy else q[arm]
     if (
         M == 1
         and rules.params[0, kernel_arrays.KIND] == kernel_arrays.LIN_TS

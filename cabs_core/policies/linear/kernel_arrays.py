@@ -23,14 +23,15 @@ IMPORTANCE = {"none": 0, "target": 1, "weight": 2}
 BIAS = {"none": 0, "literal": 1, "realised": 2}
 SURROGATES = {"difference": 0, "product": 1, "score": 2}
 META_LOSSES = {"realised": 0, "literal": 1, "doubly_robust": 2}
+PLAYS = {"sampled": 0, "argmax": 1}
 
 # Columns of Rules.params [M, PARAMS]: what an expert is.
 (KIND, REGRESSION, CLIP, SHARED, EPS0, DECAY, EPS_MIN, GAMMA, POWER, MU, ALPHA, V, WEIGHTING, MIN_P, PRUNE, BIAS_KIND,
  BIAS_PRIOR, GRAPH_KIND, EXPECTED, SYMMETRIC, PSEUDO, FLOOR, SURROGATE, TOL, BIAS_CLIP) = range(25)  # fmt: skip
 PARAMS = 25
 # Entries of Rules.meta: the mixture.
-META_LOSS, ETA, GAMMA_IX, COPIES, PROPENSITY = 0, 1, 2, 3, 4
-META = 5
+META_LOSS, ETA, GAMMA_IX, COPIES, PROPENSITY, PLAY = 0, 1, 2, 3, 4, 5
+META = 6
 # Entries of Model.scalars.
 SECOND_ORDER = 0  # Delta_t of Algorithm 2
 

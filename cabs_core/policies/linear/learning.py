@@ -59,7 +59,8 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
         u = product(model.inverse[m, 0], x, s.gain)
     scale = 1.0 / (1.0 + u)
     for j in range(K):
-        if reach[j] <= 0.0 or s.keep[j] <= 0.0:
+        # line 12 is about every neighbour; the IQR rule decides only what is learnt from
+        if reach[j] <= 0.0 or (s.keep[j] <= 0.0 and bias_kind != 1):
             continue
         theta = model.theta[m, j]
         surrogate = surrogate_value(form, score + deltas[j], prices[j])
@@ -78,6 +79,8 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
         if bias_kind == 1:
             model.bias_count[m, j] += 1.0
             model.bias[m, j] += (surrogate - dot(theta, x) - model.bias[m, j]) / model.bias_count[m, j]
+            if s.keep[j] <= 0.0:
+                continue
         if weighting == 1:
             y /= max(reach[j], P[m, kernel_arrays.MIN_P])
         elif weighting == 2:

@@ -214,6 +214,8 @@ class LinearPolicy(Policy):
             self.rules, self.model, x, margins, affinity, mask, self.round, self.scratch, memory, 0
         )
         pmf = memory.mixture[0].copy()
+        if self.rules.meta[kernel_arrays.PLAY]:
+            pmf = np.eye(k)[arm]
         kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
         kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
         kept |= {name: getattr(memory, name)[0].copy() for name in kernel_arrays.Memory._fields}

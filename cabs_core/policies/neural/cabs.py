@@ -16,10 +16,14 @@ from pydantic import Field, ValidationError, create_model, field_validator
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.cabs import (
+    LIN_UCB_EXPERT,
     LITERAL_C,
     LITERAL_D,
+    PUBLISHED_C,
+    PUBLISHED_D,
     TUNED_C,
     TUNED_D,
+    CabsC,
     CabsCOptions,
     CabsD,
     CabsDOptions,
@@ -52,11 +56,20 @@ class CabsCNeural(NeuralPolicy):
     """CABS-C (Algorithm 1) with a network."""
 
     Settings: ClassVar = NeuralCabsCOptions
-    PRESETS: ClassVar[dict] = {"paper": {}, "literal": LITERAL_C, "tuned": TUNED_C}
+    PRESETS: ClassVar[dict] = {
+        "paper": {},
+        "literal": LITERAL_C,
+        "tuned": TUNED_C,
+        "published": PUBLISHED_C,
+    }
 
     def expert_rules(self) -> list[Expert]:
         """One expert, CABS-C."""
         return [_cabs_row(self.settings)]
+
+    def mixture_rules(self) -> dict[int, float]:
+        """Whether the arm is drawn."""
+        return CabsC.mixture_rules(self)
 
 
 class _UCB(NeuralOptions):
@@ -128,6 +141,8 @@ class CabsDNeural(NeuralPolicy):
         "paper": {},
         "literal": LITERAL_D,
         "tuned": {name: value for name, value in TUNED_D.items() if name != "experts"},
+        "published": PUBLISHED_D,
+        "lin_ucb_expert": {**LIN_UCB_EXPERT, "experts": (("neural_ucb", {}), ("cabs_c", {}))},
     }
 
     def expert_rules(self) -> list[Expert]:
@@ -135,6 +150,10 @@ class CabsDNeural(NeuralPolicy):
         found = []
         for name, own in self.settings.experts:
             if name == "cabs_c":
+                if "play" in own:
+                    raise PolicyError(
+                        f"{self.name}: the mixture plays, not an expert: give play beside experts"
+                    )
                 if set(own) & (set(NeuralOptions.model_fields) - {"target"}):
                     raise PolicyError(f"{self.name}: network settings are common to all experts, not {own}")
                 if own.get("target", self.settings.target) != self.settings.target:

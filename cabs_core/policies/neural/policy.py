@@ -181,9 +181,9 @@ class NeuralPolicy(Policy):
             for name, value in zip(kernel_arrays.Memory._fields, core.memory, strict=True)
         }
         self.round += 1
+        pmf = np.eye(k)[core.arms[0]] if self._meta[kernel_arrays.PLAY] else core.memory.mixture[0, 0].copy()
         return Decision(
-            int(core.arms[0]), float(core.numbers[0, 0]), core.memory.mixture[0, 0].copy(), self.round - 1, rho,
-            tuple(self.arms), kept, request.surrogate if self.uses_surrogates else None,
+            int(core.arms[0]), float(core.numbers[0, 0]), pmf, self.round - 1, rho, tuple(self.arms), kept, request.surrogate if self.uses_surrogates else None,
         )  # fmt: skip
 
     def update(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cabs_core.compiled.rng import GRAPH, uniform
+from cabs_core.errors import PolicyError
 from cabs_core.policies import Request, build_policy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.solver import solve_exploration
@@ -79,9 +80,10 @@ def test_literal_follows_algorithm_1_line_by_line(problem):
         s = np.clip(y + delta - RHO * chat, 0, 1)  # line 10
         others = np.abs(np.delete(delta, i))
         q1, q3 = np.quantile(others, [0.25, 0.75])
-        kept = [j for j in range(K) if j == i or (A[i, j] and abs(delta[j]) > q3 + 1.5 * (q3 - q1))]
+        neighbours = [j for j in range(K) if j == i or A[i, j]]
+        kept = [j for j in neighbours if j == i or abs(delta[j]) > q3 + 1.5 * (q3 - q1)]
         debiased = {j: s[j] - b[j] for j in kept}  # line 11
-        for j in kept:  # lines 12, 13
+        for j in neighbours:  # lines 12, 13: every neighbour, also those that the IQR rule drops from line 16
             n[j] += 1
             b[j] = (1 - 1 / n[j]) * b[j] + (s[j] - x @ theta[j]) / n[j]
         for j in kept:
@@ -92,6 +94,69 @@ def test_literal_follows_algorithm_1_line_by_line(problem):
             history.rows[j].append((x, target, 1.0))  # line 16
         policy.update(decision, float(y), float(c))
         np.testing.assert_allclose(policy.model.bias[0], b, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["cabs_c_linear@published", "cabs_d_linear@published"])
+def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem, name):
+    """The mixture, and with it the printed losses, stay those of the distribution; only the draw is replaced."""
+    policy = build_policy(name, arms=problem.arms, dim=D, rho=RHO)
+    twin = build_policy(name, arms=problem.arms, dim=D, rho=RHO, play="sampled")
+    drawn = 0
+    for t in range(150):
+        asked = request(problem, t)
+        decision, other = policy.decide(asked), twin.decide(asked)
+        q = decision.memory["mixture"]
+        np.testing.assert_array_equal(q, other.memory["mixture"])
+        assert decision.arm == q.argmax() and decision.probability == 1.0
+        np.testing.assert_array_equal(decision.pmf, np.eye(K)[decision.arm])
+        assert other.probability == q[other.arm]
+        drawn += other.arm != decision.arm
+        outcome = float(problem.scores[t, decision.arm]), float(problem.costs[t, decision.arm])
+        # the twin is told of the arm that was played, so that both learn from the same rounds
+        policy.update(decision, *outcome)
+        twin.update(decision, *outcome)
+        for mine, its in zip(policy.model, twin.model, strict=True):
+            np.testing.assert_array_equal(mine, its)
+    assert drawn > 10, "sampling must differ from argmax for this test to say anything"
+
+
+def test_published_learns_plain_targets(problem):
+    """No r / p, no IQR rule, no de-biasing: every neighbour's row is its surrogate utility as printed."""
+    policy = build_policy("cabs_c_linear@published", arms=problem.arms, dim=D, rho=RHO)
+    history = History()
+    for t in range(200):
+        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
+        decision = policy.decide(request(problem, t))
+        i = decision.arm
+        A = paper_graph(policy.keys, t, ybar, sigmoid)
+        r = np.clip(problem.scores[t, i] - RHO * problem.costs[t, i], 0, 1)
+        s = np.clip(problem.scores[t, i] + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
+        for j in range(K):
+            if j == i or A[i, j]:
+                history.rows[j].append((x, r if j == i else s[j], 1.0))
+        policy.update(decision, float(problem.scores[t, i]), float(problem.costs[t, i]))
+    theta = np.array([history.theta(j) for j in range(K)])
+    np.testing.assert_allclose(policy.model.theta[0], theta, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "standard"), [("cabs_d_linear", "lin_ucb"), ("cabs_d_neural", "neural_ucb")]
+)
+def test_lin_ucb_expert_is_literal_but_for_the_standard_expert(problem, name, standard):
+    own, printed = (
+        build_policy(f"{name}@{preset}", arms=problem.arms, dim=D, rho=RHO).settings
+        for preset in ("lin_ucb_expert", "literal")
+    )
+    assert [e for e, _ in own.experts] == [standard, "cabs_c"]
+    assert own.model_copy(update={"experts": printed.experts}) == printed
+
+
+@pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])
+def test_an_expert_does_not_play(problem, name):
+    with pytest.raises(PolicyError, match="give play beside experts"):
+        build_policy(
+            name, arms=problem.arms, dim=D, rho=RHO, experts=["square_cb", ["cabs_c", {"play": "argmax"}]]
+        )
 
 
 @pytest.mark.parametrize(
