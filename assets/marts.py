@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.replay import replay_key
-from cabs_core.policies.names import all_policies
+from cabs_core.catalog import all_policies
 from cabs_dagster import specs
 from cabs_dagster.external import results_observations
 from cabs_dagster.making import RETRY, StageConfig, guarded
@@ -44,7 +44,7 @@ sql_source_specs = [
         deps=_writers(source.path),
         description=source.description or f"The files {source.path} of the artifacts, read as one table.",
         metadata=duckdb_schema(source.columns),
-        kinds={"parquet"},
+        kinds={"python" if source.format == "catalog" else "parquet"},
         group_name="marts",
         owners=specs.OWNERS,
         tags={specs.STAGE_TAG: "sources"},

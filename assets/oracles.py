@@ -29,7 +29,8 @@ class OracleConfig(StageConfig):
 def oracles(
     context: dg.AssetExecutionContext, config: OracleConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.oracles import diagnose, diagnostic_plots, outcomes_under, train_oracles
+    from cabs_core.oracles import diagnose, diagnostic_plots, train_oracles
+    from cabs_core.outcomes import outcomes_under
     from cabs_dagster.loading import embeddings, outcomes_of, split_of
 
     chain = cabs.chain(context.partition_key)

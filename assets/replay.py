@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.policies.names import FAMILIES, all_policies, asset_name, split_name
+from cabs_core.catalog import all_policies, asset_name, families, split_name
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_results, recheck
 from cabs_dagster.checks.results import REPRODUCIBLE, reproduced, result_check_specs
@@ -102,5 +102,5 @@ def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
 
 replay_families = [
     _family(family, [p for p in all_policies() if split_name(p)[0] in bases])
-    for family, bases in FAMILIES.items()
+    for family, bases in families().items()
 ]

@@ -18,7 +18,8 @@ from cabs_dagster.resources import CabsResource
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.oracles import Oracles, build_problems, outcomes_under
+    from cabs_core.oracles import Oracles, build_problems
+    from cabs_core.outcomes import outcomes_under
     from cabs_dagster.loading import embeddings, outcomes_of, split_of
 
     chain = cabs.chain(context.partition_key)

@@ -42,8 +42,7 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from cabs_core.oracles.conditions import split_under
-    from cabs_core.outcomes import Outcomes
+    from cabs_core.outcomes import Outcomes, split_under
     from cabs_dagster.loading import split_of
 
     chain = cabs.chain(context.partition_key)

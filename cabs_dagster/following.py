@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from cabs_core.policies.names import asset_name
+from cabs_core.catalog import asset_name
 from cabs_dagster import jobs
 from cabs_dagster.pages import page_fresh, page_inputs_key
 from cabs_dagster.partitions import grid_key

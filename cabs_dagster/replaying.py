@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cabs_core.catalog import condition_that_changes
 from cabs_core.pools import ModelPool
 from cabs_dagster.making import Made, make
 from cabs_dagster.planning import Chain
@@ -82,10 +83,7 @@ def run_replay(
     from cabs_core.replay import replay
 
     problem = load_problem(str(problem_root / "test"), content)
-    from cabs_core.replay.conditions import STREAM_CONDITIONS, check_condition
-
-    check_condition(pool.replay.condition)
-    condition = pool.replay.condition if pool.replay.condition in STREAM_CONDITIONS else "none"
+    condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
     replayed = replay(
         problem,
         policy,

@@ -245,7 +245,7 @@ class Runner:
         ] + ([] if len(found) == len(keys) else [text.strip() for text in failures])
 
     def _replay_ops(self, keys: Iterable[dg.AssetKey]) -> Iterator[str]:
-        from cabs_core.policies.names import policy_name
+        from cabs_core.catalog import policy_name
         from cabs_dagster.specs import family_of
 
         for key in keys:

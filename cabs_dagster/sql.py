@@ -158,12 +158,15 @@ class SqlFreshness:
         base = Path(source.path)
         if base.is_absolute():
             return hash_file(base) if base.is_file() else "missing"
-        files = [
-            p
-            for p in sorted(self.folder.glob(source.path))
-            if not any(x.startswith(".") for x in p.relative_to(self.folder).parts)
+        from dbt_like_sql.execute import catalog_rows, source_files
+
+        if source.format == "catalog":
+            return stable_hash(catalog_rows(source), 32)
+        files = source_files(source, self.folder)
+        inside = [
+            p.relative_to(self.folder) if p.is_relative_to(self.folder) else Path(p.name) for p in files
         ]
-        return stable_hash({p.relative_to(self.folder).as_posix(): hash_file(p) for p in files}, 32)
+        return stable_hash({name.as_posix(): hash_file(p) for name, p in zip(inside, files, strict=True)}, 32)
 
     def _record(self, name: str) -> Record | None:
         path = self.folder / MARTS / "records" / f"{name}.json"

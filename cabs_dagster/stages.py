@@ -6,13 +6,15 @@ anything (see `assets`) or deciding what to make (see `planning.py`).
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import dagster as dg
 
-from cabs_core.policies.names import asset_name, split_name
+from cabs_core.catalog import asset_name, condition_that_changes, policy_record
 from cabs_core.pools import ModelPool
 from cabs_dagster.code_versions import code_version, module_file
 
@@ -39,6 +41,8 @@ class Stage:
 
 #: Modules that name every policy or every stage; following them would tie everything to everything.
 REGISTRIES = (
+    "cabs_core.catalog",
+    "cabs_core.catalog.*",
     "cabs_core.policies",
     "cabs_core.policies.registry",
     "cabs_core.replay",
@@ -121,8 +125,8 @@ def derived(pool: ModelPool) -> dict[str, Any]:
     """Settings read off the stress condition: what it does to the splits, and what it does to offline labels."""
     condition = pool.replay.condition
     return {
-        "shift": condition if condition in ("task_shift", "severe_shift") else "none",
-        "labels": condition if condition in ("corrupted_oracle", "noisy_oracle") else "true",
+        "shift": condition if condition_that_changes(condition, "splits") else "none",
+        "labels": condition if condition_that_changes(condition, "labels") else "true",
     }
 
 
@@ -178,7 +182,7 @@ class Target:
         if self.stage in _OVER_POLICIES:
             # One line a policy, so that a changed or added policy is tuned anew and the others are kept.
             settings = pick(self.pool, POOL_STAGES[self.stage].settings)
-            return settings | {f"policy {p}": policy_code_version(p) for p in self.pool.policies}
+            return settings | {f"policy {p}": _policy_version(p) for p in self.pool.policies}
         if self.policy is None:
             return pick(self.pool, POOL_STAGES[self.stage].settings)
         replay = pick(self.pool, tuple(f"replay.{name}" for name in REPLAY_SETTINGS))
@@ -218,14 +222,17 @@ def policy_code_version(policy: str) -> str:
     return code_version(("assets.replay", *ENGINE, *policy_modules(policy)), REGISTRIES)
 
 
+def _policy_version(policy: str) -> str:
+    """Code version of a policy, and the grid that it is tuned over."""
+    grid = json.dumps(policy_record(policy).tuning, sort_keys=True)
+    return f"{policy_code_version(policy)} {hashlib.sha256(grid.encode()).hexdigest()[:12]}"
+
+
 #: Modules that every replay runs.
 ENGINE = ("cabs_core.replay.engine", "cabs_core.problem.replay_problem", "cabs_core.replay.storage")
 
 
 def policy_modules(policy: str) -> tuple[str, ...]:
     """The module that implements a policy, as the registry names it."""
-    from cabs_core.policies.registry import _CLASSES
-
-    base, _ = split_name(policy)
-    module = _CLASSES[base].partition(":")[0]
+    module = policy_record(policy).path.partition(":")[0]
     return (module,) if module_file(module) else ()

@@ -127,8 +127,8 @@ def _preload() -> None:
     for name in _EVERY_RUN:
         importlib.import_module(name)
 
+    from cabs_core.catalog import families
     from cabs_core.compiled.jit import load_compiled
-    from cabs_core.policies.names import FAMILIES
     from cabs_core.policies.registry import policy_class
     from cabs_dagster.definitions import defs
     from cabs_dagster.event_log import read_history
@@ -137,7 +137,7 @@ def _preload() -> None:
     defs.get_repository_def().get_all_jobs()
     read_history()
 
-    for family, names in FAMILIES.items():
+    for family, names in families().items():
         if family != "neural":  # which import torch
             for name in names:
                 policy_class(name)

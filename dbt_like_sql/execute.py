@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 
 from cabs_core.atomic import atomic_path
+from cabs_core.catalog import policy_table
 from cabs_core.errors import SqlModelError
 from dbt_like_sql import lineage as _lineage
 from dbt_like_sql.functions import register
@@ -207,6 +208,8 @@ def _open_model(connection, project: Project, model: SqlModel, artifacts_dir) ->
 
 def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
     """Files of a source, sorted. Hidden folders (half-written ones) are never matched."""
+    if source.format == "catalog":
+        return []
     if source.path.startswith("package:"):
         package, _, pattern = source.path.removeprefix("package:").partition("/")
         return sorted(Path(str(resources.files(package))).glob(pattern))
@@ -217,11 +220,27 @@ def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
     )
 
 
+def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
+    """Rows of a source table of format `catalog`.
+
+    Raises:
+        SqlModelError: the catalog has no such table.
+    """
+    if source.path != "policies":
+        raise SqlModelError(f"source {source.source}.{source.name}: the catalog has no table {source.path!r}")
+    return policy_table()
+
+
 def _open_source(connection, source: SourceTable, artifacts_dir) -> None:
     files = source_files(source, artifacts_dir)
     empty = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
     query = f"SELECT {empty} WHERE false"
-    if files:
+    if source.format == "catalog":
+        rows = ", ".join(
+            "(" + ", ".join(_quote(row[c.name]) for c in source.columns) + ")" for row in catalog_rows(source)
+        )
+        query = f"SELECT * FROM (VALUES {rows}) AS t({', '.join(c.name for c in source.columns)})"
+    elif files:
         listed = "[" + ", ".join(_quote(f) for f in files) + "]"
         if source.format == "text":
             query = f"SELECT filename, content FROM read_text({listed})"

@@ -15,12 +15,15 @@ from typing import Any
 
 import yaml
 
+from cabs_core.catalog import regime_sql
 from cabs_core.errors import SqlModelError
 
 ROOT = Path(__file__).parent
 LAYERS = ("staging", "marts")
 COLUMN_TESTS = ("not_null", "unique", "accepted_values", "relationships", "expression")
 MODEL_TESTS = ("expression", "unique_combination")
+#: formats of source tables; `catalog`: a table of `cabs_core.catalog`, which has no file
+FORMATS = ("parquet", "csv", "text", "catalog")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _JINJA = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _REF = re.compile(r"ref\(\s*(['\"])(\w+)\1\s*\)")
@@ -62,7 +65,10 @@ class SqlTest:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """Files that other stages write: a glob below the artifacts folder (or a package's folder), and its columns."""
+    """What models read that no model makes, and its columns.
+
+    `path` is a glob below the artifacts folder, `package:<package>/<glob>`, or the name of a catalog table.
+    """
 
     source: str
     name: str
@@ -186,7 +192,10 @@ def _load(root: Path, stamps: tuple) -> Project:
     if twice:
         raise SqlModelError(f"{root / 'schema.yml'}: tests with the same name: {twice}; give one a `name`")
     macros = root / "macros.sql"
-    return Project(root, {n: raw[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
+    shared = f"CREATE OR REPLACE TEMP MACRO regime_of(rho) AS {regime_sql()};\n"
+    return Project(
+        root, {n: raw[n] for n in order}, sources, shared + (macros.read_text() if macros.is_file() else "")
+    )
 
 
 def _line(text: str, position: int) -> int:
@@ -256,10 +265,10 @@ def _sources(schema: dict[str, Any], path: Path) -> dict[str, SourceTable]:
                 source["name"], table["name"], table.get("path", ""), table.get("format", "parquet"),
                 _columns(table), str(table.get("description", "")),
             )  # fmt: skip
-            if not item.path or not item.columns or item.format not in ("parquet", "csv", "text"):
+            if not item.path or not item.columns or item.format not in FORMATS:
                 raise SqlModelError(
                     f"{path}: source {item.source}.{item.name} needs path, columns and a format among "
-                    "parquet, csv, text"
+                    f"{', '.join(FORMATS)}"
                 )
             found[item.relation] = item
     return found

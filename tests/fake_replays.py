@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cabs_core.policies.names import asset_name
+from cabs_core.catalog import asset_name
 from cabs_core.pools import ModelPool
 from cabs_core.replay.storage import save_replay_result
 

@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import atomic_path, write_text
+from cabs_core.catalog import STREAM_CONDITIONS, asset_name
 from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.paths import cabs_home
 from cabs_core.policies.hier_mix import WIDE_ANCHOR
-from cabs_core.policies.names import asset_name
 from cabs_core.replay import ReplayProblem, replay
-from cabs_core.replay.conditions import STREAM_CONDITIONS
 
 LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
 SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
@@ -120,8 +119,8 @@ def problem(
 
 def _build(folder: Path, pool_name: str, condition: str, split_seed: int) -> None:
     from cabs_core.encoders import embed_prompts
-    from cabs_core.oracles import build_problems, outcomes_under, split_under, train_oracles
-    from cabs_core.outcomes import load_outcomes
+    from cabs_core.oracles import build_problems, train_oracles
+    from cabs_core.outcomes import load_outcomes, outcomes_under, split_under
     from cabs_core.pools import find_pool
 
     found = find_pool(pool_name)

@@ -9,6 +9,7 @@
 The SQL marts call the same functions (registered with DuckDB), so there is one implementation of each.
 """
 
+from cabs_core.catalog import REGIMES, regime_of
 from cabs_core.metrics.frontier import (
     aiq,
     cost_at_score,
@@ -18,7 +19,7 @@ from cabs_core.metrics.frontier import (
     pareto_mask,
     per_thousand_calls,
 )
-from cabs_core.metrics.regimes import REGIMES, overall_mean, regime_mean, regime_of
+from cabs_core.metrics.regimes import overall_mean, regime_mean
 from cabs_core.metrics.regret import cumulative_regret, gap_closed, relative_cumulative_regret
 from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
 from cabs_core.metrics.uncertainty import (

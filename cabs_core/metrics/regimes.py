@@ -1,4 +1,4 @@
-"""Cost regimes of the cost sensitivity rho (paper, section Experiments, Setup)."""
+"""Means over the rhos of each cost regime (`cabs_core.catalog.regimes`), and over the regimes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: in the order in which tables show them
-REGIMES = ("low", "medium", "high")
-
-
-def regime_of(rho: float) -> str:
-    """`low` for rho <= 300, `medium` for 300 < rho < 800, `high` for rho >= 800."""
-    if not np.isfinite(rho) or rho < 0:
-        raise ValueError(f"rho is {rho!r}: expected a finite number >= 0")
-    return "low" if rho <= 300 else "medium" if rho < 800 else "high"
+from cabs_core.catalog import REGIMES, regime_of
 
 
 def regime_mean(rhos: Sequence[float], values) -> dict[str, np.ndarray]:

@@ -8,14 +8,11 @@
     report = diagnose(oracles, embeddings, outcomes, split)                  # JSON: errors on test, per arm, calibration
     pngs = diagnostic_plots(report, oracles.metrics.get("training"))         # {name: PNG bytes, < 100 kB each}
 
-Stress conditions: `split_under`, `outcomes_under` alter splits and offline labels before training (`conditions`).
-
-`static`, `kernel`: predictors mean, ridge, kNN, kernel and the cost by length, one interface. `network`,
-`training`: the paper's network. `propagation`: surrogates by residual correlation. `features`: contexts.
+`network`, `network_training`: the paper's network. `propagation`: surrogates by residual correlation. The static
+predictors among which heads are chosen are in `cabs_core.predictors`.
 Importing this package imports no torch.
 """
 
-from cabs_core.oracles.conditions import outcomes_under, split_under
 from cabs_core.oracles.diagnostics import diagnose
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.plots import diagnostic_plots
@@ -27,7 +24,5 @@ __all__ = [
     "build_problems",
     "diagnose",
     "diagnostic_plots",
-    "outcomes_under",
-    "split_under",
     "train_oracles",
 ]

@@ -2,9 +2,11 @@
 
 `Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
 pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
-`published_means(benchmark, arms)` gives the paper's averages.
+`published_means(benchmark, arms)` gives the paper's averages. `split_under` and `outcomes_under` do the same under a
+stress condition.
 """
 
+from cabs_core.outcomes.conditions import outcomes_under, split_under
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.outcomes.published import PUBLISHED, PublishedModel, published_means
 from cabs_core.outcomes.splits import SPLITS, make_splits
@@ -17,5 +19,7 @@ __all__ = [
     "PublishedModel",
     "load_outcomes",
     "make_splits",
+    "outcomes_under",
     "published_means",
+    "split_under",
 ]

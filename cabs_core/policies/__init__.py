@@ -1,4 +1,4 @@
-"""Policies: one module a family, one registry.
+"""Policies: one module a family.
 
     from cabs_core.policies import POLICIES, build_policy, load_policy, Request
     policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0)
@@ -9,17 +9,18 @@
 A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `decide`,
 `update`, `state` / `set_state`, `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane,
 compiled, no GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay plays it by decide and update.
-Its name goes into `names.py` and its class into `registry.py`. Random numbers come from `rng` by (stream, round,
-index), with `self.keys` and `self.round`: nothing else to save, and no dependence on who runs the lane.
+Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another package that names it as an entry
+point of `cabs.policies`. Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and
+`self.round`: nothing else to save, and no dependence on who runs the lane.
 
-`cabs_core.policies.names` imports nothing heavy, and neither does this module before something is used.
+Nothing heavy is imported before something is used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.policies.names import PRESETS, all_policies, split_name
+from cabs_core.catalog import all_policies, split_name
 
 _LAZY = {
     "POLICIES": "registry",
@@ -31,7 +32,7 @@ _LAZY = {
     "Policy": "base",
     "Request": "requests",
 }
-__all__ = ["PRESETS", "all_policies", "split_name", *sorted(_LAZY)]
+__all__ = ["all_policies", "split_name", *sorted(_LAZY)]
 
 
 def __getattr__(name: str) -> Any:

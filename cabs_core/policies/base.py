@@ -30,10 +30,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.catalog import random_key, split_name
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.names import split_name
 from cabs_core.policies.requests import Decision, Request
 
 FORMAT = 2
@@ -83,7 +83,9 @@ class Policy(ABC):
             raise PolicyError(f"{name}: arms {self.arms}: expected at least one name, each once")
         self.dim, self.rho, self.horizon = int(dim), float(rho), horizon
         self.share = float(share)
-        self.keys = stream_keys(int(seed), name) if keys is None else np.asarray(keys, dtype=np.uint64)
+        self.keys = (
+            stream_keys(int(seed), random_key(name)) if keys is None else np.asarray(keys, dtype=np.uint64)
+        )
         self.settings = self.parse(name, options or {})
         self.round = 0
         self.start(offline)

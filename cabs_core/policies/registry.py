@@ -1,4 +1,4 @@
-"""One registry of all policies; classes are imported when first built, so that the registry stays light."""
+"""From names to policies: classes by the catalog, imported when first built; building and loading."""
 
 from __future__ import annotations
 
@@ -8,38 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cabs_core.catalog import policies, policy_record, split_name
 from cabs_core.errors import PolicyError, ProvenanceError
-from cabs_core.policies.names import POLICY_NAMES, PRESETS, all_policies, split_name
-
-_STATIC = "cabs_core.policies.static"
-_CLASSES = {
-    "random": f"{_STATIC}:RandomPolicy",
-    "best_single": f"{_STATIC}:BestSingle",
-    "oracle_best": f"{_STATIC}:OracleBest",
-    "knn": f"{_STATIC}:Predicted",
-    "ridge": f"{_STATIC}:Predicted",
-    "kernel": f"{_STATIC}:Predicted",
-    "carrot": f"{_STATIC}:Carrot",
-    "epsilon_greedy": "cabs_core.policies.linear.bandits:LinearBandit",
-    "square_cb": "cabs_core.policies.linear.bandits:LinearBandit",
-    "lin_ucb": "cabs_core.policies.linear.bandits:LinearBandit",
-    "lin_ts": "cabs_core.policies.linear.bandits:LinearBandit",
-    "lin_ucb_full": "cabs_core.policies.linear.full_feedback:FullFeedback",
-    "cabs_c_linear": "cabs_core.policies.cabs:CabsC",
-    "cabs_d_linear": "cabs_core.policies.cabs:CabsD",
-    "cabs_mix": "cabs_core.policies.mix:CabsMix",
-    "hier_mix": "cabs_core.policies.hier_mix:HierMix",
-    "neural_ucb": "cabs_core.policies.neural.policy:NeuralUCB",
-    "neural_ucb_full": "cabs_core.policies.neural.policy:NeuralUCB",
-    "cabs_c_neural": "cabs_core.policies.neural.cabs:CabsCNeural",
-    "cabs_d_neural": "cabs_core.policies.neural.cabs:CabsDNeural",
-}
 
 
 def policy_class(name: str) -> type:
     """The class that implements a policy name. Raises PolicyError for unknown names."""
-    base, _ = split_name(name)
-    module, _, attribute = _CLASSES[base].partition(":")
+    module, _, attribute = policy_record(name).path.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
@@ -53,10 +28,10 @@ class _Registry(Mapping[str, type]):
             raise KeyError(str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(POLICY_NAMES)
+        return iter(policies())
 
     def __len__(self) -> int:
-        return len(POLICY_NAMES)
+        return len(policies())
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -111,4 +86,4 @@ def load_policy(folder: str | Path):
     return policy_class(name).load(folder)
 
 
-__all__ = ["POLICIES", "PRESETS", "all_policies", "build_policy", "load_policy", "policy_class"]
+__all__ = ["POLICIES", "build_policy", "load_policy", "policy_class"]

@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from cabs_core.catalog import CONDITIONS
 from cabs_core.paths import safe_name
 
 RHO_GRID = tuple(float(r) for r in range(0, 1001, 50))
@@ -22,10 +23,11 @@ DEFAULT_POLICIES = (
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
 )  # fmt: skip
 
-Condition = Literal[
-    "none", "task_shift", "severe_shift", "corrupted_oracle", "noisy_oracle",
-    "drift", "arms_arrive", "arms_disappear", "delayed_rewards",
-]  # fmt: skip
+
+def _known_condition(name: str) -> str:
+    if name not in CONDITIONS:
+        raise ValueError(f"{name!r} is no stress condition; expected one of {', '.join(CONDITIONS)}")
+    return name
 
 
 class _Strict(BaseModel):
@@ -151,7 +153,9 @@ class Replay(_Strict):
     latency_weight: float = Field(
         0.0, ge=0, description="rho_1 of the utility: weight of the latency in seconds"
     )
-    condition: Condition = Field("none", description="Stress condition, see cabs_core.replay.conditions")
+    condition: Annotated[str, AfterValidator(_known_condition)] = Field(
+        "none", description="Stress condition, see cabs_core.catalog.conditions"
+    )
     rounds: int | None = Field(None, ge=2, description="Replay only the first rounds of every trial's order")
 
     @field_validator("rhos")

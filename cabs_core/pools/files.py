@@ -143,7 +143,7 @@ def _explain(path: Path, error: ValidationError) -> str:
 
 
 def _check_policies(path: Path, pool: ModelPool) -> None:
-    from cabs_core.policies.names import check_policy_name
+    from cabs_core.catalog import check_policy_name
 
     for field, names in (("policies", pool.policies), ("reference_policy", (pool.reference_policy,))):
         for name in names:

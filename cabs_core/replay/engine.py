@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
@@ -134,7 +135,7 @@ def replay(
         policies: list[Policy] = [
             cls(
                 policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
-                keys=stream_keys(int(seed), pool, policy, rho_text, trial), share=stream.share, options=settings,
+                keys=stream_keys(int(seed), pool, random_key(policy), rho_text, trial), share=stream.share, options=settings,
             )
             for trial in numbers
         ]  # fmt: skip

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Lane, Policy
@@ -101,7 +102,7 @@ def time_decisions(
     with one_blas_thread(), one_torch_thread():
         router: Policy = cls(
             policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
-            keys=stream_keys(seed, pool, policy, f"{float(rho):g}", 0), share=stream.share, options=options or {},
+            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0), share=stream.share, options=options or {},
         )  # fmt: skip
         if learned:
             lane = Lane.empty(order[:learned], experts=router.experts)

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.catalog import split_name
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 
@@ -393,8 +394,6 @@ def _rounds(t: _Traces, keys) -> pa.Table:
 
 
 def _run_record(t: _Traces, result, problem, pool) -> dict[str, Any]:
-    from cabs_core.policies.names import split_name
-
     base, preset = split_name(t.policy)
     problem_hash = getattr(problem, "content_hash", None)
     problem_hash = problem_hash() if callable(problem_hash) else problem_hash

@@ -1,6 +1,6 @@
 """Settings chosen on the validation problem, with the same budget of configurations for every method.
 
-A method is tuned over the grid of its space below: its preset as it is always counts as the first configuration,
+A method is tuned over the grid of its record in the catalog: its preset as it is always counts as the first configuration,
 the others are drawn without replacement (seeded). Every configuration is replayed over the validation problem on
 the same orders; the value is the mean utility over the regimes of rho. A configuration replaces the preset only
 if its lead over it, paired over trials and queries, exceeds one standard error: with some hundred validation
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import write_text
+from cabs_core.catalog import FIXED_PRESETS, policy_record, random_key, split_name
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import ProvenanceError
-from cabs_core.policies.names import split_name
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 
@@ -32,37 +32,6 @@ FORMAT = 1
 TRIALS = 3
 #: rhos of the search: one or two per regime
 RHOS = (150.0, 550.0, 900.0)
-
-_PENALTY = (3.0, 10.0, 30.0)
-#: base policy -> option -> values. The mean of the grid is about a dozen configurations times a few.
-SPACES: dict[str, dict[str, Sequence[Any]]] = {
-    "epsilon_greedy": {"eps0": (0.05, 0.1, 0.2, 0.5, 1.0), "penalty": _PENALTY, "target": ("utility", "score")},
-    "square_cb": {"gamma": (16.0, 32.0, 64.0, 128.0, 256.0), "penalty": _PENALTY, "target": ("utility", "score")},
-    "lin_ucb": {"alpha": (0.05, 0.1, 0.2, 0.4, 0.8), "penalty": _PENALTY, "target": ("utility", "score")},
-    "lin_ts": {"v": (0.03, 0.05, 0.1, 0.2, 0.4), "penalty": _PENALTY, "target": ("utility", "score")},
-    "lin_ucb_full": {"penalty": (1.0, 3.0, 10.0, 30.0, 100.0), "target": ("utility", "score")},
-    "cabs_c_linear": {
-        "gamma": (4.0, 16.0, 64.0, 256.0), "penalty": _PENALTY, "target": ("utility", "score"),
-        "bias": ("none", "realised"), "graph": ("all", "sigmoid_similarity"), "pseudo_weight": (1.0, 0.5),
-    },
-    "cabs_d_linear": {
-        "eta": (0.01, 0.03, 0.1, 0.3), "meta_loss": ("realised", "doubly_robust"), "penalty": _PENALTY, "target": ("utility", "score"),
-        "experts": (
-            (("lin_ts", {}), ("cabs_c", {})),
-            (("lin_ts", {}), ("cabs_c", {"gamma": 64.0})),
-            (("square_cb", {}), ("cabs_c", {})),
-        ),
-    },
-    "cabs_mix": {
-        "exploration": (0.03, 0.1, 0.2), "temperature": (1.0, 3.0, 10.0), "warm": (0.1, 0.3, 1.0),
-        "penalty": _PENALTY,
-    },
-    "hier_mix": {
-        "exploration": (0.25, 0.5, 1.0), "anchor_weight": (0.5, 0.9, 0.97), "anchor_context": (0.05, 0.1, 0.2),
-    },
-    "neural_ucb": {"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": (3e-4, 1e-3, 3e-3)},
-}  # fmt: skip
-_FIXED_PRESETS = ("literal", "paper", "published", "lin_ucb_expert")
 
 
 @dataclass
@@ -108,19 +77,25 @@ class TuningResult:
 
 def tunable(policy: str) -> bool:
     """Whether a policy (with its preset) has settings that tuning may change."""
-    base, preset = split_name(policy)
-    return base in SPACES and preset not in _FIXED_PRESETS
+    return bool(policy_record(policy).tuning) and split_name(policy)[1] not in FIXED_PRESETS
 
 
-def configurations(policy: str, budget: int, seed: int = 0) -> list[dict[str, Any]]:
-    """At most `budget` different overrides of a policy: none at all first, then seeded draws from its grid."""
-    base, _ = split_name(policy)
+def configurations(
+    policy: str, budget: int, seed: int = 0, grid: Mapping[str, Sequence[Any]] | None = None
+) -> list[dict[str, Any]]:
+    """At most `budget` different overrides of a policy: none at all first, then seeded draws from its grid.
+
+    grid: {option: values}; None: the one of its record.
+    """
     if budget < 1 or not tunable(policy):
         return [{}]
-    space = SPACES[base]
-    grid = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
-    generator = np.random.Generator(np.random.PCG64(int(stream_key("tuning", base, int(seed))[0])))
-    drawn = [grid[i] for i in generator.permutation(len(grid))[: budget - 1]]
+    record = policy_record(policy)
+    space = record.tuning if grid is None else grid
+    every = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+    generator = np.random.Generator(
+        np.random.PCG64(int(stream_key("tuning", random_key(record.name), int(seed))[0]))
+    )
+    drawn = [every[i] for i in generator.permutation(len(every))[: budget - 1]]
     return [{}, *drawn]
 
 
@@ -133,6 +108,7 @@ def tune(
     *,
     trials: int = TRIALS,
     fixed: Mapping[str, Mapping[str, Any]] | None = None,
+    grids: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     progress: Callable[[float, str], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> TuningResult:
@@ -144,13 +120,14 @@ def tune(
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
         seed: of the configurations drawn and of the orders; trials: orders per evaluation.
         fixed: {policy: overrides} that every configuration of it gets (logging options, say).
+        grids: {policy: {option: values}} to search instead of the grids of the catalog.
     """
     result = TuningResult(budget, [float(r) for r in rhos], trials, int(seed), problem.content_hash())
     names = [p for p in dict.fromkeys(policies) if tunable(p)]
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         records, traces = [], []
-        candidates = configurations(policy, budget, seed)
+        candidates = configurations(policy, budget, seed, (grids or {}).get(policy))
         for step, options in enumerate(candidates):
             extra = dict((fixed or {}).get(policy, {}))
             if split_name(policy)[0] == "lin_ts":

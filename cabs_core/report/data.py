@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import REGIMES
 from cabs_core.errors import ResultError
 
-REGIMES = ("low", "medium", "high")
 LEVELS = (*REGIMES, "overall")
 
 

@@ -2,28 +2,8 @@
 
 from __future__ import annotations
 
-_LABELS = {
-    "random": "Random",
-    "best_single": "Best single model",
-    "oracle_best": "Best arm per query",
-    "knn": "kNN",
-    "ridge": "Ridge",
-    "carrot": "CARROT",
-    "kernel": "Kernel",
-    "epsilon_greedy": "ε-greedy",
-    "square_cb": "SquareCB",
-    "lin_ucb": "LinUCB",
-    "lin_ts": "LinTS",
-    "lin_ucb_full": "LinUCB, full feedback",
-    "neural_ucb": "NeuralUCB",
-    "neural_ucb_full": "NeuralUCB, full feedback",
-    "cabs_c_linear": "CABS-C linear",
-    "cabs_d_linear": "CABS-D linear",
-    "cabs_c_neural": "CABS-C neural",
-    "cabs_d_neural": "CABS-D neural",
-    "cabs_mix": "CABS-mix",
-    "hier_mix": "Hier-mix",
-}
+from cabs_core.catalog import CONDITIONS, policy_label
+
 #: (colour number of the palette in style.css, dash pattern) by policy
 _STYLE = {
     "hier_mix": (1, ""),
@@ -52,42 +32,12 @@ _HEADLINE = (
     "epsilon_greedy", "lin_ucb_full",
 )  # fmt: skip
 
-#: stress condition -> (short name, what it does), in words
-_CONDITIONS = {
-    "task_shift": ("new tasks", "half of the tasks appear in the routed queries only, none of them offline"),
-    "severe_shift": (
-        "another kind of task",
-        "the routed queries are tasks of another kind than all offline data",
-    ),
-    "corrupted_oracle": (
-        "reversed offline labels",
-        "offline labels were exchanged between the models so that the best looks worst, and so on",
-    ),
-    "noisy_oracle": (
-        "noisy offline labels",
-        "3 in 10 offline labels of every model were exchanged at random",
-    ),
-    "drift": (
-        "drift",
-        "the mix of tasks moves from one half of the tasks to the other in the course of every order",
-    ),
-    "arms_arrive": (
-        "models arrive",
-        "the third of the models that looks best offline can be played from the middle of every order on only",
-    ),
-    "arms_disappear": (
-        "models disappear",
-        "the third of the models that looks best offline cannot be played any more from the middle of every order on",
-    ),
-    "delayed_rewards": ("delayed rewards", "rewards come 1 to 200 rounds late, and 1 in 10 never"),
-}
-
 
 def condition_name(condition: str | None) -> str:
     """`delayed_rewards` -> `delayed rewards`; empty for no stress condition."""
     if not condition or condition == "none":
         return ""
-    return _CONDITIONS.get(condition, (condition,))[0]
+    return CONDITIONS[condition].title if condition in CONDITIONS else condition
 
 
 def condition_text(condition: str | None) -> str:
@@ -95,14 +45,12 @@ def condition_text(condition: str | None) -> str:
     name = condition_name(condition)
     if not name:
         return ""
-    says = _CONDITIONS.get(str(condition), ("", ""))[1]
+    says = CONDITIONS[str(condition)].description if condition in CONDITIONS else ""
     return f"Stress test, {name}: {says}" if says else f"Stress test, {name}"
 
 
-def label(policy: str) -> str:
-    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`."""
-    base, _, preset = str(policy).partition("@")
-    return _LABELS.get(base, base) + (f" ({preset})" if preset else "")
+#: `cabs_d_linear@literal` -> `CABS-D linear (literal)`
+label = policy_label
 
 
 def encoder_label(encoder: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.policies.names import FAMILIES, PRESETS, split_name
+from cabs_core.catalog import policy_record, split_name
 from cabs_dagster import partitions
 from cabs_dagster.features import preview
 from cabs_dagster.planning import Chain
@@ -33,7 +33,6 @@ EXPERTS = {
 }
 #: full feedback: the bandit with the same learner and features
 MATCHED = {"lin_ucb_full": "lin_ucb", "neural_ucb_full": "neural_ucb"}
-_LEARNING = {name for family in ("bandit", "cabs", "mix", "neural") for name in FAMILIES[family]}
 
 
 def result_check_specs(key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -71,12 +70,12 @@ def plausible(chain: Chain, target: Target, record: Record) -> tuple[list[str], 
         warnings.append(
             f"utility {figures['utility']:.4f} is below that of random play, {figures['random utility']:.4f}"
         )
-    if base in _LEARNING and figures["arms played"] == 1:
+    if policy_record(base).learns and figures["arms played"] == 1:
         warnings.append("every round of every trial played the same arm")
 
     def other(name: str) -> float | None:
         candidates = [name]
-        if preset in PRESETS.get(name, ())[1:]:
+        if preset in policy_record(name).presets[1:]:
             candidates.insert(0, f"{name}@{preset}")
         for candidate in candidates:
             found = chain.store.record(Target("replay", chain.pool, target.rho, candidate).parts)

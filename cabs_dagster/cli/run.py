@@ -9,14 +9,15 @@ import click
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
     """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; None: all of them."""
+    from cabs_core.catalog import REGIMES, regime_of
     from cabs_core.errors import PoolError
 
     if not text:
         return ()
     found: list[float] = []
     for word in text.replace(" ", "").split(","):
-        if word in _REGIMES:
-            found += [r for r in allowed if _REGIMES[word](r)]
+        if word in REGIMES:
+            found += [r for r in allowed if regime_of(r) == word]
             continue
         try:
             rho = float(word)
@@ -32,12 +33,9 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
     return tuple(sorted(set(found)))
 
 
-_REGIMES = {"low": lambda r: r <= 300, "medium": lambda r: 300 < r < 800, "high": lambda r: r >= 800}
-
-
 def parse_policies(text: str | None) -> tuple[str, ...]:
     """`"lin_ucb,cabs_mix"` as policy names, each checked."""
-    from cabs_core.policies.names import check_policy_name
+    from cabs_core.catalog import check_policy_name
 
     return tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
 
@@ -62,7 +60,7 @@ def run(
 
     What is there and up to date is not made again. Interrupt it at any time: the next run goes on from there.
     """
-    from cabs_core.policies.names import check_policy_name
+    from cabs_core.catalog import check_policy_name
     from cabs_core.pools import find_pool
 
     started = time.perf_counter()

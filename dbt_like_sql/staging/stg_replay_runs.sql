@@ -6,8 +6,10 @@ SELECT
   policy,
   base_policy,
   preset,
-  kind_of(base_policy) AS kind,
-  offline_labels_of(base_policy, preset) AS offline_labels,
+  -- 'upper bound' uses what no router can see: the rewards of arms that were not played.
+  known.kind,
+  -- Whether it was given anything learned from the train split's labels before the first round.
+  known.start != 'nothing' AS offline_labels,
   trials,
   rounds,
   queries,
@@ -22,5 +24,6 @@ SELECT
     AND rounds = arg_max(rounds, created_at) OVER same_pool
     AND trials = arg_max(trials, created_at) OVER same_pool AS is_current
 FROM {{ source('replay', 'run') }}
+LEFT JOIN {{ source('catalog', 'policies') }} AS known USING (base_policy, preset)
 WINDOW same_pool AS (PARTITION BY pool)
 ORDER BY pool, policy, rho

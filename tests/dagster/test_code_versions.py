@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.policies.names import all_policies
+from cabs_core.catalog import all_policies
 from cabs_dagster import code_versions, stages
 
 

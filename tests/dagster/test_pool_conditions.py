@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from cabs_core.catalog import CONDITIONS, STREAM_CONDITIONS
 from cabs_core.errors import PoolError
 from cabs_core.pools import load_pool_file
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.conditions import CONDITIONS, STREAM_CONDITIONS
 from cabs_dagster.replaying import run_replay
 from cabs_dagster.stages import derived
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from cabs_core.catalog import all_policies, asset_name
 from cabs_core.errors import CabsError
-from cabs_core.policies.names import all_policies, asset_name
 from cabs_dagster.build import build_defs
 from cabs_dagster.features import USED
 from cabs_dagster.stages import POOL_STAGES

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cabs_core.errors import DataError, PolicyError, PoolError, ProvenanceError
-from cabs_core.oracles import Oracles, build_problems, outcomes_under, split_under, train_oracles
+from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.oracles.train import _share, pair_error
+from cabs_core.outcomes import outcomes_under, split_under
 from cabs_core.pools.config import Features, Oracle, Split
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}

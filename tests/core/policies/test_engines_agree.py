@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from cabs_core.catalog import all_policies, policies
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies import POLICIES, Request, build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline
-from cabs_core.policies.names import POLICY_NAMES, all_policies
 from cabs_core.policies.requests import Decision
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -250,7 +250,7 @@ def test_damaged_files_are_refused(tmp_path):
 
 
 def test_registry_has_every_name():
-    assert list(POLICIES) == list(POLICY_NAMES) and "lin_ucb@warm" in POLICIES and "nope" not in POLICIES
+    assert list(POLICIES) == list(policies()) and "lin_ucb@warm" in POLICIES and "nope" not in POLICIES
     for name in all_policies():
         assert issubclass(policy_class(name), Policy)
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cabs_core.catalog import STREAM_CONDITIONS, all_policies
 from cabs_core.compiled.rng import query_order
 from cabs_core.policies import build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
-from cabs_core.policies.names import all_policies
 from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay.conditions import STREAM_CONDITIONS, stream_condition
+from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.engine import make_stream
 
 RHO = 300.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cabs_core.catalog import CONDITIONS
 from cabs_core.errors import PoolError
 from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.paths import safe_name
@@ -177,7 +178,7 @@ BAD_POOLS = {
     "rho with a fraction": ("source: {kind: synthetic}\nreplay: {rhos: [0.5]}\n", "whole numbers"),
     "unknown condition": (
         "source: {kind: synthetic}\nreplay: {condition: sabotage}\n",
-        "replay.condition: Input should be",
+        "replay.condition: 'sabotage' is no stress condition; expected one of",
     ),
     "shift without tasks": (
         "source: {kind: synthetic}\nreplay: {condition: severe_shift}\n",
@@ -212,13 +213,13 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
         load_pool_file(tmp_path / "deep.yaml")
 
 
-def test_conditions_are_those_of_the_replay() -> None:
-    from typing import get_args
-
-    from cabs_core.pools.config import Condition
-    from cabs_core.replay.conditions import CONDITIONS
-
-    assert get_args(Condition) == CONDITIONS
+def test_conditions_are_those_of_the_catalog() -> None:
+    base = {"name": "x", "source": {"kind": "synthetic"}}
+    for name in CONDITIONS:
+        pool = {**base, "replay": {"condition": name}, "split": {"test_tasks": ["a"]}}
+        assert ModelPool.model_validate(pool).replay.condition == name
+    with pytest.raises(ValueError, match="no stress condition; expected one of none, task_shift"):
+        ModelPool.model_validate({**base, "replay": {"condition": "rain"}})
 
 
 def test_every_field_is_documented() -> None:

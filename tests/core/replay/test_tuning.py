@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from cabs_core.catalog import policies
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import policy_class
 from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay.tuning import SPACES, TuningResult, configurations, tunable, tune, tune_policies
+from cabs_core.replay.tuning import TuningResult, configurations, tunable, tune, tune_policies
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,7 @@ def test_every_method_gets_the_same_budget(problem, tmp_path):
         TuningResult.load(tmp_path / "bad.json")
 
 
-def test_a_clear_winner_is_chosen(problem, monkeypatch):
-    monkeypatch.setitem(SPACES, "epsilon_greedy", {"eps0": (0.05,), "eps_min": (0.0,)})
+def test_a_clear_winner_is_chosen(problem):
     result = tune(
         problem,
         ["epsilon_greedy"],
@@ -45,12 +45,15 @@ def test_a_clear_winner_is_chosen(problem, monkeypatch):
         2,
         trials=4,
         fixed={"epsilon_greedy": {"eps0": 1.0, "eps_min": 1.0}},
+        grids={"epsilon_greedy": {"eps0": (0.05,), "eps_min": (0.0,)}},
     )
     assert result.chosen["epsilon_greedy"]["options"] == {"eps0": 0.05, "eps_min": 0.0}
 
 
 def test_configurations_are_seeded_and_valid():
-    for base in SPACES:
+    tuned = [base for base, record in policies().items() if record.tuning]
+    assert {"lin_ts", "hier_mix", "neural_ucb"} < set(tuned)
+    for base in tuned:
         assert configurations(base, 6, 1) == configurations(base, 6, 1)
         if base.startswith("neural"):
             continue

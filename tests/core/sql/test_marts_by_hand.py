@@ -5,7 +5,7 @@ import pytest
 from fake_replays import SKILL, fake_result
 
 from cabs_core import metrics
-from cabs_core.policies.names import asset_name
+from cabs_core.catalog import asset_name
 from cabs_core.replay.storage import load_replay_result
 from dbt_like_sql import read_model
 

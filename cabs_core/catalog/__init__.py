@@ -1,0 +1,59 @@
+"""The catalog: one record per policy, stress condition and cost regime; everything else derives from it.
+
+The registry of classes, asset descriptions, labels in reports, the SQL of the marts, tuning grids and tests read
+these records, so that adding one is adding a record. Other packages add theirs by entry points (`plugins`).
+Light: importing it imports no policy.
+"""
+
+from cabs_core.catalog.conditions import (
+    CONDITIONS,
+    STREAM_CONDITIONS,
+    Condition,
+    check_condition,
+    condition_record,
+    condition_that_changes,
+)
+from cabs_core.catalog.policies import (
+    all_policies,
+    asset_name,
+    check_policy_name,
+    families,
+    policies,
+    policy_description,
+    policy_label,
+    policy_name,
+    policy_record,
+    policy_table,
+    random_key,
+    split_name,
+)
+from cabs_core.catalog.policy_record import FIXED_PRESETS, PRESET_TEXT, PolicyRecord
+from cabs_core.catalog.regimes import REGIMES, Regime, regime_of, regime_sql
+
+__all__ = [
+    "CONDITIONS",
+    "FIXED_PRESETS",
+    "PRESET_TEXT",
+    "REGIMES",
+    "STREAM_CONDITIONS",
+    "Condition",
+    "PolicyRecord",
+    "Regime",
+    "all_policies",
+    "asset_name",
+    "check_condition",
+    "check_policy_name",
+    "condition_record",
+    "condition_that_changes",
+    "families",
+    "policies",
+    "policy_description",
+    "policy_label",
+    "policy_name",
+    "policy_record",
+    "policy_table",
+    "random_key",
+    "regime_of",
+    "regime_sql",
+    "split_name",
+]

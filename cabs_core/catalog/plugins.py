@@ -1,0 +1,65 @@
+"""Records that other packages bring, by entry points.
+
+A package names its record in its `pyproject.toml` and needs no fork:
+
+    [project.entry-points."cabs.policies"]
+    toy = "my_package.records:TOY"        # a record, or a tuple of them
+
+A plug-in that cannot be loaded is left out with a warning that names it: it must not take the rest down with it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """A record has a name."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the records of a group."""
+
+
+Record = TypeVar("Record", bound=Named)
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+
+
+def records(
+    group: str,
+    built_in: tuple[Record, ...],
+    points: Callable[..., Iterable[EntryPoint]] = entry_points,
+) -> dict[str, Record]:
+    """{name: record} of the built-in records, then of those that entry points of `group` name.
+
+    Args:
+        group: such as `cabs.policies`.
+        built_in: the records of this package; plug-ins must be of the same class. Their `name` is made of lower
+            case letters, digits and single underscores.
+        points: where entry points come from: called with `group=`.
+    """
+    found = {record.name: record for record in built_in}
+    wanted = type(built_in[0])
+    for point in sorted(points(group=group), key=lambda point: point.name):
+        origin = f"{group} entry point {point.name!r} ({point.value})"
+        try:
+            loaded: Any = point.load()
+        except Exception as error:
+            warnings.warn(f"{origin} is left out: {type(error).__name__}: {error}", stacklevel=2)
+            continue
+        for record in loaded if isinstance(loaded, tuple | list) else (loaded,):
+            if not isinstance(record, wanted):
+                fault = f"expected a {wanted.__name__}, found {type(record).__name__}"
+            elif not _NAME.fullmatch(name := record.name):
+                fault = f"the name {name!r} is not made of lower case letters, digits and single underscores"
+            elif name in found:
+                fault = f"the name {name!r} is taken"
+            else:
+                found[name] = record
+                continue
+            warnings.warn(f"{origin} is left out: {fault}", stacklevel=2)
+    return found

@@ -1,0 +1,138 @@
+"""Stress conditions of the data: what is altered before anything is trained or predicted.
+
+    task_shift        half of the tasks appear in test only
+    severe_shift      named tasks, a different kind of work, are test
+    corrupted_oracle  every offline label reversed in rank
+    noisy_oracle      offline labels exchanged at random
+
+    split = split_under(outcomes, pool.split, condition)
+    outcomes = outcomes_under(outcomes, split, condition, seed)        # then train_oracles, build_problems as ever
+
+Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, so that
+predictors, oracles, early stopping, choices and tuning are all misled; the test split stays what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cabs_core.catalog import condition_that_changes
+from cabs_core.compiled.rng import stream_key
+from cabs_core.errors import DataError, PoolError
+from cabs_core.outcomes.splits import make_splits
+from cabs_core.outcomes.table import Outcomes
+from cabs_core.pools.config import Split
+
+#: share of labels that `noisy_oracle` exchanges
+NOISE = 0.3
+
+
+def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np.ndarray:
+    """`[n]` 'train' | 'validation' | 'test' under a stress condition.
+
+    task_shift: the tasks in `split.test_tasks`, else a random half of them, are the test split.
+    severe_shift: the tasks in `split.test_tasks`, which must be given. Every other condition: `make_splits`.
+
+    Raises:
+        PoolError: severe_shift without split.test_tasks. PolicyError: unknown condition.
+        DataError: an empty split or unknown task.
+    """
+    if not condition_that_changes(condition, "splits"):
+        return make_splits(outcomes, split)
+    if condition == "severe_shift" and not split.test_tasks:
+        raise PoolError(
+            "replay.condition 'severe_shift' needs split.test_tasks: the tasks, of another kind than the rest, "
+            "that are held out for test"
+        )
+    train, validation, _ = split.fractions
+    return shifted_splits(
+        outcomes.tasks,
+        outcomes.prompts,
+        test_tasks=split.test_tasks,
+        validation=validation / (train + validation),
+        seed=split.split_seed,
+    )
+
+
+def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none", seed: int = 0) -> Outcomes:
+    """The outcomes with offline labels altered as the condition says; the same object where it alters none.
+
+    Raises:
+        PolicyError: unknown condition.
+    """
+    if not condition_that_changes(condition, "labels"):
+        return outcomes
+    offline = np.flatnonzero(split != "test")
+    scores = outcomes.scores.copy()
+    known = scores[offline]
+    scores[offline] = (
+        corrupted_scores(known) if condition == "corrupted_oracle" else noisy_scores(known, seed=seed)
+    )
+    return replace(outcomes, scores=scores, report={**outcomes.report, "condition": condition})
+
+
+def corrupted_scores(scores: np.ndarray) -> np.ndarray:
+    """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and so on.
+
+    Arms are ranked by mean score; the arm of rank k receives the column of rank K - 1 - k. Everything learnt
+    offline from them is wrong, while every column remains a real one.
+    """
+    y = np.asarray(scores, dtype=np.float64)
+    rank = np.argsort(y.mean(axis=0), kind="stable")
+    out = np.empty_like(y)
+    out[:, rank] = y[:, rank[::-1]]
+    return out
+
+
+def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.ndarray:
+    """Offline scores `[N, K]` with a random `share` of each arm's labels permuted among the queries.
+
+    The arms' mean scores stay as they are; what the labels say about the prompts is diluted.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise DataError(f"noisy_scores: share {share} must be in [0, 1]")
+    y = np.array(scores, dtype=np.float64)
+    generator = np.random.Generator(np.random.PCG64(int(stream_key("noisy_oracle", int(seed))[0])))
+    for j in range(y.shape[1]):
+        chosen = np.flatnonzero(generator.random(len(y)) < share)
+        y[chosen, j] = y[generator.permutation(chosen), j]
+    return y
+
+
+def shifted_splits(tasks, prompts, *, test_tasks=(), validation: float = 0.125, seed: int = 0) -> np.ndarray:
+    """Splits `[n]` ('train', 'validation', 'test') with whole tasks in test.
+
+    Args:
+        tasks: text `[n]`; prompts: text `[n]`; rows of one prompt stay together outside test.
+        test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
+        validation: share of the remaining prompts used for validation.
+
+    Raises:
+        DataError: a split would be empty, or a named task does not exist.
+    """
+    tasks = np.asarray(tasks, dtype=np.str_)
+    prompts = np.asarray(prompts, dtype=object)
+    names = np.unique(tasks)
+    generator = np.random.Generator(np.random.PCG64(int(stream_key("task_shift", int(seed))[0])))
+    chosen = set(test_tasks) or set(generator.permutation(names)[: max(1, len(names) // 2)].tolist())
+    unknown = sorted(chosen - set(names.tolist()))
+    if unknown or len(chosen) == len(names):
+        raise DataError(
+            f"task shift: test tasks {sorted(chosen)[:5]} (unknown: {unknown[:5]}) of {len(names)} tasks: expected "
+            "some, but not all, of the tasks of the outcomes"
+        )
+    test = np.isin(tasks, list(chosen))
+    split = np.where(test, "test", "train").astype("<U10")
+    in_test = set(prompts[test])
+    rest = sorted(set(prompts[~test]) - in_test)
+    held_out = {rest[i] for i in generator.permutation(len(rest))[: round(validation * len(rest))]}
+    for i in np.flatnonzero(~test):
+        if prompts[i] in in_test:
+            split[i] = "test"
+        elif prompts[i] in held_out:
+            split[i] = "validation"
+    if not (split == "train").any() or not (split == "validation").any():
+        raise DataError("task shift: the train or validation split is empty; choose fewer test tasks")
+    return split

@@ -1,0 +1,110 @@
+"""A policy of another package, found by its entry point: replay, marts, report and asset graph name it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+TOY = '''
+"""Always the cheapest arm, and what the catalog says about it."""
+import numpy as np
+
+from cabs_core.catalog import PolicyRecord
+from cabs_core.policies.requests import Decision
+
+
+def __getattr__(name):
+    if name != "Cheapest":
+        raise AttributeError(name)
+    from cabs_core.policies.base import Policy
+
+    class Cheapest(Policy):
+        any_rho = True
+
+        def start(self, offline):
+            self.arm = int(np.argmin(offline.costs.mean(axis=0))) if offline is not None else 0
+
+        def decide(self, request):
+            pmf = np.zeros(len(self.arms))
+            pmf[self.arm] = 1.0
+            self.round += 1
+            return Decision(self.arm, 1.0, pmf, self.round - 1, self.rho_of(request), tuple(self.arms))
+
+        def state(self):
+            return {}, {"arm": self.arm}
+
+        def set_state(self, arrays, values):
+            self.arm = values["arm"]
+
+    return Cheapest
+
+
+RECORD = PolicyRecord(
+    "cheapest", family="thrifty", path="toy_router:Cheapest", title="Cheapest arm", description="the cheapest arm.",
+    feedback="none", start="labels",
+)
+'''
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, "tests")
+from fake_replays import fake_pool
+
+from cabs_core.catalog import all_policies, policy_label
+from cabs_core.policies import POLICIES
+from cabs_core.problem.synthetic import synthetic_problem
+from cabs_core.replay import replay
+from cabs_core.replay.storage import save_replay_result
+from cabs_core.report import build_report
+from dbt_like_sql import build_all
+from dbt_like_sql.execute import read_model
+
+assert all_policies()[-1] == "cheapest" and POLICIES["cheapest"].__name__ == "Cheapest"
+artifacts = Path(sys.argv[1])
+names = ("random", "best_single", "oracle_best", "lin_ucb", "cheapest")
+pool = fake_pool("toys", policies=list(names), replay={"rhos": [0, 500, 900], "trials": 2})
+problem = synthetic_problem(n=60, K=3, d=4, pool="toys")
+for name in names:
+    for rho in pool.replay.rhos:
+        result = replay(problem, name, rho=rho, trials=2, pool="toys")
+        save_replay_result(result, problem, artifacts / f"replay/toys/{int(rho):04d}/{name}", pool=pool)
+build_all(artifacts)
+board = read_model("mart_policy_leaderboard", artifacts).set_index("policy")
+assert board.loc["cheapest", "kind"] == "static" and board.loc["cheapest", "offline_labels"]
+assert board.loc["lin_ucb", "kind"] == "online" and not board.loc["lin_ucb", "offline_labels"]
+assert policy_label("cheapest") in build_report("toys", artifacts).path.read_text(encoding="utf-8")
+
+from dagster import AssetKey
+
+from cabs_dagster.definitions import defs
+
+spec = next(s for s in defs.resolve_all_asset_specs() if s.key == AssetKey(["replay", "cheapest"]))
+assert spec.description == "Replay of the cheapest arm." and spec.tags["cabs/family"] == "thrifty"
+print("named everywhere")
+"""
+
+
+def test_a_policy_of_another_package_is_named_everywhere(tmp_path):
+    site = tmp_path / "site"
+    info = site / "toy_router-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "toy_router.py").write_text(textwrap.dedent(TOY))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-router\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cabs.policies]\ncheapest = toy_router:RECORD\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
+        "CABS_HOME": str(tmp_path / "home"),
+        "DAGSTER_HOME": str(tmp_path / "home"),
+    }
+    (tmp_path / "home").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0 and "named everywhere" in done.stdout, done.stderr[-3000:]
