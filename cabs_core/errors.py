@@ -33,3 +33,7 @@ class SqlModelError(CabsError):
 
 class EncoderError(CabsError):
     """A text encoder cannot be had or loaded, or a prompt does not fit into the device's memory."""
+
+
+class RouterError(CabsError):
+    """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""

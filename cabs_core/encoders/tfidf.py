@@ -36,14 +36,10 @@ class TfidfEncoder:
     @one_blas_thread()
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
         from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfVectorizer
 
         texts = sorted(set(fit_prompts))
         self.normalize = normalize
-        self.vectorizer = TfidfVectorizer(
-            token_pattern=_PATTERN, ngram_range=(1, 2), sublinear_tf=True, min_df=2 if len(texts) >= 50 else 1,
-            max_features=50_000, dtype=np.float32,
-        )  # fmt: skip
+        self.vectorizer = _vectorizer(min_df=2 if len(texts) >= 50 else 1, max_features=50_000)
         try:
             table = self.vectorizer.fit_transform(texts)
         except ValueError as error:
@@ -55,19 +51,45 @@ class TfidfEncoder:
             raise EncoderError(
                 f"tfidf-svd: {len(texts)} prompts with {table.shape[1]} words are too few to fit on"
             )
-        self.svd = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
+        self.components = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table).components_
         self._count = self.vectorizer.build_analyzer()
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict]:
+        """(arrays, JSON values) from which `restore` makes the same encoder, without its prompts."""
+        terms = sorted(self.vectorizer.vocabulary_, key=self.vectorizer.vocabulary_.get)
+        arrays = {"idf": self.vectorizer.idf_, "components": self.components}
+        return arrays, {"terms": terms, "normalize": self.normalize}
+
+    @classmethod
+    def restore(cls, arrays, values) -> TfidfEncoder:
+        """Inverse of `state`."""
+        self = cls.__new__(cls)
+        self.normalize = bool(values["normalize"])
+        self.vectorizer = _vectorizer(vocabulary={term: i for i, term in enumerate(values["terms"])})
+        self.vectorizer.idf_ = np.asarray(arrays["idf"])
+        self.components = np.asarray(arrays["components"])
+        self.dim = len(self.components)
+        self._count = self.vectorizer.build_analyzer()
+        return self
 
     @one_blas_thread()
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, dim]` float32, counts `[n, 2]`: word and symbol tokens, 0 cut off)."""
-        vectors = self.svd.transform(self.vectorizer.transform(texts)).astype(np.float32)
+        vectors = (self.vectorizer.transform(texts) @ self.components.T).astype(np.float32)
         if self.normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, norms, out=vectors, where=norms > 1e-12)
         counts = np.zeros((len(texts), 2), dtype=np.int64)
         counts[:, 0] = [(len(self._count(t)) + 1) // 2 for t in texts]
         return vectors, counts
+
+
+def _vectorizer(**options):
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(
+        token_pattern=_PATTERN, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32, **options
+    )
 
 
 def tfidf_identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:

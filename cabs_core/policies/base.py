@@ -23,6 +23,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -84,7 +85,7 @@ class Policy(ABC):
         self.dim, self.rho, self.horizon = int(dim), float(rho), horizon
         self.share = float(share)
         self.keys = (
-            stream_keys(int(seed), random_key(name)) if keys is None else np.asarray(keys, dtype=np.uint64)
+            stream_keys(int(seed), random_key(name)) if keys is None else np.array(keys, dtype=np.uint64)
         )
         self.settings = self.parse(name, options or {})
         self.round = 0
@@ -149,6 +150,22 @@ class Policy(ABC):
             all_scores, all_costs: `[K]`, for policies with full feedback only.
         """
         return False
+
+    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
+        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy.
+
+        What the policy remembers for the update is made to fit the arm that is played.
+        """
+        return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf))
+
+    def count(self, arm: str) -> None:
+        """A copy of this policy played `arm`: count the round, as `decide` would have."""
+        self.round += 1
+
+    def reseed(self, keys: np.ndarray) -> None:
+        """Other random streams from now on (`rng.stream_keys`), for copies that must not draw alike."""
+        # in place: compiled rules hold the same array
+        self.keys[:] = keys
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) that hold everything learnt so far."""

@@ -327,6 +327,12 @@ class HierMix(Policy):
         )  # fmt: skip
         return True
 
+    def count(self, arm: str) -> None:
+        """A copy of this policy played `arm`: it need not be forced any more."""
+        super().count(arm)
+        if arm in self.arms:
+            self.plays[self.arms.index(arm)] += 1
+
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Weights before the round."""
         lane.meta_weights[t] = decision.memory["weights"]

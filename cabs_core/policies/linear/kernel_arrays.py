@@ -101,3 +101,20 @@ class Scratch(NamedTuple):
     losses: np.ndarray
     mu: np.ndarray
     workspace: np.ndarray
+
+
+def redrawn(memory, drawn: int, arm: int, pmf: np.ndarray, shared: np.ndarray) -> dict[str, np.ndarray]:
+    """What a decision remembers, if `arm` is played instead of `drawn`, by a draw from pmf [K].
+
+    A graph belongs to the arm it was drawn with, so the new arm reveals itself alone; where every arm reveals every
+    arm (shared [M] is positive) it reveals what the old one did.
+    """
+    changed = {**memory, "mixture": np.array(pmf)}
+    if arm == drawn:
+        return changed
+    for name in ("reach", "cover"):
+        changed[name] = value = np.array(memory[name])
+        value[shared <= 0.0] = 0.0
+        value[shared > 0.0, drawn] = 1.0
+        value[:, arm] = pmf[arm]
+    return changed

@@ -6,6 +6,7 @@ come and go, warm starts) is here, once for all of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -249,6 +250,8 @@ class LinearPolicy(Policy):
             # arms that did not exist then were no neighbours: they learn nothing from this round
             parts = {name: np.where(seen, value[..., places], 0.0) for name, value in parts.items()}
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
+        if (parts["reach"][self.rules.params[:, layout.SHARED] > 0.0] <= 0.0).any():
+            self._unshare()  # a copy of this policy decided while an arm was away
         reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
         target = float(score) if self.target == "score" else reward
         memory = kernel_arrays.Memory(
@@ -259,6 +262,11 @@ class LinearPolicy(Policy):
             np.ascontiguousarray(d), arm, target, reward, float(score), self.scratch, memory, 0,
         )  # fmt: skip
         return True
+
+    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
+        """As `Policy.redraw`, with what the other arm reveals."""
+        memory = layout.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.params[:, layout.SHARED])
+        return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     # -- replay -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ first and part when a near tie falls the other way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -219,6 +220,11 @@ class NeuralPolicy(Policy):
             None if everything is None else everything[None],
         )  # fmt: skip
         return True
+
+    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
+        """As `Policy.redraw`, with what the other arm reveals."""
+        memory = layout.redrawn(decision.memory, decision.arm, arm, pmf, self._params[:, layout.SHARED])
+        return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     def _everything(self, decision, all_scores, all_costs) -> np.ndarray | None:
         if not self.full_feedback:

@@ -1,0 +1,242 @@
+"""Making a bundle from the artifacts of a pool's chain, and choosing what goes into it on validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.outcomes import Outcomes
+from cabs_core.policies import build_policy, policy_class
+from cabs_core.policies.rng import stream_keys
+from cabs_core.policies.streams import Offline
+from cabs_core.pools import ModelPool
+from cabs_core.replay.engine import make_stream, replay
+from cabs_core.replay.latency import typical_rho
+from cabs_core.replay.problem import ReplayProblem
+from cabs_core.router.bundle import check_mode, read_manifest, writing
+from cabs_core.router.card import model_card
+from cabs_core.router.encoder import TFIDF, save_tfidf
+from cabs_core.router.heads import cut_oracles, needs_of
+from cabs_core.router.neighbours import Neighbours
+
+#: share of uniform exploration of a bundle: what it costs is small, and its log can be evaluated
+EPSILON = 0.02
+TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The policy chosen on validation.
+
+    Attributes:
+        policy, rho: what was chosen, at which rho.
+        rows: one dict a policy: policy, utility (mean clipped utility on validation), se (over queries), and
+            lead, lead_se: paired difference to the fallback, which is the best single model of the train split.
+    """
+
+    policy: str
+    rho: float
+    rows: list[dict[str, Any]]
+
+    def evidence(self) -> dict[str, float]:
+        """Paired difference of the chosen policy to the fallback: mean, se, n."""
+        row = next(r for r in self.rows if r["policy"] == self.policy)
+        return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}
+
+
+def deployable(policy: str) -> bool:
+    """Whether a policy can decide from a text alone and learn from the answer of one model."""
+    cls = policy_class(policy)
+    return not (cls.needs_outcomes or cls.full_feedback or policy.split("@")[0] == "neural_ucb_full")
+
+
+def choose_policy(
+    problem: ReplayProblem,
+    policies: Sequence[str],
+    rho: float,
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    trials: int = TRIALS,
+    seed: int = 0,
+    latency_weight: float = 0.0,
+) -> Choice:
+    """The deployable policy of largest mean utility on the validation problem; never looks at test.
+
+    Args:
+        problem: the validation problem. policies: candidates; those that exist in replay only are left out.
+        options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
+
+    Raises:
+        RouterError: none of them can be deployed.
+    """
+    names = [p for p in dict.fromkeys(policies) if deployable(p)]
+    if not names:
+        raise RouterError(f"none of {', '.join(policies)} can be deployed: name one that decides from a text")
+
+    def per_query(policy: str) -> np.ndarray:
+        found = replay(
+            problem, policy, rho, trials, seed, latency_weight=latency_weight, options=(options or {}).get(policy)
+        )  # fmt: skip
+        total = np.zeros(problem.n)
+        np.add.at(total, found.order.ravel(), found.rewards.ravel())
+        return total / len(found.order)
+
+    base = per_query("best_single")
+    rows = []
+    for policy in names:
+        values = per_query(policy)
+        lead = values - base
+        root = np.sqrt(problem.n)
+        rows.append(
+            {
+                "policy": policy, "utility": float(values.mean()), "se": float(values.std(ddof=1) / root),
+                "lead": float(lead.mean()), "lead_se": float(lead.std(ddof=1) / root), "n": problem.n,
+            }
+        )  # fmt: skip
+    return Choice(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows)
+
+
+def build_bundle(
+    target: str | Path,
+    pool: ModelPool,
+    inputs: Mapping[str, Path],
+    *,
+    policy: str | None = None,
+    rho: float | None = None,
+    encoding: Mapping[str, Any] | None = None,
+    epsilon: float = EPSILON,
+    mode: str = "route",
+    free: Sequence[str] = (),
+    prompts: bool = True,
+    provenance: Mapping[str, Any] | None = None,
+) -> Choice:
+    """Write the bundle of a pool into `target`, whole or not at all.
+
+    Args:
+        inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+        policy: its name; None: the best of the pool's on validation at this rho.
+        rho: cost sensitivity; None: the pool's middle one.
+        encoding: identity and dtype of the stored embeddings (the embedding report); None: read from the record
+            that lies beside them.
+        epsilon: share of uniform exploration; mode: route, shadow or guarded.
+        free: arms that cost nothing. A mean cost of 0 is refused otherwise: it is a missing price.
+        prompts: keep some train prompts for explanations.
+
+    Returns:
+        what was chosen, with the validation figures of every candidate.
+
+    Raises:
+        RouterError: an arm without a price, or a policy that exists in replay only.
+        ProvenanceError: the artifacts do not belong together.
+    """
+    check_mode(mode, epsilon)
+    table = Outcomes.load(inputs["outcomes"])
+    split = np.array(pq.read_table(inputs["splits"] / "splits.parquet")["split"].to_pylist())
+    vectors = np.load(inputs["prompt_embeddings"] / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+    oracles = Oracles.load(inputs["oracles"])
+    test = ReplayProblem.load(inputs["replay_problem"] / "test")
+    validation = ReplayProblem.load(inputs["replay_problem"] / "validation")
+    if oracles.arms != test.arms or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
+        raise ProvenanceError(
+            f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({test.arms}, "
+            f"{vectors.shape[1]}-d) do not belong together: run the chain again"
+        )
+    tuned = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
+    options = {name: dict(entry.get("options", {})) for name, entry in tuned.items()}
+    rho = typical_rho(pool.replay.rhos) if rho is None else float(rho)
+    if policy is not None and not deployable(policy):
+        raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
+    choice = choose_policy(
+        validation, pool.policies if policy is None else [policy], rho, options=options,
+        seed=pool.replay.order_seed, latency_weight=pool.replay.latency_weight,
+    )  # fmt: skip
+    name, seed = choice.policy, pool.replay.order_seed
+    stream = make_stream(test, rho)
+    made = build_policy(
+        name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, share=stream.share,
+        keys=stream_keys(seed, pool.name, name, f"{rho:g}", 0), **options.get(name, {}),
+    )  # fmt: skip
+    train = np.flatnonzero(split == "train")
+    arms = _arms(table, train, free)
+    encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
+    settings = pool.encoder.model_dump(mode="json")
+    if settings["name"] != TFIDF:
+        settings["dtype"] = encoding["dtype"]
+    means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
+        axis=0
+    )
+    manifest = {
+        "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
+        "fallback": test.arms[int(means.argmax())], "encoder": settings, "identity": encoding["identity"],
+        "epsilon": float(epsilon), "mode": mode, "evidence": choice.evidence(),
+        "provenance": {
+            "problem": test.content_hash(), "pool_settings": pool.content_hash(), "seed": seed,
+            "options": made.settings.model_dump(mode="json"), "horizon": test.n, "validation": choice.rows,
+            "versions": {p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")},
+            **(provenance or {}),
+        },
+    }  # fmt: skip
+    with writing(target, manifest) as folder:
+        made.save(folder / "policy")
+        cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
+        if settings["name"] == TFIDF:
+            _fitted_encoder([table.prompts[i] for i in train], pool, encoding["identity"], folder)
+        if prompts:
+            texts = [table.prompts[i] for i in train]
+            Neighbours.of(vectors[train], texts, table.scores[train], test.arms, seed).save(
+                folder / "neighbours"
+            )
+        (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
+    return choice
+
+
+def _arms(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
+    unknown = sorted(set(free) - set(table.arms))
+    if unknown:
+        raise RouterError(f"free names {unknown[0]!r}; the arms are {', '.join(table.arms)}")
+    scores, costs = table.scores[train].mean(axis=0), table.costs[train].mean(axis=0)
+    without = [a for a, c in zip(table.arms, costs, strict=True) if c <= 0.0 and a not in free]
+    if without:
+        raise RouterError(
+            f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its price in the "
+            f"pool file, or say that it is free (--free {without[0]!r})"
+        )
+    return [
+        {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}
+        for arm, s, c in zip(table.arms, scores, costs, strict=True)
+    ]
+
+
+def _encoding(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        return record["summary"]["encoding"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProvenanceError(
+            f"{folder} does not say which encoder made its embeddings ({error!r}): embed the prompts again"
+        ) from None
+
+
+def _fitted_encoder(train_prompts: list[str], pool: ModelPool, identity: str, folder: Path) -> None:
+    from cabs_core.encoders.tfidf import TfidfEncoder, tfidf_identity
+
+    found = tfidf_identity(pool.encoder, train_prompts)
+    if found != identity:
+        raise ProvenanceError(
+            f"the embeddings were made by {TFIDF} fitted on other prompts ({identity}, here {found}): embed again"
+        )
+    save_tfidf(TfidfEncoder(train_prompts, pool.encoder.normalize), folder)
+
+
+def bundle_size(folder: str | Path) -> int:
+    """Bytes of a bundle, after verifying it."""
+    return sum((Path(folder) / name).stat().st_size for name in read_manifest(folder).files)

@@ -1,0 +1,151 @@
+"""The bundle: a folder with everything from a prompt's text to a decision, without pickles.
+
+    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
+    README.md     model card
+    policy/       policy.json, state.npz
+    oracles/      the predictors that the policy needs
+    encoder/      word statistics, for the encoder that is fitted (tfidf-svd)
+    neighbours/   train prompts for explanations, unless they were left out
+    events.sqlite decisions still waiting for their reward, where `Router.save` wrote it
+
+Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in place:
+what is learnt lies beside it (`learner`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.encoders.resolve import file_sha256
+from cabs_core.errors import ProvenanceError, RouterError
+
+FORMAT = 1
+HEADER = "router.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `router.json` says.
+
+    Attributes:
+        pool, policy, rho: what was replayed. rhos: the pool's grid, within which a budget may move rho.
+        arms: one dict an arm: name, mean_score and mean_cost on the train split (USD a call), free: whether a
+            cost of 0 is meant.
+        fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
+        epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
+        encoder: settings; identity: hash of weights, tokenizer and settings.
+        evidence: paired difference of the policy to the fallback on validation: mean, se, n.
+        provenance: hashes of what it was made from, replay settings, versions.
+        created: UTC; id: hash of all files and of the settings.
+    """
+
+    pool: str
+    policy: str
+    rho: float
+    rhos: list[float]
+    arms: list[dict[str, Any]]
+    fallback: str
+    encoder: dict[str, Any]
+    identity: str
+    epsilon: float = 0.0
+    mode: str = "route"
+    evidence: dict[str, float] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    id: str = ""
+    format: int = FORMAT
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arms, in order."""
+        return [arm["name"] for arm in self.arms]
+
+    def digest(self) -> str:
+        """Hash (16 hex characters) of everything but the id itself."""
+        content = {k: v for k, v in asdict(self).items() if k != "id"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
+    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well."""
+    with atomic_directory(folder) as temporary:
+        yield temporary
+        files = {
+            path.relative_to(temporary).as_posix(): file_sha256(path)
+            for path in sorted(temporary.rglob("*"))
+            if path.is_file()
+        }
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        draft = Manifest(**{**manifest, "files": files, "created": now, "id": "", "format": FORMAT})
+        content = asdict(draft) | {"id": draft.digest()}
+        (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
+    """The manifest of a bundle, after comparing every file with its hash.
+
+    Raises:
+        ProvenanceError: no bundle, another format, or a file that is missing, altered or not listed; it is named.
+    """
+    folder = Path(folder)
+    path = folder / HEADER
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError("not a JSON object")
+    except (OSError, ValueError) as error:
+        raise ProvenanceError(
+            f"{folder} holds no readable router ({error}): make one with `cabs export --pool NAME --out {folder}`"
+        ) from None
+    if data.get("format") != FORMAT:
+        later = isinstance(data.get("format"), int) and data["format"] > FORMAT
+        what = "update this software" if later else "export the router again"
+        raise ProvenanceError(
+            f"{path}: format {data.get('format')!r}, this version reads format {FORMAT}: {what}"
+        )
+    known = {item.name for item in fields(Manifest)}
+    if unknown := sorted(set(data) - known):
+        raise ProvenanceError(f"{path}: unknown entries {unknown}: export the router again")
+    try:
+        manifest = Manifest(**data)
+    except TypeError as error:
+        raise ProvenanceError(f"{path}: {error}: export the router again") from None
+    if manifest.digest() != manifest.id:
+        raise ProvenanceError(f"{path} was altered after it was written: export the router again")
+    if verify:
+        _verify(folder, manifest)
+    return manifest
+
+
+def _verify(folder: Path, manifest: Manifest) -> None:
+    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {HEADER}
+    for name, digest in manifest.files.items():
+        path = folder / name
+        if folder.resolve() not in path.resolve().parents:
+            raise ProvenanceError(f"{folder}/{HEADER} names a file outside the bundle: {name!r}")
+        if name not in found:
+            raise ProvenanceError(f"{path} is missing: export the router again")
+        if file_sha256(path) != digest:
+            raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
+    if extra := sorted(found - set(manifest.files)):
+        raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
+
+
+def check_mode(mode: str, epsilon: float) -> None:
+    """RouterError unless mode and epsilon fit together."""
+    if mode not in ("route", "shadow", "guarded"):
+        raise RouterError(f"mode {mode!r}: expected route, shadow or guarded")
+    if not 0.0 <= epsilon <= 1.0:
+        raise RouterError(f"epsilon {epsilon}: expected a share in [0, 1]")
+    if mode == "guarded" and epsilon == 0.0:
+        raise RouterError("mode guarded needs epsilon > 0: without exploration there is no evidence")

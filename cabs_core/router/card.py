@@ -1,0 +1,54 @@
+"""The model card of a bundle, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def model_card(manifest: Mapping[str, Any]) -> str:
+    """What it is, from which data, how good on validation, what it costs, what it cannot know."""
+    evidence, source = manifest["evidence"], manifest["provenance"]
+    lines = [
+        f"# Router for pool {manifest['pool']}",
+        "",
+        f"Chooses one of {len(manifest['arms'])} models for a prompt, by `{manifest['policy']}` at rho = "
+        f"{manifest['rho']:g}: an answer is worth clip(score - rho x cost in USD, 0, 1).",
+        "",
+        "| model | mean score | mean cost, USD a call |",
+        "|---|---|---|",
+        *(
+            f"| {arm['name']} | {arm['mean_score']:.3f} | {'free' if arm['free'] else format(arm['mean_cost'], '.3g')} |"
+            for arm in manifest["arms"]
+        ),
+        "",
+        "Means over the train split.",
+        "",
+        "## On validation",
+        "",
+        f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over {evidence['n']} "
+        f"queries) against always `{manifest['fallback']}`, the best single model of the train split.",
+        "",
+        "| policy | mean utility | standard error | minus best single | standard error |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {r['policy']} | {r['utility']:.4f} | {r['se']:.4f} | {r['lead']:+.4f} | {r['lead_se']:.4f} |"
+            for r in sorted(source["validation"], key=lambda r: -r["utility"])
+        ),
+        "",
+        "The oracles were stopped and chosen on the same validation split, and the best of several policies looks "
+        "better there than it is. The test split played no part in the choice.",
+        "",
+        "## How it behaves",
+        "",
+        f"* Encoder `{manifest['encoder']['name']}`, content {manifest['identity']}; longer prompts are cut at "
+        f"{manifest['encoder']['max_length']} tokens.",
+        f"* It plays a uniformly drawn model with probability {manifest['epsilon']:g}, so that its log can be evaluated.",
+        f"* Mode {manifest['mode']}; where it does not route, `{manifest['fallback']}` answers.",
+        "* It knows prices and scores as they were in the outcomes. It learns from the scores it is given, and believes "
+        "them.",
+        "",
+        f"Made from problem {source['problem']}, pool settings {source['pool_settings']}, seed {source['seed']}.",
+        "",
+    ]
+    return "\n".join(lines)

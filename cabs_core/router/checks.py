@@ -1,0 +1,265 @@
+"""Checks of a bundle: the replay's decisions, how long one takes, and whether it is better than the one deployed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.policies import load_policy
+from cabs_core.policies.rng import stream_keys
+from cabs_core.replay.engine import one_blas_thread, replay
+from cabs_core.replay.problem import ReplayProblem
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.router import Router
+from cabs_core.utility import clipped_utility
+
+#: features and predictions of one prompt alone and of all prompts together differ by the order of sums only
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Match:
+    """How a bundle's decisions compare with the replay's, prompt by prompt in the order of trial 0.
+
+    Attributes:
+        rounds, different, first: decisions from the stored embeddings, how many differ, the first that does.
+        largest: largest difference of a context, prediction or surrogate.
+        text_rounds, text_different: the same with prompts embedded again, one at a time.
+        embedding: largest difference of an embedding; the numbers depend on the batch in the last bits.
+    """
+
+    rounds: int
+    different: int
+    first: int | None
+    largest: float
+    text_rounds: int
+    text_different: int
+    embedding: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether bundle and replay decide alike on the same embeddings."""
+        return self.different == 0
+
+
+def check_bundle_matches_replay(
+    folder: str | Path,
+    problem: ReplayProblem,
+    *,
+    prompts: Sequence[str] | None = None,
+    rounds: int | None = None,
+    text_rounds: int = 200,
+) -> Match:
+    """Play a problem through the bundle (text or embedding to decision to update) and compare with its replay.
+
+    Args:
+        problem: the problem that the bundle was chosen for, with embeddings; outcomes arrive at once.
+        prompts: texts of the problem's queries, in its order; None: embeddings are not made again.
+        rounds: of trial 0 to play; None: all. text_rounds: of those, to play from the text as well.
+
+    Raises:
+        ProvenanceError: the bundle was made from another problem, or has learnt since.
+    """
+    manifest = read_manifest(folder)
+    source = manifest.provenance
+    if source.get("problem") != problem.content_hash() or "continued" in source:
+        raise ProvenanceError(
+            f"{folder} was made from problem {source.get('problem')}, or has learnt since; this is "
+            f"{problem.content_hash()}: compare it with the problem that it was made from"
+        )
+    if problem.embeddings is None or problem.prompt_lengths is None:
+        raise ProvenanceError(f"problem {problem.pool}/{problem.name} has no embeddings: build it again")
+    options = source["options"]
+    played = replay(
+        problem, manifest.policy, manifest.rho, [0], source["seed"], pool=manifest.pool, threads=1, options=options
+    )  # fmt: skip
+    rows, expected = played.order[0], played.actions[0]
+    rows = rows[: len(rows) if rounds is None else rounds]
+    heads = Heads(
+        Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy"))
+    )
+    largest = 0.0
+    with one_blas_thread():
+        found = _play(folder, heads, problem, rows, problem.embeddings)
+        for row in rows[:: max(1, len(rows) // 200)]:
+            largest = max(largest, _difference(heads, problem, int(row)))
+        different = np.flatnonzero(found != expected[: len(rows)])
+        again, gap = np.zeros(0, dtype=np.int64), 0.0
+        some = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
+        if len(some):
+            encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
+            vectors = np.array(problem.embeddings)
+            for row in some:
+                vectors[row] = encoder.encode([prompts[int(row)]])[0]
+            gap = float(np.abs(vectors[some] - problem.embeddings[some]).max())
+            again = _play(folder, heads, problem, some, vectors)
+    return Match(
+        len(rows), len(different), int(different[0]) if len(different) else None, largest,
+        len(some), int((again != expected[: len(some)]).sum()), gap,
+    )  # fmt: skip
+
+
+def _play(folder, heads: Heads, problem: ReplayProblem, rows, embeddings) -> np.ndarray:
+    """Arms that the bundle's policy plays, one request at a time, with rewards at once."""
+    policy = load_policy(Path(folder) / "policy")
+    arms = np.empty(len(rows), dtype=np.int64)
+    for t, row in enumerate(rows):
+        request = heads.requests(embeddings[row : row + 1], problem.prompt_lengths[row : row + 1])[0]
+        decision = policy.decide(request)
+        arms[t] = decision.arm
+        score, cost = float(problem.scores[row, decision.arm]), float(problem.costs[row, decision.arm])
+        policy.update(decision, score, cost)
+    return arms
+
+
+def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
+    """Largest difference of what the policy reads for one prompt alone from what the problem holds."""
+    request = heads.requests(problem.embeddings[row : row + 1], problem.prompt_lengths[row : row + 1])[0]
+    pairs = [
+        (request.context, problem.contexts[row]),
+        (request.predicted_scores, problem.predicted_scores[row]),
+        (request.predicted_costs, problem.predicted_costs[row]),
+        *((value, problem.static_scores[name][row]) for name, value in request.static_scores.items()),
+    ]
+    if request.surrogate is not None:
+        for arm in range(problem.K):
+            deltas = request.surrogate(arm, float(problem.scores[row, arm]))
+            pairs.append((deltas, problem.surrogate_deltas[row, arm]))
+    return max((float(np.abs(a - b).max()) for a, b in pairs if a is not None), default=0.0)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Wall time of whole decisions from text, milliseconds: the encoder, the rest, the sum. A machine's measurement."""
+
+    decisions: int
+    encoder_p50: float
+    encoder_p99: float
+    rest_p50: float
+    rest_p99: float
+    total_p50: float
+    total_p99: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain figures."""
+        return asdict(self)
+
+
+def measure_latency(
+    folder: str | Path, prompts: Sequence[str], *, decisions: int = 200, warmup: int = 20
+) -> Latency:
+    """Time decisions from text, one at a time, on one thread, log in memory included.
+
+    Args:
+        prompts: at least one; they are taken in turn, and a repeated prompt is embedded again.
+
+    Raises:
+        RouterError: no prompts, or decisions < 1.
+    """
+    if not len(prompts) or decisions < 1:
+        raise RouterError("measuring latency needs prompts and at least one decision")
+    router = Router.load(folder)
+    encoder, rest = np.empty(decisions), np.empty(decisions)
+    with one_blas_thread():
+        for i in range(-warmup, decisions):
+            text = prompts[(i + warmup) % len(prompts)]
+            router.forget()
+            begin = time.perf_counter()
+            router.embed([text])
+            middle = time.perf_counter()
+            router.route(text)
+            end = time.perf_counter()
+            if i >= 0:
+                encoder[i], rest[i] = middle - begin, end - middle
+    router.close()
+    parts = [1e3 * np.percentile(v, q) for v in (encoder, rest, encoder + rest) for q in (50, 99)]
+    return Latency(decisions, *(float(p) for p in parts))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Challenger minus champion on the same queries: mean clipped utility, its standard error, a 95 % interval.
+
+    promote: the challenger is not worse beyond noise (the interval's upper end is not below 0). reason: in words.
+    """
+
+    queries: int
+    champion: float
+    challenger: float
+    difference: float
+    se: float
+    low: float
+    high: float
+    promote: bool
+    reason: str
+
+
+def compare_with_champion(
+    champion: str | Path,
+    challenger: str | Path,
+    prompts: Sequence[str],
+    arms: Sequence[str],
+    scores: np.ndarray,
+    costs: np.ndarray,
+    *,
+    rho: float | None = None,
+) -> Comparison:
+    """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
+
+    Args:
+        prompts: held-out, seen by neither; arms: names of the columns of scores and costs `[n, K]`.
+        rho: that utility is counted at; None: the challenger's.
+
+    Raises:
+        RouterError: an arm of a bundle has no outcomes here.
+    """
+    rho = read_manifest(challenger).rho if rho is None else float(rho)
+    old, new = (
+        _utilities(folder, prompts, list(arms), np.asarray(scores), np.asarray(costs), rho)
+        for folder in (champion, challenger)
+    )
+    lead = new - old
+    mean = float(lead.mean())
+    se = float(lead.std(ddof=1) / np.sqrt(len(lead))) if len(lead) > 1 else float("inf")
+    low, high = mean - 1.96 * se, mean + 1.96 * se
+    promote = bool(high >= 0.0)
+    words = f"mean utility {new.mean():.4f} against {old.mean():.4f}: {mean:+.4f} ± {se:.4f} (paired, {len(lead)} queries)"
+    reason = f"{words}; " + (
+        "not worse beyond noise" if promote else "worse beyond noise: the champion stays"
+    )
+    return Comparison(
+        len(lead), float(old.mean()), float(new.mean()), mean, se, low, high, promote, reason
+    )
+
+
+def _utilities(folder, prompts, arms, scores, costs, rho: float) -> np.ndarray:
+    """Clipped utilities [n] of a bundle that plays the prompts in order, without its exploration floor."""
+    manifest = read_manifest(folder)
+    missing = [arm for arm in manifest.names if arm not in arms]
+    if missing:
+        raise RouterError(f"{folder} chooses {missing[0]!r}, for which there are no outcomes: {arms}")
+    columns = [arms.index(arm) for arm in manifest.names]
+    policy = load_policy(Path(folder) / "policy")
+    policy.reseed(stream_keys("compare", manifest.id, purposes=len(policy.keys)))
+    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
+    encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
+    values = np.empty(len(prompts))
+    served = rho if policy.any_rho_now() else None
+    with one_blas_thread():
+        vectors = encoder.encode(list(prompts))
+        for i, text in enumerate(prompts):
+            request = heads.requests(vectors[i : i + 1], np.array([float(len(text))]))[0]
+            decision = policy.decide(replace(request, rho=served))
+            score, cost = float(scores[i, columns[decision.arm]]), float(costs[i, columns[decision.arm]])
+            policy.update(decision, score, cost)
+            values[i] = clipped_utility(score, cost, rho)
+    return values

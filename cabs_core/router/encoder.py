@@ -1,0 +1,100 @@
+"""From a prompt's text to its embedding, one thread, by the encoder that the bundle was made with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.pools.config import Encoder
+
+#: Characters per token that are tokenised at first: what comes later is cut off anyway
+CHARACTERS = 100
+TFIDF = "tfidf-svd"
+
+
+class TextEncoder:
+    """Embeds prompts as the pool's encoder does, without its store.
+
+    Args:
+        settings: JSON of the pool's `Encoder`, with the numeric type that its embeddings have.
+        identity: hash of weights, tokenizer and settings; another one is an error.
+        folder: of the bundle, where a fitted encoder has its arrays.
+
+    Raises:
+        EncoderError: the encoder cannot be had. ProvenanceError: it is not the one the bundle was made with.
+    """
+
+    def __init__(self, settings: dict[str, Any], identity: str, folder: str | Path):
+        self.settings, self.identity = Encoder(**settings), identity
+        if self.settings.name == TFIDF:
+            self._model = _load_tfidf(Path(folder))
+            return
+        from cabs_core.encoders.resolve import resolve
+        from cabs_core.encoders.transformer import TransformerEncoder
+
+        files = resolve(self.settings)
+        found = files.identity(self.settings, self.settings.dtype)
+        if found != identity:
+            raise ProvenanceError(
+                f"the bundle was made with encoder {self.settings.name!r} of content {identity}, here it is {found} "
+                f"({files.folder}): install the same weights and tokenizer, or export the bundle again"
+            )
+        self._model = TransformerEncoder(
+            files, max_length=self.settings.max_length, normalize=self.settings.normalize, device="cpu",
+            dtype=self.settings.dtype,
+        )  # fmt: skip
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeddings `[n, e]` float32. Raises RouterError for what is not text, or has none."""
+        for text in texts:
+            check_text(text)
+        if self.settings.name == TFIDF:
+            return self._model.encode(texts)[0]
+        import torch
+
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+        return self._model.encode(self._tokens(list(texts)))
+
+    def _tokens(self, texts: list[str]):
+        """Tokens of the texts; of a long one only so much is read as fills the encoder's window."""
+        length = self._model.max_length
+        read = CHARACTERS * length
+        tokens = self._model.tokenize([text[:read] for text in texts])
+        short = [i for i, text in enumerate(texts) if len(text) > read and len(tokens.ids[i]) < length]
+        if short:
+            whole = self._model.tokenize([texts[i] for i in short])
+            for i, ids in zip(short, whole.ids, strict=True):
+                tokens.ids[i] = ids
+        return tokens
+
+
+def check_text(text: Any) -> str:
+    """The text, or RouterError: not text, or nothing but white space."""
+    if not isinstance(text, str):
+        raise RouterError(f"cannot route {text!r:.60} ({type(text).__name__}): expected the text of a prompt")
+    if not text.strip():
+        raise RouterError("cannot route an empty text: give the prompt, or name a model yourself")
+    return text
+
+
+def save_tfidf(encoder, folder: Path) -> None:
+    """Write a fitted `TfidfEncoder` into `folder/encoder` (JSON and arrays, no pickle)."""
+    arrays, values = encoder.state()
+    (folder / "encoder").mkdir()
+    (folder / "encoder" / "tfidf.json").write_text(json.dumps(values), encoding="utf-8")
+    with open(folder / "encoder" / "tfidf.npz", "wb") as handle:
+        np.savez(handle, **arrays)
+
+
+def _load_tfidf(folder: Path):
+    from cabs_core.encoders.tfidf import TfidfEncoder
+
+    values = json.loads((folder / "encoder" / "tfidf.json").read_text(encoding="utf-8"))
+    with np.load(folder / "encoder" / "tfidf.npz", allow_pickle=False) as stored:
+        return TfidfEncoder.restore({name: stored[name] for name in stored.files}, values)

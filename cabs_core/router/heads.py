@@ -1,0 +1,131 @@
+"""From embeddings to requests: exactly the predictions that the bundle's policy asks for.
+
+A bundle holds the oracles cut down to what its policy needs (`cut_oracles`), and computes no more than that for a
+decision. What an explanation shows beyond it is computed when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cabs_core.errors import RouterError
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.oracles.propagation import deltas_from_surrogates
+from cabs_core.policies.base import Policy
+from cabs_core.policies.names import split_name
+from cabs_core.policies.requests import Request
+
+#: predictor shown for policies that use no prediction of scores themselves
+SHOWN = "ridge"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a policy reads of a request. static: name of a static predictor of scores, or None."""
+
+    context: bool = False
+    scores: bool = False
+    costs: bool = False
+    surrogate: bool = False
+    static: str | None = None
+
+
+def needs_of(policy: Policy) -> Needs:
+    """What `policy.decide` and `policy.update` need.
+
+    Raises:
+        RouterError: it needs outcomes that no live router sees.
+    """
+    base, _ = split_name(policy.name)
+    if policy.needs_outcomes or policy.full_feedback:
+        raise RouterError(f"{policy.name} needs the outcomes of all arms: it exists in replay only")
+    if base in ("random", "best_single"):
+        return Needs()
+    if base == "carrot":
+        return Needs(scores=True, costs=True)
+    if base in ("knn", "ridge", "kernel"):
+        return Needs(costs=True, static=policy.key)
+    if base == "hier_mix":
+        anchor = policy.settings.base
+        return Needs(
+            context=True, costs=True, scores=anchor == "carrot", static=None if anchor == "carrot" else anchor
+        )
+    if base == "cabs_mix":
+        return Needs(context=True, scores=True, costs=True, surrogate=True)
+    surrogates = policy.uses_surrogates
+    return Needs(
+        context=True,
+        scores=surrogates,
+        costs=surrogates or policy.any_rho_now(),
+        surrogate=surrogates,
+    )
+
+
+def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
+    """The oracles with nothing but what `needs` asks for, and one predictor of scores and one of costs to show."""
+    chosen = dict(oracles.chosen)
+    if not needs.scores:
+        chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
+    if chosen["cost"] == "network" and not needs.costs:
+        chosen["cost"] = "ridge"
+    names = {chosen["accuracy"], needs.static, *(["kernel"] if chosen["accuracy"] == "blend" else [])}
+    names = {"knn" if n == "knn_literal" else n for n in names if n}
+    heads = [chosen["accuracy"], chosen["cost"]]
+    if needs.surrogate:
+        heads.append(chosen["propagation"])
+    if needs.context and chosen["features"] == "head":
+        heads.append("network")
+    network = any(head in ("network", "blend") for head in heads)
+    return replace(
+        oracles,
+        predictors={name: oracles.predictors[name] for name in sorted(names & set(oracles.predictors))},
+        chosen=chosen,
+        network=oracles.network if network else None,
+        head_pca=oracles.head_pca if needs.context and chosen["features"] == "head" else None,
+    )
+
+
+class Heads:
+    """Requests of one policy from embeddings and prompt lengths (characters)."""
+
+    def __init__(self, oracles: Oracles, needs: Needs):
+        self.oracles, self.needs = oracles, needs
+
+    def requests(self, embeddings: np.ndarray, lengths: np.ndarray) -> list[Request]:
+        """One request a row; arms and rho are still open."""
+        x, long, needs = embeddings, np.asarray(lengths, dtype=np.float64), self.needs
+        contexts = self.oracles.contexts(x, long) if needs.context else None
+        scores = self.oracles.predict_scores(x, long) if needs.scores else None
+        costs = self.oracles.predict_costs(x, long) if needs.costs else None
+        static = {}
+        if needs.static:
+            static = {needs.static: self.oracles.predict_scores(x, long, needs.static)}
+        return [
+            Request(
+                context=None if contexts is None else contexts[i],
+                predicted_scores=None if scores is None else scores[i],
+                predicted_costs=None if costs is None else costs[i],
+                static_scores={name: value[i] for name, value in static.items()},
+                surrogate=self.surrogate(x[i], float(long[i])) if needs.surrogate else None,
+            )
+            for i in range(len(x))
+        ]
+
+    def surrogate(self, embedding: np.ndarray, length: float) -> Callable[[int, float], np.ndarray]:
+        """(played arm, its score) -> deltas `[K]`, by the propagation head."""
+
+        def deltas(arm: int, score: float) -> np.ndarray:
+            scores = np.full((1, len(self.oracles.arms)), float(score))
+            parts = self.oracles.surrogate_scores(embedding[None], np.array([length]), scores)
+            return deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
+
+        return deltas
+
+    def shown(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
+        """(scores, costs) `[K]` to expect: what the policy itself uses, where it uses predictions."""
+        x, long = embedding[None], np.array([float(length)])
+        scores = self.oracles.predict_scores(x, long, self.needs.static)[0]
+        return scores, self.oracles.predict_costs(x, long)[0]

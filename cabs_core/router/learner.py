@@ -1,0 +1,182 @@
+"""What a router has learnt: a function of its bundle and of the event log, and nothing else.
+
+    learner = Learner(bundle_folder, manifest, log, heads, folder="router.learned")
+    learner.catch_up()      # apply what is new in the log, in order
+    learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
+
+A learner never decides. Copies of it in several processes that read the same log hold the same state, byte for byte;
+a checkpoint only shortens the way there. Rewards are applied in the order of their numbers, each once, because the
+number of the last one is saved with the state.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.errors import ProvenanceError
+from cabs_core.policies import load_policy
+from cabs_core.policies.requests import Decision
+from cabs_core.router.bundle import Manifest
+from cabs_core.router.events import EventLog, Logged
+from cabs_core.router.heads import Heads
+
+FORMAT = 1
+BATCH = 500
+
+
+@dataclass
+class Evidence:
+    """Sums of the paired differences of utility, policy minus fallback, by inverse propensities."""
+
+    n: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        """One more difference."""
+        self.n += 1
+        self.total += value
+        self.squares += value * value
+
+    def summary(self) -> dict[str, float]:
+        """mean, its standard error (infinite below two), n."""
+        if self.n < 2:
+            return {"mean": self.total, "se": math.inf, "n": self.n}
+        mean = self.total / self.n
+        variance = max(self.squares - self.n * mean * mean, 0.0) / (self.n - 1)
+        return {"mean": mean, "se": math.sqrt(variance / self.n), "n": self.n}
+
+
+class Learner:
+    """See the module.
+
+    Args:
+        bundle: folder of the bundle; manifest: what it says.
+        log: where events come from; heads: give what a late reward needs of its prompt.
+        folder: where checkpoints of all bundles lie; None: nothing is saved or read.
+
+    Attributes:
+        policy: state after decision number `counted` and reward number `applied` of the log.
+        learnt, passed: rewards that taught the policy, and that did not (other bundle, second of a decision).
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        manifest: Manifest,
+        log: EventLog,
+        heads: Heads,
+        folder: str | Path | None = None,
+    ):
+        self.bundle, self.manifest, self.log, self.heads = Path(bundle), manifest, log, heads
+        self.folder = None if folder is None else Path(folder) / manifest.id
+        self.version = 0
+        self._restore()
+
+    def _restore(self) -> None:
+        """The checkpoint of this bundle and log, else the state of the bundle."""
+        self.counted = self.applied = self.learnt = self.passed = 0
+        self.evidence = Evidence()
+        before = self.manifest.provenance.get("continued", {})
+        #: bundles whose decisions this policy may learn from: its own, and those it was saved from
+        self.lineage = {self.manifest.id, *before.get("lineage", [])}
+        log = self.log.id
+        if self.folder is None or not (self.folder / "learned.json").is_file():
+            self.policy = load_policy(self.bundle / "policy")
+            if before.get("log") == log:  # the bundle holds what this log had taught when it was saved
+                self.counted, self.applied = int(before["counted"]), int(before["applied"])
+            return
+        path = self.folder / "learned.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT or data["bundle"] != self.manifest.id or data["log"] != log:
+                raise ValueError(f"format {data['format']!r}, bundle {data['bundle']!r}, log {data['log']!r}")
+            self.counted, self.applied = int(data["counted"]), int(data["applied"])
+            self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
+            if data["fallback"] == self.manifest.fallback:
+                self.evidence = Evidence(**data["evidence"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ProvenanceError(
+                f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move {self.folder} "
+                "away; it is made again from the event log"
+            ) from None
+        self.policy = load_policy(self.folder / "policy")
+
+    def catch_up(self, limit: int | None = None) -> int:
+        """Apply decisions and rewards that are new in the log; returns how many rewards taught the policy.
+
+        Args:
+            limit: apply so many rewards at most; None: all.
+        """
+        taught = 0
+        left = math.inf if limit is None else limit
+        while left > 0:
+            # rewards first, so that every decision they belong to is among those counted after
+            rewards = self.log.rewards(self.applied, int(min(left, BATCH)))
+            last, arms = self.log.played(self.counted, sorted(self.lineage))
+            for arm in arms:
+                self.policy.count(arm)
+            self.counted = last
+            for reward in rewards:
+                logged = self.log.decision(id=reward.decision_id) if reward.teaches else None
+                if logged is not None and logged.bundle in self.lineage:
+                    self._learn(logged, reward.score, reward.cost)
+                    taught += 1
+                    self.learnt += 1
+                else:
+                    self.passed += 1
+                self.applied = reward.seq
+            left -= len(rewards)
+            if arms or rewards:
+                self.version += 1
+            if len(rewards) < BATCH:
+                break
+        return taught
+
+    def _learn(self, logged: Logged, score: float, cost: float) -> None:
+        decision = Decision.from_dict(json.loads(logged.decision))
+        deltas = None
+        if self.heads.needs.surrogate and logged.embedding is not None:
+            deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(decision.arm, score)
+        self.policy.update(decision, score, cost, deltas=deltas)
+        utility = float(np.clip(score - logged.rho * cost, 0.0, 1.0))
+        fallback = self.manifest.names.index(self.manifest.fallback)
+        weight = (logged.target[decision.arm] - (decision.arm == fallback)) / logged.p
+        self.evidence.add(float(weight) * utility)
+
+    def save(self) -> Path | None:
+        """Write a checkpoint atomically, unless what is there has read further."""
+        if self.folder is None:
+            return None
+        try:
+            there = json.loads((self.folder / "learned.json").read_text(encoding="utf-8"))
+            if there["bundle"] == self.manifest.id and int(there["applied"]) > self.applied:
+                return None
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        with atomic_directory(self.folder) as temporary:
+            self.policy.save(temporary / "policy")
+            content = {
+                "format": FORMAT, "bundle": self.manifest.id, "counted": self.counted, "applied": self.applied,
+                "log": self.log.id, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
+            }  # fmt: skip
+            (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+        return self.folder
+
+    def trusted(self, z: float) -> bool:
+        """Whether the policy beats the fallback by more than z standard errors.
+
+        Live evidence decides once there are 30 rewards of it; until then that of the bundle (validation) does.
+        """
+        live = self.evidence.summary()
+        found = live if live["n"] >= 30 else self.manifest.evidence
+        try:
+            return float(found["mean"]) > z * float(found["se"])
+        except KeyError:
+            return False

@@ -1,0 +1,483 @@
+"""The router: from a prompt's text to a model, and what happened back into what it has learnt.
+
+    router = Router.load("router", log="router.events.sqlite")
+    decision = router.route("prompt text")            # .id .model .propensity .scores .costs
+    router.feedback(decision.id, score=1.0)           # now, later, twice, or never
+
+Every decision is in the event log before it is returned. Rewards are appended to the log and applied in the log's
+order by `learner`; the policy that decides is a copy that follows it, so several processes may share a log.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import RouterError
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.policies import load_policy
+from cabs_core.policies.requests import Decision
+from cabs_core.policies.rng import stream_key, stream_keys
+from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
+from cabs_core.router.encoder import TextEncoder, check_text
+from cabs_core.router.events import EventLog, prompt_hash
+from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.learner import Learner
+from cabs_core.router.neighbours import Neighbours
+from cabs_core.router.pacer import Pacer
+
+#: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
+RECENT = 256
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A decision for one prompt.
+
+    Attributes:
+        id: for `feedback` and `explain`. model: the arm to call. propensity: its probability, given the past.
+        probabilities: of every model. rho: what a dollar counted. explored: drawn by the exploration floor.
+        wanted: the model that the policy chose, which is another one where it explored, or does not answer yet.
+        scores, costs: to expect of every model; {model: score in [0, 1]} and {model: USD}.
+    """
+
+    id: str
+    model: str
+    propensity: float
+    probabilities: dict[str, float]
+    rho: float
+    wanted: str
+    explored: bool
+    _expect: Any = None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Expected score of every model."""
+        return self._expect()[0]
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Expected cost of every model, USD."""
+        return self._expect()[1]
+
+
+class Router:
+    """See the module. Made by `Router.load`; safe for threads.
+
+    Args:
+        folder: the bundle. log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
+        learned: folder of checkpoints; None: beside a log that is a file, else nowhere.
+        mode: route, shadow (decides and logs, answers with the fallback) or guarded (answers with the fallback
+            until the policy beats it by more than `z` standard errors); None: the bundle's.
+        epsilon: share of uniform exploration; None: the bundle's.
+        fallback: the arm of shadow and guarded mode; None: the bundle's.
+        budget_per_request, budget_per_day: USD; a pacer then chooses rho within the pool's grid.
+        seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the replay.
+        keep_prompts: log the prompts themselves.
+        encoder: an open `TextEncoder` of the same bundle, to share it.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        log: str | Path | EventLog = ":memory:",
+        learned: str | Path | None = None,
+        mode: str | None = None,
+        epsilon: float | None = None,
+        fallback: str | None = None,
+        z: float = 3.0,
+        budget_per_request: float | None = None,
+        budget_per_day: float | None = None,
+        seed: int | str | None = None,
+        keep_prompts: bool = False,
+        encoder: TextEncoder | None = None,
+    ):
+        self.folder = Path(folder)
+        self.manifest: Manifest = read_manifest(folder)
+        self.epsilon = self.manifest.epsilon if epsilon is None else float(epsilon)
+        self.mode = mode or self.manifest.mode
+        check_mode(self.mode, self.epsilon)
+        self.fallback = self._arm(fallback or self.manifest.fallback)
+        self.z, self.keep_prompts = float(z), keep_prompts
+        if fallback is not None and fallback != self.manifest.fallback:
+            # evidence is kept against this arm
+            self.manifest = replace(self.manifest, fallback=fallback, evidence={})
+        self.policy = load_policy(self.folder / "policy")
+        self.heads = Heads(Oracles.load(self.folder / "oracles"), needs_of(self.policy))
+        if encoder is None or encoder.identity != self.manifest.identity:
+            encoder = TextEncoder(self.manifest.encoder, self.manifest.identity, self.folder)
+        self.encoder = encoder
+        self.log = log if isinstance(log, EventLog) else EventLog(log)
+        if learned is None and self.log.dialect == "sqlite" and self.log.place != ":memory:":
+            learned = learned_folder(self.log.place)
+        if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
+            self.log.read_from(self.folder / "events.sqlite")
+        self.learner = Learner(self.folder, self.manifest, self.log, self.heads, learned)
+        self._lock = threading.RLock()
+        self._recent: dict[str, np.ndarray] = {}
+        if seed != "bundle":
+            seed = int.from_bytes(os.urandom(6), "big") if seed is None else int(seed)
+            self.policy.reseed(stream_keys("router", seed, self.manifest.id, purposes=len(self.policy.keys)))
+        self.pacer = None
+        if budget_per_request is not None or budget_per_day is not None:
+            if not self.policy.any_rho_now():
+                raise RouterError(
+                    f"{self.manifest.policy} learnt utilities at rho = {self.manifest.rho:g}, so no budget can move rho: "
+                    "export a policy that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
+                )
+            self.pacer = Pacer(
+                per_request=budget_per_request, per_day=budget_per_day, low=min(self.manifest.rhos),
+                high=max(self.manifest.rhos), start=self.manifest.rho,
+            )  # fmt: skip
+        self._followed = -1
+        self.follow()
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> Router:
+        """Open a bundle; options are those of the class.
+
+        Raises:
+            ProvenanceError: a file is missing, altered, or of another format; it is named.
+            EncoderError: the encoder cannot be had. RouterError: options that do not fit.
+        """
+        return cls(folder, **options)
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the models that it chooses from."""
+        return self.manifest.names
+
+    # -- deciding ---------------------------------------------------------------------------------------------
+
+    def route(
+        self,
+        text: str,
+        *,
+        available: Iterable[str] | None = None,
+        rho: float | None = None,
+        budget: float | None = None,
+        call_id: str | None = None,
+    ) -> Routed:
+        """Decide which model answers a prompt.
+
+        Args:
+            available: models that can be called now; None: all.
+            rho: what a dollar counts for this request, in units of score; None: the bundle's, or the pacer's.
+            budget: USD; models that are expected to cost more are left out.
+            call_id: another name for the decision, for `feedback_by`.
+
+        Raises:
+            RouterError: no text, an unknown model, no model left.
+        """
+        return self.route_many([text], available=available, rho=rho, budget=budget, call_id=call_id)[0]
+
+    def route_many(
+        self,
+        texts: Sequence[str],
+        *,
+        available: Iterable[str] | None = None,
+        rho: float | None = None,
+        budget: float | None = None,
+        call_id: str | None = None,
+    ) -> list[Routed]:
+        """`route` for several prompts: embedded together, decided one after the other, logged in one step."""
+        for text in texts:
+            check_text(text)
+        if not texts:
+            return []
+        mask = self.mask(available)
+        embeddings = self.embed(texts)
+        lengths = np.array([len(text) for text in texts], dtype=np.float64)
+        requests = self.heads.requests(embeddings, lengths)
+        rows, found = [], []
+        with self._lock:
+            for i, text in enumerate(texts):
+                used = self._rho(rho)
+                usable = mask if budget is None else self._affordable(mask, embeddings[i], lengths[i], budget)
+                request = replace(requests[i], rho=used, available=usable)
+                decision, target, wanted, explored, name = self._decide(request, usable)
+                expected = None
+                if request.predicted_costs is not None:
+                    expected = float(request.predicted_costs[decision.arm])
+                rows.append(
+                    {
+                        "id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": decision.arm_name,
+                        "p": decision.probability, "pmf": decision.pmf, "target": target, "available": usable,
+                        "rho": decision.rho, "mode": self.mode, "expected_cost": expected,
+                        "prompt_hash": prompt_hash(text), "prompt_length": lengths[i],
+                        "prompt": text if self.keep_prompts else None, "embedding": embeddings[i],
+                        "decision": json.dumps(replace(decision, surrogate=None).to_dict()), "call_id": call_id,
+                    }
+                )  # fmt: skip
+                found.append(self._routed(name, decision, wanted, explored, embeddings[i], lengths[i]))
+        self.log.add_decisions(rows)
+        return found
+
+    def _decide(self, request, usable) -> tuple[Decision, np.ndarray, int, bool, str]:
+        """(decision as played, the policy's own probabilities, its choice, whether it was explored, id)."""
+        name = uuid.uuid4().hex
+        decision = self.policy.decide(request)
+        target, wanted, floor = decision.pmf.copy(), decision.arm, self.epsilon
+        mask = np.ones(len(self.arms), dtype=np.bool_) if usable is None else usable
+        base = target
+        held = self.mode == "shadow" or (self.mode == "guarded" and not self.learner.trusted(self.z))
+        if held and mask[self.fallback]:
+            base = np.zeros(len(self.arms))
+            base[self.fallback] = 1.0
+            floor = 0.0 if self.mode == "shadow" else self.epsilon
+        if floor == 0.0 and base is target:
+            return decision, target, wanted, False, name
+        pmf = (1.0 - floor) * base + floor * mask / mask.sum()
+        # the id is random and in the log, so every draw of the floor can be checked later
+        first, second = (np.float64(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
+        arm, explored = (wanted if base is target else self.fallback), bool(first < floor)
+        if explored:
+            arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
+        return self.policy.redraw(decision, arm, pmf), target, wanted, explored, name
+
+    def _routed(self, name, decision, wanted, explored, embedding, length) -> Routed:
+        def expect(found=[]):  # noqa: B006  (computed once, when first asked for)
+            if not found:
+                values = self.heads.shown(embedding, length)
+                found.append(tuple(dict(zip(self.arms, v.tolist(), strict=True)) for v in values))
+            return found[0]
+
+        return Routed(
+            name, decision.arm_name, decision.probability, dict(zip(self.arms, decision.pmf.tolist(), strict=True)),
+            decision.rho, self.arms[wanted], explored, expect,
+        )  # fmt: skip
+
+    def mask(self, available: Iterable[str] | None) -> np.ndarray | None:
+        """bool `[K]` of the models named; None: all. Raises RouterError for an unknown one, or for none."""
+        if available is None:
+            return None
+        names = [available] if isinstance(available, str) else list(available)
+        mask = np.zeros(len(self.arms), dtype=np.bool_)
+        for name in names:
+            mask[self._arm(name)] = True
+        if not mask.any():
+            raise RouterError(
+                f"no model is available; this router chooses between {', '.join(self.arms)}: name at least one"
+            )
+        return None if mask.all() else mask
+
+    def _arm(self, name: str) -> int:
+        if name not in self.manifest.names:
+            raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.manifest.names)}")
+        return self.manifest.names.index(name)
+
+    def _rho(self, rho: float | None) -> float:
+        if rho is None:
+            return self.manifest.rho if self.pacer is None else self.pacer.rho
+        if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0.0 <= rho < math.inf:
+            raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
+        return float(rho)
+
+    def _affordable(self, mask, embedding, length, budget: float) -> np.ndarray:
+        if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0.0 < budget < math.inf:
+            raise RouterError(f"budget {budget!r}: expected USD > 0")
+        costs = self.heads.shown(embedding, length)[1]
+        usable = (costs <= budget) & (True if mask is None else mask)
+        if not usable.any():
+            least = costs.min() if mask is None else costs[mask].min()
+            raise RouterError(
+                f"no available model is expected to cost {budget:g} USD or less; the cheapest costs {least:.3g}"
+            )
+        return usable
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeddings `[n, e]` float32; those of recent texts are remembered."""
+        keys = [prompt_hash(text) for text in texts]
+        new = [i for i, key in enumerate(keys) if key not in self._recent]
+        found = dict(self._recent) if not new else {k: self._recent[k] for k in keys if k in self._recent}
+        if new:
+            vectors = self.encoder.encode([texts[i] for i in new])
+            found |= {keys[i]: vector for i, vector in zip(new, vectors, strict=True)}
+            with self._lock:
+                self._recent |= {keys[i]: found[keys[i]] for i in new}
+                while len(self._recent) > RECENT:
+                    self._recent.pop(next(iter(self._recent)))
+        return np.stack([found[key] for key in keys])
+
+    def forget(self) -> None:
+        """Forget the embeddings of recent texts."""
+        with self._lock:
+            self._recent.clear()
+
+    # -- what happened ----------------------------------------------------------------------------------------
+
+    def feedback(
+        self,
+        decision_id: str,
+        *,
+        score: float,
+        cost: float | None = None,
+        source: str = "user",
+        key: str | None = None,
+    ) -> str:
+        """A score in [0, 1] for the answer of a decision, at any time after it.
+
+        Args:
+            cost: USD of the call; None: what `finish` recorded, else what was expected.
+            source: who says so. The first score of a decision teaches; other sources' are kept in the log.
+            key: idempotency key; None: one score per decision and source.
+
+        Returns:
+            'recorded', 'duplicate' (said before: nothing happened), or 'conflict' (another score was said before
+            under this key: nothing happened).
+
+        Raises:
+            RouterError: unknown decision, or a score or cost out of range.
+        """
+        return self._feedback({"id": decision_id}, score, cost, source, key)
+
+    def feedback_by(self, *, score: float, cost=None, source: str = "user", key=None, **name: str) -> str:
+        """`feedback` for `response_id=` (of the upstream's answer) or `call_id=` (given to `route`)."""
+        if len(name) != 1 or next(iter(name)) not in ("response_id", "call_id"):
+            raise RouterError("feedback: name the decision by one of id, response_id, call_id")
+        return self._feedback(name, score, cost, source, key)
+
+    def _feedback(self, where: Mapping[str, str], score, cost, source: str, key: str | None) -> str:
+        score = _number(score, "score", 0.0, 1.0)
+        cost = None if cost is None else _number(cost, "cost", 0.0, math.inf)
+        logged = self.log.decision(**where)
+        if logged is None:
+            ((what, value),) = where.items()
+            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.place}")
+        if cost is None:
+            known = (logged.cost, logged.expected_cost, self._mean_cost(logged.arm))
+            cost = next(float(c) for c in known if c is not None)
+        result = self.log.add_reward(
+            logged.id, score, cost, str(source), f"{logged.id}:{source}" if key is None else f"key:{key}"
+        )
+        self.follow()
+        return result
+
+    def _mean_cost(self, arm: str) -> float:
+        return next((float(a["mean_cost"]) for a in self.manifest.arms if a["name"] == arm), 0.0)
+
+    def finish(
+        self, decision_id: str, *, cost: float | None = None, status: str = "answered", **facts: Any
+    ) -> None:
+        """How the call ended: what it cost (the pacer learns of it at once), latency, response_id, status."""
+        if cost is not None:
+            cost = _number(cost, "cost", 0.0, math.inf)
+            if self.pacer is not None:
+                with self._lock:
+                    self.pacer.spend(cost)
+        self.log.finish(decision_id, status=status, cost=cost, **facts)
+
+    def follow(self) -> int:
+        """Learn what is new in the log, whoever wrote it; returns how many rewards were."""
+        with self._lock:
+            taught = self.learner.catch_up()
+            if self.learner.version != self._followed:
+                rounds = max(self.policy.round, self.learner.policy.round)
+                arrays, values = self.learner.policy.state()
+                self.policy.set_state(arrays, values)
+                self.policy.round = rounds
+                self._followed = self.learner.version
+            return taught
+
+    # -- looking inside ---------------------------------------------------------------------------------------
+
+    def explain(self, decision: Routed | str, neighbours: int = 5) -> dict[str, Any]:
+        """Why: per model predicted score, cost, utility, probability; and the nearest train prompts.
+
+        Raises:
+            RouterError: the decision is not in the log.
+        """
+        name = decision if isinstance(decision, str) else decision.id
+        logged = self.log.decision(id=name)
+        if logged is None:
+            raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.place}")
+        made = Decision.from_dict(json.loads(logged.decision))
+        scores, costs = self.heads.shown(logged.embedding, logged.prompt_length)
+        utilities = np.clip(scores - logged.rho * costs, 0.0, 1.0)
+        values = made.memory.get("baseline")  # the policy's own predicted utilities, where it has them
+        rows = []
+        for j, arm in enumerate(made.arms):
+            row = {
+                "model": arm, "score": float(scores[j]), "cost": float(costs[j]), "utility": float(utilities[j]),
+                "probability": float(logged.pmf[j]), "policy_probability": float(logged.target[j]),
+                "available": logged.available is None or bool(logged.available[j]),
+            }  # fmt: skip
+            if values is not None:
+                row["learnt_utility"] = float(np.ravel(values)[j])
+                row["bonus"] = self._bonus(made, j)
+            rows.append(row)
+        near = Neighbours.load(self.folder / "neighbours")
+        return {
+            "id": logged.id, "model": logged.arm, "rho": logged.rho, "mode": logged.mode, "models": rows,
+            "neighbours": [] if near is None else near.nearest(logged.embedding, neighbours),
+        }  # fmt: skip
+
+    def _bonus(self, made: Decision, arm: int) -> float | None:
+        """What uncertainty adds to an arm's predicted utility (LinUCB), or its standard deviation (LinTS)."""
+        settings = self.policy.settings
+        scale = getattr(settings, "alpha", getattr(settings, "v", None))
+        model = getattr(self.learner.policy, "model", None)
+        if scale is None or model is None or arm >= model.inverse.shape[1]:
+            return None
+        x, lower = made.memory["context"], np.tril(model.inverse[0, arm])
+        inverse = lower + np.tril(lower, -1).T
+        return float(scale * math.sqrt(max(float(x @ inverse @ x), 0.0)))
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """A new bundle with what was learnt; decisions still waiting for a reward come along."""
+        with self._lock:
+            self.follow()
+            keep = {
+                k: v for k, v in asdict(self.manifest).items() if k not in ("files", "created", "id", "format")
+            }
+            keep |= {"mode": self.mode, "epsilon": self.epsilon, "fallback": self.arms[self.fallback]}
+            keep["provenance"] = {
+                **self.manifest.provenance,
+                "continued": {
+                    "lineage": sorted(self.learner.lineage), "rewards": self.learner.learnt, "log": self.log.id,
+                    "counted": self.learner.counted, "applied": self.learner.applied,
+                },  # fmt: skip
+            }
+            with writing(folder, keep) as temporary:
+                for name in self.manifest.files:
+                    if not name.startswith(("policy/", "events.sqlite")):
+                        (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(self.folder / name, temporary / name)
+                self.learner.policy.save(temporary / "policy")
+                if self.log.place == ":memory:":
+                    self.log.copy_to(temporary / "events.sqlite")
+        return Path(folder)
+
+    def close(self) -> None:
+        """Save a checkpoint where there is a place for it, and close the log."""
+        with self._lock:
+            self.learner.save()
+            self.log.close()
+
+
+def learned_folder(log: str | Path) -> Path:
+    """Where checkpoints lie for a log that is a file: router.events.sqlite -> router.events.learned."""
+    return Path(log).with_suffix(".learned")
+
+
+def _number(value: Any, what: str, low: float, high: float) -> float:
+    """A float in [low, high], finite, or RouterError."""
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise RouterError(f"{what} {value!r:.60}: expected a number from {low:g} to {high:g}")
+    if not (low <= value <= high) or math.isinf(value):
+        raise RouterError(f"{what} {value!r}: expected a finite number from {low:g} to {high:g}")
+    return float(value)

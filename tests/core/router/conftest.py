@@ -1,0 +1,94 @@
+"""A small pool's artifacts and a bundle of it, made once for all tests of the router."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cabs_core.encoders import embed_prompts
+from cabs_core.oracles import build_problems, train_oracles
+from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.pools import ModelPool, PoolFile
+from cabs_core.router import Router, build_bundle
+
+POOL = {
+    "name": "tiny", "source": {"kind": "synthetic", "queries": 400, "seed": 5}, "encoder": {"name": "tfidf-svd"},
+    "models": ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"], "oracle": {"kind": "ridge"},
+    "features": {"dim": 8}, "replay": {"trials": 2, "rhos": [0, 300, 900]}, "tuning_budget": 0,
+}  # fmt: skip
+
+
+def make_artifacts(folder: Path, pool: ModelPool) -> dict[str, Path]:
+    """The folders that the chain of a pool would have made."""
+    folders = {
+        n: folder / n
+        for n in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
+    }
+    table = load_outcomes(PoolFile(pool, folder / "tiny.yaml", False))
+    table.save(folders["outcomes"])
+    split = make_splits(table, pool.split)
+    for name in ("splits", "prompt_embeddings", "tuning"):
+        folders[name].mkdir(parents=True)
+    pq.write_table(
+        pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
+        folders["splits"] / "splits.parquet",
+    )
+    train = [p for p, s in zip(table.prompts, split) if s == "train"]
+    vectors, report = embed_prompts(
+        table.prompts, pool.encoder, store=folder / "store", device="cpu", fit_prompts=train
+    )
+    np.save(folders["prompt_embeddings"] / "embeddings.npy", vectors)
+    record = {"summary": {"encoding": {"identity": report.identity, "dtype": report.dtype}}}
+    (folders["prompt_embeddings"] / "provenance.json").write_text(json.dumps(record))
+    oracles = train_oracles(vectors, table, split, pool.oracle, features=pool.features, device="cpu")
+    oracles.save(folders["oracles"])
+    for name, problem in build_problems(table, split, vectors, oracles, pool).items():
+        problem.save(folders["replay_problem"] / name)
+    (folders["tuning"] / "tuning.json").write_text("{}")
+    return folders
+
+
+@pytest.fixture(scope="session")
+def pool() -> ModelPool:
+    return ModelPool.model_validate(POOL)
+
+
+@pytest.fixture(scope="session")
+def artifacts(tmp_path_factory, pool) -> dict[str, Path]:
+    return make_artifacts(tmp_path_factory.mktemp("artifacts"), pool)
+
+
+@pytest.fixture(scope="session")
+def test_prompts(artifacts) -> list[str]:
+    """Prompts of the test split, in the order of the test problem."""
+    table = Outcomes.load(artifacts["outcomes"])
+    split = np.array(pq.read_table(artifacts["splits"] / "splits.parquet")["split"].to_pylist())
+    return [table.prompts[i] for i in np.flatnonzero(split == "test")]
+
+
+@pytest.fixture(scope="session")
+def make_bundle(tmp_path_factory, artifacts, pool):
+    """make_bundle(policy, **options) -> folder; the same one for the same arguments."""
+    made: dict = {}
+
+    def make(policy: str = "lin_ts", **options) -> Path:
+        key = (policy, tuple(sorted(options.items())))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("bundle") / "router"
+            options.setdefault("rho", 300.0)
+            build_bundle(folder, pool, artifacts, policy=policy, **options)
+            made[key] = folder
+        return made[key]
+
+    return make
+
+
+@pytest.fixture
+def router(make_bundle) -> Router:
+    """A router of lin_ts that explores a tenth of the time; log in memory."""
+    return Router.load(make_bundle("lin_ts", epsilon=0.1), seed=1)
