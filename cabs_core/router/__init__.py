@@ -21,7 +21,7 @@ _LAZY = {
     "check_bundle_matches_replay": "checks", "measure_latency": "checks", "compare_with_champion": "checks",
     "promote": "promotion", "roll_back": "promotion",
 }  # fmt: skip
-__all__ = sorted(_LAZY)  # noqa: PLE0605
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.policies import build_policy, policy_class
-from cabs_core.policies.rng import stream_keys
-from cabs_core.policies.streams import Offline
+from cabs_core.policies.lanes import Offline
 from cabs_core.pools import ModelPool
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
-from cabs_core.replay.problem import ReplayProblem
 from cabs_core.router.bundle import check_mode, read_manifest, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import TFIDF, save_tfidf

@@ -6,16 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
-from cabs_core.policies.rng import stream_keys
+from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import one_blas_thread, replay
-from cabs_core.replay.problem import ReplayProblem
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
@@ -84,9 +83,7 @@ def check_bundle_matches_replay(
     )  # fmt: skip
     rows, expected = played.order[0], played.actions[0]
     rows = rows[: len(rows) if rounds is None else rounds]
-    heads = Heads(
-        Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy"))
-    )
+    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
     largest = 0.0
     with one_blas_thread():
         found = _play(folder, heads, problem, rows, problem.embeddings)
@@ -236,9 +233,7 @@ def compare_with_champion(
     reason = f"{words}; " + (
         "not worse beyond noise" if promote else "worse beyond noise: the champion stays"
     )
-    return Comparison(
-        len(lead), float(old.mean()), float(new.mean()), mean, se, low, high, promote, reason
-    )
+    return Comparison(len(lead), float(old.mean()), float(new.mean()), mean, se, low, high, promote, reason)
 
 
 def _utilities(folder, prompts, arms, scores, costs, rho: float) -> np.ndarray:

@@ -239,7 +239,9 @@ class EventLog:
     def played(self, after: int, bundles: list[str]) -> tuple[int, list[str]]:
         """(number of the newest decision, arms that copies of these bundles played after `after`)."""
         with self._transaction() as run:
-            rows = run("SELECT seq, arm, bundle FROM decisions WHERE seq > ? ORDER BY seq", (after,)).fetchall()
+            rows = run(
+                "SELECT seq, arm, bundle FROM decisions WHERE seq > ? ORDER BY seq", (after,)
+            ).fetchall()
         return int(rows[-1][0]) if rows else after, [arm for _, arm, bundle in rows if bundle in bundles]
 
     def _decisions(self, tail: str, values: tuple) -> list[Logged]:

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.compiled.rng import stream_key, stream_keys
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
-from cabs_core.policies.rng import stream_key, stream_keys
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.events import EventLog, prompt_hash
@@ -442,15 +442,20 @@ class Router:
         with self._lock:
             self.follow()
             keep = {
-                k: v for k, v in asdict(self.manifest).items() if k not in ("files", "created", "id", "format")
+                k: v
+                for k, v in asdict(self.manifest).items()
+                if k not in ("files", "created", "id", "format")
             }
             keep |= {"mode": self.mode, "epsilon": self.epsilon, "fallback": self.arms[self.fallback]}
             keep["provenance"] = {
                 **self.manifest.provenance,
                 "continued": {
-                    "lineage": sorted(self.learner.lineage), "rewards": self.learner.learnt, "log": self.log.id,
-                    "counted": self.learner.counted, "applied": self.learner.applied,
-                },  # fmt: skip
+                    "lineage": sorted(self.learner.lineage),
+                    "rewards": self.learner.learnt,
+                    "log": self.log.id,
+                    "counted": self.learner.counted,
+                    "applied": self.learner.applied,
+                },
             }
             with writing(folder, keep) as temporary:
                 for name in self.manifest.files:
@@ -467,6 +472,12 @@ class Router:
         with self._lock:
             self.learner.save()
             self.log.close()
+
+
+def default_log(folder: str | Path) -> Path:
+    """Where the command line keeps the log of a bundle: router -> router.events.sqlite."""
+    folder = Path(folder)
+    return folder.with_name(folder.name + ".events.sqlite")
 
 
 def learned_folder(log: str | Path) -> Path:

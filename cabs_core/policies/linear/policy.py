@@ -250,7 +250,7 @@ class LinearPolicy(Policy):
             # arms that did not exist then were no neighbours: they learn nothing from this round
             parts = {name: np.where(seen, value[..., places], 0.0) for name, value in parts.items()}
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
-        if (parts["reach"][self.rules.params[:, layout.SHARED] > 0.0] <= 0.0).any():
+        if (parts["reach"][self.rules.params[:, kernel_arrays.SHARED] > 0.0] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
         reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
         target = float(score) if self.target == "score" else reward
@@ -265,7 +265,9 @@ class LinearPolicy(Policy):
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
         """As `Policy.redraw`, with what the other arm reveals."""
-        memory = layout.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.params[:, layout.SHARED])
+        memory = kernel_arrays.redrawn(
+            decision.memory, decision.arm, arm, pmf, self.rules.params[:, kernel_arrays.SHARED]
+        )
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     # -- replay -----------------------------------------------------------------------------------------------

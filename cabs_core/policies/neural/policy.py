@@ -223,7 +223,9 @@ class NeuralPolicy(Policy):
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
         """As `Policy.redraw`, with what the other arm reveals."""
-        memory = layout.redrawn(decision.memory, decision.arm, arm, pmf, self._params[:, layout.SHARED])
+        memory = kernel_arrays.redrawn(
+            decision.memory, decision.arm, arm, pmf, self._params[:, kernel_arrays.SHARED]
+        )
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     def _everything(self, decision, all_scores, all_costs) -> np.ndarray | None:

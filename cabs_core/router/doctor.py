@@ -1,0 +1,111 @@
+"""How a deployed router is doing, read from its bundle and log alone; nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import RouterError
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.events import EventLog
+from cabs_core.router.router import default_log, learned_folder
+
+PARTS = 10
+#: decisions without a score that are older than this are counted as never scored
+PATIENCE = 7 * 86_400.0
+
+
+def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
+    """Counts and learning curves per arm, what waits for a reward, who holds the lease, what is wrong.
+
+    Returns:
+        JSON values: bundle, decisions, rewards, arms (one dict each), curve (mean score, cost and utility of the
+        scored decisions in `PARTS` equal parts of time order), unscored, unscored_old, failed, lease, checkpoint,
+        problems (sentences; empty when all is well).
+
+    Raises:
+        ProvenanceError: the bundle is damaged. RouterError: there is no log.
+    """
+    manifest = read_manifest(folder)
+    place = default_log(folder) if log is None else log
+    if not str(place).startswith("postgres") and not Path(place).is_file():
+        raise RouterError(f"there is no log at {place}: route something first, or name the log with --log")
+    events = EventLog(place, read_only=not str(place).startswith("postgres"))
+    try:
+        return _examine(manifest, events, place)
+    except events.errors as error:
+        raise RouterError(f"{place} cannot be read as an event log: {error}") from None
+    finally:
+        events.close()
+
+
+def _examine(manifest, events: EventLog, place) -> dict[str, Any]:
+    decisions = [d for d in events.decisions() if d.bundle == manifest.id]
+    rewards = {r.decision_id: r for r in reversed(events.rewards()) if r.teaches}
+    now = time.time()
+    arms = []
+    for arm in manifest.names:
+        mine = [d for d in decisions if d.arm == arm]
+        scores = [rewards[d.id].score for d in mine if d.id in rewards]
+        costs = [rewards[d.id].cost for d in mine if d.id in rewards]
+        arms.append(
+            {
+                "model": arm, "decisions": len(mine), "share": len(mine) / max(len(decisions), 1),
+                "scored": len(scores), "mean_score": float(np.mean(scores)) if scores else None,
+                "mean_cost": float(np.mean(costs)) if costs else None,
+                "failed": sum(d.status in ("error", "timeout") for d in mine),
+                "curve": _means(scores),
+            }
+        )  # fmt: skip
+    scored = [(d, rewards[d.id]) for d in decisions if d.id in rewards]
+    utilities = [float(np.clip(r.score - d.rho * r.cost, 0.0, 1.0)) for d, r in scored]
+    waiting = [d for d in decisions if d.id not in rewards]
+    old = sum(now - d.ts > PATIENCE for d in waiting)
+    lease, checkpoint = events.lease(), _checkpoint(manifest.id, place)
+    last = max((r.seq for r in events.rewards()), default=0)
+    problems = []
+    if lease is not None and lease[1] < now and last > (checkpoint or {}).get("applied", 0):
+        problems.append(
+            f"the lease of {lease[0]} ran out {now - lease[1]:.0f} s ago and rewards wait for a checkpoint: is any "
+            "worker alive?"
+        )
+    if decisions and not rewards:
+        problems.append("no decision was ever scored: the router learns nothing until feedback arrives")
+    elif len(waiting) > 0.9 * len(decisions) >= 90:
+        problems.append(f"{len(waiting)} of {len(decisions)} decisions have no score")
+    for arm in arms:
+        if len(decisions) >= 50 * len(arms) and arm["decisions"] == 0:
+            problems.append(f"{arm['model']} was never played: its log cannot be evaluated for it")
+        if arm["decisions"] >= 20 and arm["failed"] > arm["decisions"] / 2:
+            problems.append(f"more than half of the calls of {arm['model']} failed")
+    return {
+        "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "rho": manifest.rho,
+        "log": str(place), "decisions": len(decisions),
+        "other_bundles": len(events.decisions()) - len(decisions), "rewards": len(rewards), "arms": arms,
+        "curve": {
+            "score": _means([r.score for _, r in scored]), "cost": _means([r.cost for _, r in scored]),
+            "utility": _means(utilities),
+        },
+        "unscored": len(waiting), "unscored_old": old,
+        "failed": sum(d.status in ("error", "timeout") for d in decisions),
+        "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1] - now},
+        "checkpoint": checkpoint, "problems": problems,
+    }  # fmt: skip
+
+
+def _means(values: list[float]) -> list[float]:
+    """Means of at most `PARTS` equal parts, in order."""
+    parts = np.array_split(np.asarray(values, dtype=np.float64), min(PARTS, len(values)) or 1)
+    return [float(p.mean()) for p in parts if len(p)]
+
+
+def _checkpoint(bundle: str, place) -> dict[str, int] | None:
+    try:
+        data = json.loads((learned_folder(place) / bundle / "learned.json").read_text(encoding="utf-8"))
+        return {name: int(data[name]) for name in ("counted", "applied", "learnt", "passed")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

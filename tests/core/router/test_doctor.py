@@ -1,0 +1,67 @@
+"""`doctor` counts what the log holds and says what is wrong."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from cabs_core.errors import RouterError
+from cabs_core.router import Router
+from cabs_core.router.doctor import examine
+
+
+@pytest.fixture
+def used(make_bundle, test_prompts, tmp_path):
+    folder, log = make_bundle("carrot", epsilon=0.3), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log)
+    made = [router.route(test_prompts[i % 20]) for i in range(60)]
+    for i, d in enumerate(made[:40]):
+        router.feedback(d.id, score=(i % 5) / 4, cost=1e-4)
+    router.finish(made[0].id, status="timeout")
+    router.close()
+    return folder, log, made
+
+
+def test_counts_and_curves(used):
+    folder, log, made = used
+    found = examine(folder, log)
+    assert (found["decisions"], found["rewards"], found["unscored"], found["failed"]) == (60, 40, 20, 1)
+    for arm in found["arms"]:
+        mine = [(i % 5) / 4 for i, d in enumerate(made[:40]) if d.model == arm["model"]]
+        assert arm["scored"] == len(mine)
+        assert arm["mean_score"] == (pytest.approx(np.mean(mine)) if mine else None)
+        assert arm["decisions"] == sum(d.model == arm["model"] for d in made)
+    assert len(found["curve"]["score"]) == 10 and found["curve"]["score"][0] == pytest.approx(0.375)
+    assert found["checkpoint"]["applied"] == 40 and found["problems"] == []
+
+
+def test_a_stale_lease_with_rewards_waiting(used, monkeypatch):
+    folder, log, made = used
+    router = Router.load(folder, log=log)
+    router.log.take_lease("dead", 5.0)
+    router.feedback(made[50].id, score=1.0)  # in the log, in no checkpoint
+    router.log.close()
+    assert examine(folder, log)["problems"] == []
+    later = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert "lease of dead" in examine(folder, log)["problems"][0]
+
+
+def test_never_scored_and_failing(make_bundle, test_prompts, tmp_path):
+    folder, log = make_bundle("best_single", epsilon=0.0), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log)
+    for _ in range(200):
+        router.finish(router.route(test_prompts[0]).id, status="error")
+    router.close()
+    words = " ".join(examine(folder, log)["problems"])
+    assert "no decision was ever scored" in words and "never played" in words and "failed" in words
+
+
+def test_no_log_and_no_log_file(make_bundle, tmp_path):
+    with pytest.raises(RouterError, match="there is no log"):
+        examine(make_bundle("carrot"), tmp_path / "none.sqlite")
+    (tmp_path / "text").write_text("this is text" * 100)
+    with pytest.raises(RouterError, match="cannot be read as an event log"):
+        examine(make_bundle("carrot"), tmp_path / "text")

@@ -1,0 +1,280 @@
+"""Routing and feedback from Python: what is returned, what is learnt, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cabs_core.errors import PolicyError, RouterError
+from cabs_core.policies import load_policy
+from cabs_core.policies.requests import Decision
+from cabs_core.router import Router
+
+
+def state(policy):
+    return {k: np.asarray(v) for k, v in policy.state()[0].items()}
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(np.array_equal(one[k], two[k]) for k in one)
+
+
+def test_a_decision(router, test_prompts):
+    d = router.route(test_prompts[0])
+    assert d.model in router.arms and d.probabilities[d.model] == d.propensity
+    assert sum(d.probabilities.values()) == pytest.approx(1.0)
+    assert min(d.probabilities.values()) >= 0.1 / 4 - 1e-12
+    assert set(d.scores) == set(d.costs) == set(router.arms)
+    assert all(0 <= v <= 1 for v in d.scores.values()) and all(v > 0 for v in d.costs.values())
+    logged = router.log.decision(id=d.id)
+    assert (logged.arm, logged.p, logged.rho) == (d.model, d.propensity, 300.0)
+    assert logged.prompt is None and len(logged.prompt_hash) == 64
+
+
+def test_feedback_now_later_twice_never(router, test_prompts):
+    made = router.route_many(test_prompts[:5])
+    assert router.feedback(made[3].id, score=1.0) == "recorded"
+    assert router.feedback(made[0].id, score=0.5, cost=1e-4) == "recorded"
+    before = state(router.learner.policy)
+    assert router.feedback(made[0].id, score=0.5) == "duplicate"
+    assert router.feedback(made[0].id, score=0.6) == "conflict"
+    assert router.feedback(made[0].id, score=0.9, source="judge") == "recorded"
+    assert router.learner.learnt == 2 and router.learner.passed == 1
+    assert same(before, state(router.learner.policy))
+    assert [r.teaches for r in router.log.rewards()] == [True, True, False]
+
+
+def test_idempotency_keys(router, test_prompts):
+    one, two = router.route_many(test_prompts[:2])
+    assert router.feedback(one.id, score=1.0, key="a") == "recorded"
+    assert router.feedback(one.id, score=1.0, key="a") == "duplicate"
+    assert router.feedback(two.id, score=1.0, key="a") == "conflict"
+    assert router.learner.learnt == 1
+
+
+def test_feedback_by_other_names(router, test_prompts):
+    d = router.route(test_prompts[0], call_id="call-1")
+    router.finish(d.id, cost=3e-4, response_id="resp-1", latency=0.2)
+    assert router.feedback_by(response_id="resp-1", score=1.0) == "recorded"
+    assert router.feedback_by(call_id="call-1", score=1.0) == "duplicate"
+    assert router.log.rewards()[0].cost == 3e-4
+    with pytest.raises(RouterError, match="unknown decision"):
+        router.feedback_by(call_id="nobody", score=1.0)
+    with pytest.raises(RouterError, match="name the decision"):
+        router.feedback_by(score=1.0)
+
+
+@pytest.mark.parametrize("score", [-0.01, 1.01, float("nan"), float("inf"), "1", None, True])
+def test_impossible_scores(router, test_prompts, score):
+    d = router.route(test_prompts[0])
+    with pytest.raises(RouterError, match="score"):
+        router.feedback(d.id, score=score)
+    assert router.log.rewards() == [] and router.feedback(d.id, score=1.0) == "recorded"
+
+
+@pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf"), "x"])
+def test_impossible_costs(router, test_prompts, cost):
+    d = router.route(test_prompts[0])
+    with pytest.raises(RouterError, match="cost"):
+        router.feedback(d.id, score=1.0, cost=cost)
+    with pytest.raises(RouterError, match="cost"):
+        router.finish(d.id, cost=cost)
+    assert router.log.rewards() == []
+
+
+@pytest.mark.parametrize("text", ["", "  \n", None, 3, b"x"])
+def test_what_is_no_text(router, text):
+    with pytest.raises(RouterError, match="cannot route"):
+        router.route(text)
+    assert router.log.decisions() == []
+
+
+def test_a_million_characters_and_odd_text(router):
+    for text in ("word " * 200_000, "x" * 1_000_000, "\ud800 lone", "𝔘𝔫𝔦 \x00"):
+        d = router.route(text)
+        assert router.feedback(d.id, score=1.0) == "recorded"
+
+
+def test_available_rho_and_budget(make_bundle, test_prompts):
+    router = Router.load(make_bundle("hier_mix", epsilon=0.2))
+    for arm in router.arms:
+        assert router.route(test_prompts[0], available=[arm]).model == arm
+    for _ in range(20):
+        assert router.route(test_prompts[0], available=router.arms[:2]).model in router.arms[:2]
+    with pytest.raises(RouterError, match="no model is available"):
+        router.route(test_prompts[0], available=[])
+    with pytest.raises(RouterError, match="unknown model 'gpt-9'"):
+        router.route(test_prompts[0], available=["gpt-9"])
+    assert router.route(test_prompts[0], rho=0).rho == 0.0
+    for bad in (-1, float("nan"), float("inf"), "3", True):
+        with pytest.raises(RouterError, match="rho"):
+            router.route(test_prompts[0], rho=bad)
+        with pytest.raises(RouterError, match="budget"):
+            router.route(test_prompts[0], budget=bad)
+    costs = router.route(test_prompts[0]).costs
+    cheapest = min(costs, key=costs.get)
+    assert router.route(test_prompts[0], budget=costs[cheapest] * 1.0001).model == cheapest
+    with pytest.raises(RouterError, match="the cheapest costs"):
+        router.route(test_prompts[0], budget=costs[cheapest] / 2)
+
+
+def test_a_policy_of_one_rho_says_so(make_bundle, test_prompts):
+    router = Router.load(make_bundle("lin_ts"))
+    with pytest.raises(PolicyError, match="cannot serve rho"):
+        router.route(test_prompts[0], rho=900)
+    with pytest.raises(RouterError, match="no budget can move rho"):
+        Router.load(make_bundle("lin_ts"), budget_per_request=1e-3)
+
+
+def test_batches_decide_as_single_calls(make_bundle, test_prompts):
+    folder = make_bundle("lin_ucb", epsilon=0.0)
+    one, many = Router.load(folder, seed=4), Router.load(folder, seed=4)
+    single = [one.route(text).model for text in test_prompts[:20]]
+    assert single == [d.model for d in many.route_many(test_prompts[:20])]
+    assert many.route_many([]) == []
+
+
+def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
+    router = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
+    made = [router.route(test_prompts[i % 20]) for i in range(800)]
+    explored = np.mean([d.explored for d in made])
+    assert abs(explored - 0.2) < 4 * np.sqrt(0.16 / 800)
+    for d in made:
+        assert d.propensity == pytest.approx(0.8 * (d.model == d.wanted) + 0.2 / 4)
+        assert d.explored or d.model == d.wanted
+    # what was drawn can be drawn again from the log
+    again = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
+    assert {d.explored for d in made} == {True, False} and again.route(test_prompts[0]).wanted == made[
+        0
+    ].wanted
+
+
+def test_no_floor_no_exploration(make_bundle, test_prompts):
+    router = Router.load(make_bundle("carrot", epsilon=0.0))
+    assert all(router.route(t).propensity == 1.0 for t in test_prompts[:20])
+
+
+def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, test_prompts):
+    router = Router.load(make_bundle("carrot", epsilon=0.2), mode="shadow", fallback="claude-v1")
+    made = router.route_many(test_prompts[:40])
+    assert {d.model for d in made} == {"claude-v1"} and all(d.propensity == 1.0 for d in made)
+    assert {d.wanted for d in made} - {"claude-v1"}
+    assert router.route(test_prompts[0], available=["gpt-4-1106-preview"]).model == "gpt-4-1106-preview"
+    logged = router.log.decisions()[0]
+    assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == made[0].wanted
+
+
+def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompts):
+    """The fallback fails always, the policy's own choice never does: guarded mode must notice; and the other way."""
+    for good in (True, False):
+        router = Router.load(
+            make_bundle("carrot", epsilon=0.5), mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3
+        )
+        assert not router.learner.trusted(router.z)
+        for i in range(150):
+            d = router.route(test_prompts[i % len(test_prompts)])
+            happy = d.model == d.wanted if good else d.model == "mistralai_mistral-7b-chat"
+            router.feedback(d.id, score=float(happy), cost=0.0)
+        assert router.learner.trusted(router.z) is good
+        share = np.mean([(d := router.route(t)).model == d.wanted for t in test_prompts[:60]])
+        assert share > 0.5 if good else share < 0.5
+    with pytest.raises(RouterError, match="guarded needs epsilon"):
+        Router.load(make_bundle("carrot", epsilon=0.0), mode="guarded")
+    with pytest.raises(RouterError, match="mode 'fast'"):
+        Router.load(make_bundle("carrot"), mode="fast")
+
+
+def test_explain(router, test_prompts):
+    d = router.route(test_prompts[0])
+    found = router.explain(d, neighbours=3)
+    assert [row["model"] for row in found["models"]] == router.arms
+    assert sum(row["probability"] for row in found["models"]) == pytest.approx(1.0)
+    assert all(row["bonus"] > 0 for row in found["models"])
+    distances = [n["distance"] for n in found["neighbours"]]
+    assert len(distances) == 3 and distances == sorted(distances)
+    assert json.dumps(found)
+    assert router.explain(d.id)["id"] == d.id
+    with pytest.raises(RouterError, match="unknown decision"):
+        router.explain("nobody")
+
+
+def test_bonus_is_the_confidence_width(make_bundle, test_prompts):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.0))
+    d = router.route(test_prompts[0])
+    x = Decision.from_dict(json.loads(router.log.decision(id=d.id).decision)).memory["context"]
+    width = router.policy.settings.alpha * np.sqrt(x @ x / router.policy.settings.penalty)
+    assert router.explain(d)["models"][0]["bonus"] == pytest.approx(width)
+
+
+def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_prompts):
+    """The router's state is the bare policy's after the same decisions and outcomes."""
+    for name in ("lin_ts", "cabs_c_linear@tuned", "hier_mix", "cabs_mix"):
+        router = Router.load(make_bundle(name, epsilon=0.0), seed="bundle")
+        bare = load_policy(make_bundle(name, epsilon=0.0) / "policy")
+        for i, text in enumerate(test_prompts[:25]):
+            d = router.route(text)
+            request = router.heads.requests(router.embed([text]), np.array([float(len(text))]))[0]
+            own = bare.decide(request)
+            assert own.arm_name == d.model
+            router.feedback(d.id, score=float(i % 3 == 0), cost=1e-4)
+            bare.update(own, float(i % 3 == 0), 1e-4)
+        bare_state = state(bare)
+        for key, value in state(router.learner.policy).items():
+            assert np.allclose(value, bare_state[key], atol=1e-12), (name, key)
+
+
+def test_saved_and_loaded_it_goes_on(router, test_prompts, tmp_path):
+    made = router.route_many(test_prompts[:10])
+    for d in made[:5]:
+        router.feedback(d.id, score=1.0)
+    router.save(tmp_path / "next")
+    again = Router.load(tmp_path / "next")
+    assert same(state(again.learner.policy), state(router.learner.policy))
+    assert again.learner.policy.round == 10
+    # decisions that waited for their reward still do, and what was rewarded is not learnt again
+    assert again.feedback(made[0].id, score=1.0) == "duplicate"
+    assert again.feedback(made[7].id, score=1.0) == "recorded" and again.learner.learnt == 1
+    router.feedback(made[7].id, score=1.0)
+    assert same(state(again.learner.policy), state(router.learner.policy))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["route", "score", "again", "reopen", "mask"]), st.integers(0, 50)), max_size=40
+    ),
+    st.sampled_from(["lin_ucb", "cabs_c_linear@tuned", "hier_mix"]),
+)  # fmt: skip
+def test_whatever_happens_the_state_follows_from_the_log(
+    make_bundle, test_prompts, tmp_path_factory, steps, name
+):
+    folder = make_bundle(name, epsilon=0.3)
+    place = tmp_path_factory.mktemp("log") / "events.sqlite"
+    router = Router.load(folder, log=place, seed=1)
+    made, scored = [], {}
+    for what, number in steps:
+        if what in ("route", "mask"):
+            available = router.arms[: 1 + number % 4] if what == "mask" else None
+            made.append(router.route(test_prompts[number % len(test_prompts)], available=available).id)
+        elif what == "reopen":
+            router.close()
+            router = Router.load(folder, log=place, seed=number)
+        elif made:
+            name_ = made[number % len(made)]
+            score = scored.get(name_, (number % 11) / 10) if what == "again" else (number % 11) / 10
+            expected = (
+                "recorded" if name_ not in scored else "duplicate" if scored[name_] == score else "conflict"
+            )
+            assert router.feedback(name_, score=score) == expected
+            scored.setdefault(name_, score)
+    router.follow()
+    assert router.learner.learnt == len(scored) and router.learner.counted == len(made)
+    fresh = Router.load(folder, log=place, learned=place.with_name("elsewhere"))
+    assert same(state(fresh.learner.policy), state(router.learner.policy))
+    assert fresh.learner.policy.round == router.learner.policy.round
+    fresh.close()
+    router.close()

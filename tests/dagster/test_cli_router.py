@@ -1,0 +1,45 @@
+"""`cabs export | route | feedback | doctor | rollback` on a pool whose chain was run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from cabs_dagster.cli import main
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == code, done.output + repr(done.exception)
+    return done.output
+
+
+def test_from_a_pool_to_a_router_that_learns(tiny_pool: Path, tmp_path: Path) -> None:
+    out = tmp_path / "router"
+    call("export", "--pool", "tiny", "--out", str(out), code=2)  # nothing was made yet
+    assert not out.exists()
+    call("run", "--pool", "tiny", "--rho", "0")
+    said = call("export", "--pool", "tiny", "--out", str(out), "--policy", "hier_mix", "--epsilon", "0.1")
+    assert "hier_mix" in said and [p.name for p in tmp_path.glob("*")].count("router") == 1
+    router = ["--router", str(out)]
+    found = json.loads(call("route", "What is two plus two?", *router, "--json", "--explain"))
+    assert found["model"] in found["scores"] and found["explanation"]["neighbours"]
+    assert "cabs feedback" in call("route", "Another one?", *router, "--available", found["model"])
+    assert call("feedback", found["id"], "--score", "1", *router).strip() == "recorded"
+    assert call("feedback", found["id"], "--score", "1", *router).strip() == "duplicate"
+    assert call("feedback", found["id"], "--score", "0", *router, code=1).strip() == "conflict"
+    assert "unknown decision" in call("feedback", "nobody", "--score", "1", *router, code=2)
+    assert "score" in call("feedback", found["id"], "--score", "7", *router, code=2)
+    assert "2 decisions, 1 scored" in call("doctor", *router)
+    assert json.loads(call("doctor", *router, "--json"))["rewards"] == 1
+    call("rollback", *router, code=2)
+    call("export", "--pool", "tiny", "--out", str(out), "--policy", "ridge")
+    assert "ridge" in call("doctor", *router)
+    call("rollback", *router)
+    assert "hier_mix" in call("doctor", *router)
+    assert "exists in replay only" in call(
+        "export", "--pool", "tiny", "--out", str(out), "--policy", "oracle_best", code=2
+    )
+    assert "empty text" in call("route", "  ", *router, code=2)
