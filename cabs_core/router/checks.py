@@ -14,7 +14,8 @@ from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import one_blas_thread, replay
+from cabs_core.replay.engine import replay
+from cabs_core.threads import one_blas_thread
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
