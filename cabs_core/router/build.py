@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
@@ -55,8 +56,7 @@ class Choice:
 
 def deployable(policy: str) -> bool:
     """Whether a policy can decide from a text alone and learn from the answer of one model."""
-    cls = policy_class(policy)
-    return not (cls.needs_outcomes or cls.full_feedback or policy.split("@")[0] == "neural_ucb_full")
+    return policy_record(policy).feedback != "full" and not policy_class(policy).needs_outcomes
 
 
 def choose_policy(
@@ -163,7 +163,7 @@ def build_bundle(
     stream = make_stream(test, rho)
     made = build_policy(
         name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, share=stream.share,
-        keys=stream_keys(seed, pool.name, name, f"{rho:g}", 0), **options.get(name, {}),
+        keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
     train = np.flatnonzero(split == "train")
     arms = _arms(table, train, free)

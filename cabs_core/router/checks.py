@@ -15,11 +15,11 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
-from cabs_core.threads import one_blas_thread
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.router import Router
+from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
 #: features and predictions of one prompt alone and of all prompts together differ by the order of sums only

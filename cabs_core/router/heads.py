@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cabs_core.catalog import split_name
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import deltas_from_surrogates
 from cabs_core.policies.base import Policy
-from cabs_core.policies.names import split_name
 from cabs_core.policies.requests import Request
 
 #: predictor shown for policies that use no prediction of scores themselves
@@ -54,6 +54,8 @@ def needs_of(policy: Policy) -> Needs:
             context=True, costs=True, scores=anchor == "carrot", static=None if anchor == "carrot" else anchor
         )
     if base == "cabs_mix":
+        return Needs(context=True, scores=True, costs=True, surrogate=True)
+    if not hasattr(policy, "uses_surrogates"):  # another package's: it gets all there is
         return Needs(context=True, scores=True, costs=True, surrogate=True)
     surrogates = policy.uses_surrogates
     return Needs(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.policies import build_policy
 from cabs_core.problem.synthetic import synthetic_problem
@@ -106,7 +107,7 @@ def test_reseeding_equals_being_built_with_the_keys(name, stream):
     if "neural" in name:
         pytest.skip("the keys of a neural policy also draw its first weights")
     policy, other = fresh(name, stream, seed=0), fresh(name, stream, seed=9)
-    policy.reseed(stream_keys(9, name, purposes=len(policy.keys)))
+    policy.reseed(stream_keys(9, random_key(name), purposes=len(policy.keys)))
     for row in range(30):
         a, b = policy.decide(stream.request(row, row)), other.decide(stream.request(row, row))
         assert a.arm == b.arm
