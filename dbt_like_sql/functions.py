@@ -18,6 +18,7 @@ _BLOCK = 256
 def register(connection) -> None:
     """Register every function with a DuckDB connection."""
     doubles, point = "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
+    error = "STRUCT(se DOUBLE, df DOUBLE, margin DOUBLE)"
     for name, function, arguments, returned in (
         ("bootstrap_se", _bootstrap_se, [doubles], "DOUBLE"),
         ("bootstrap_ratio_se", _bootstrap_ratio_se, [doubles, doubles], "DOUBLE"),
@@ -25,6 +26,9 @@ def register(connection) -> None:
         ("aiq", _aiq, [doubles, doubles, "DOUBLE", "DOUBLE"], "DOUBLE"),
         ("aiq_bootstrap_se", _aiq_bootstrap_se, [doubles, doubles, doubles, *["DOUBLE"] * 3], "DOUBLE"),
         ("cost_at_score", _cost_at_score, [doubles, doubles, "DOUBLE"], "DOUBLE"),
+        ("two_way_error", _two_way_error, ["DOUBLE", "DOUBLE", "BIGINT", "BIGINT"], error),
+        ("two_sided_p_value", _two_sided_p_value, ["DOUBLE", "DOUBLE", "DOUBLE"], "DOUBLE"),
+        ("holm", _holm, [doubles], doubles),
     ):
         connection.create_function(name, function, arguments, returned, type="arrow", null_handling="special")
 
@@ -106,3 +110,24 @@ def _hull(costs, scores):
         x, y = metrics.non_decreasing_hull(c, s)
         rows.append([{"cost": float(a), "score": float(b)} for a, b in zip(x, y)])
     return pa.array(rows, pa.list_(pa.struct([("cost", pa.float64()), ("score", pa.float64())])))
+
+
+def _two_way_error(se_trials, se_queries, trials, queries):
+    """Each row's error; a null among the standard errors is one that is not known."""
+    columns = (_numbers(se_trials), _numbers(se_queries), trials.to_pylist(), queries.to_pylist())
+    rows = []
+    for by_trial, by_query, count, size in zip(*columns, strict=True):
+        found = metrics.two_way_error(by_trial, by_query, count or 0, size or 0)
+        rows.append(None if np.isnan(found.se) else {"se": found.se, "df": found.df, "margin": found.margin})
+    return pa.array(rows, pa.struct([(name, pa.float64()) for name in ("se", "df", "margin")]))
+
+
+def _two_sided_p_value(differences, errors, freedom):
+    columns = (_numbers(differences), _numbers(errors), _numbers(freedom))
+    return _each(lambda d, se, df: metrics.TwoWayError(se, df).p_value(d), *columns)
+
+
+def _holm(p_values):
+    return pa.array(
+        [None if p is None else metrics.holm(p).tolist() for p in _lists(p_values)], pa.list_(pa.float64())
+    )

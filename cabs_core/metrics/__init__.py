@@ -2,7 +2,7 @@
 
     regimes      cost regimes of rho and the regime / overall mean
     frontier     accuracy-cost frontier, non-decreasing convex hull, AIQ, cost at equal accuracy
-    uncertainty  standard error over trials, bootstrap over queries, paired differences
+    uncertainty  errors over trials and queries combined, paired differences, many comparisons
     regret       cumulative and relative cumulative regret, share of the full-feedback gap closed
     routing      arm shares, switching, effective number of arms, latency percentiles
 
@@ -24,16 +24,21 @@ from cabs_core.metrics.regret import cumulative_regret, gap_closed, relative_cum
 from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
 from cabs_core.metrics.uncertainty import (
     PairedDifference,
+    TwoWayError,
     aiq_bootstrap_se,
     bootstrap_ratio,
     bootstrap_weights,
+    crossed_error,
+    holm,
     paired_difference,
     standard_error,
+    two_way_error,
 )
 
 __all__ = [
     "REGIMES",
     "PairedDifference",
+    "TwoWayError",
     "aiq",
     "aiq_bootstrap_se",
     "arm_shares",
@@ -41,9 +46,11 @@ __all__ = [
     "bootstrap_weights",
     "cost_at_score",
     "cost_saved",
+    "crossed_error",
     "cumulative_regret",
     "effective_arms",
     "gap_closed",
+    "holm",
     "hull_score",
     "latency_percentiles",
     "non_decreasing_hull",
@@ -56,4 +63,5 @@ __all__ = [
     "relative_cumulative_regret",
     "standard_error",
     "switch_rate",
+    "two_way_error",
 ]

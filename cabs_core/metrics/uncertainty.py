@@ -1,16 +1,24 @@
-"""Two sources of error, and paired differences that carry the larger.
+"""Two sources of error, combined, and paired differences.
 
-Over trials: the query order (and a policy's own randomness) differ, the queries do not. A static router has no
-such error at all. Over queries: another sample of queries would give another mean. Both are needed; a claim
-uses the larger one.
+Every trial plays the queries in another order, so a figure is a mean over a crossed array [trials, queries]. Over
+trials: the order (and a policy's own randomness) differ, the queries do not; a static router has no such error. Over
+queries: another sample of queries would give another mean. The variance of the mean is the sum of both (two-way
+clustering: Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2)), without their third,
+subtracted term: that needs every cell of every pair of policies, is of smaller order, and without it the sum is positive and
+never too small (Davezies, D'Haultfoeuille and Guyonvarch 2021, Annals of Statistics 49(2)). With few trials the normal
+quantile is too short, so intervals use Student's t with Welch and Satterthwaite's degrees of freedom.
+
+All errors are conditional on the split: the same train rows, oracles and tuning. Another split changes more than they say.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
 from cabs_core.metrics.frontier import aiq
 
@@ -90,30 +98,97 @@ def aiq_bootstrap_se(
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """mean(a - b) with both standard errors; `se` is the larger, `z` the ratio.
+class TwoWayError:
+    """Standard error of a mean over trials and queries, and its degrees of freedom; NaN where nothing is known."""
 
-    `significant` means |z| > 1.96, a two-sided test at the 5 % level without correction for many comparisons.
+    se: float
+    df: float
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the two-sided 95 % interval."""
+        return float(special.stdtrit(min(self.df, 1e9), 0.975) * self.se) if self.se > 0 else self.se
+
+    def p_value(self, difference: float) -> float:
+        """Of the two-sided test that the mean is zero; 1 for no difference at all, NaN without an error."""
+        if difference == 0 or math.isnan(self.se):
+            return 1.0 if difference == 0 else float("nan")
+        return float(2 * special.stdtr(min(self.df, 1e9), -abs(difference) / self.se)) if self.se > 0 else 0.0
+
+
+def two_way_error(se_trials: float, se_queries: float, trials: int, queries: int) -> TwoWayError:
+    """Both one-way standard errors combined; one that is NaN (a single trial or query) is left out.
+
+    Args:
+        se_trials, se_queries: one-way standard errors of the same mean; trials, queries: how many of each.
+    """
+    parts = [(se**2, n - 1) for se, n in ((se_trials, trials), (se_queries, queries)) if se == se and n > 1]
+    if not parts:
+        return TwoWayError(float("nan"), float("nan"))
+    total = sum(v for v, _ in parts)
+    if total == 0:
+        return TwoWayError(0.0, float("inf"))
+    return TwoWayError(math.sqrt(total), total**2 / sum(v**2 / df for v, df in parts))
+
+
+def crossed_error(order, values) -> TwoWayError:
+    """Two-way error of the mean of one replay.
+
+    Args:
+        order: [trials, T] query played in each round; values: [trials, T], for instance rewards.
+    """
+    order, values = np.asarray(order), np.asarray(values, dtype=np.float64)
+    flat = order.reshape(-1)
+    plays = np.bincount(flat)
+    gaps = np.bincount(flat, weights=(values - values.mean()).reshape(-1))[plays > 0]
+    queries, mean_plays = len(gaps), plays.sum() / (plays > 0).sum()
+    # queries may be played unequally often: linearised ratio of sums
+    se_queries = float(standard_error(gaps / mean_plays))
+    return two_way_error(float(standard_error(values.mean(axis=1))), se_queries, len(values), queries)
+
+
+def holm(p_values) -> np.ndarray:
+    """[m] p-values adjusted so that the chance of any false rejection is kept (Holm 1979); NaN stays and counts not."""
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p.shape, np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """mean(a - b) with both one-way standard errors; `error` combines them.
+
+    `significant`: the two-sided 95 % interval excludes zero, without correction for many comparisons (see `holm`).
     """
 
     difference: float
     se_trials: float
     se_queries: float
+    trials: int
+    queries: int
+
+    @property
+    def error(self) -> TwoWayError:
+        """Combined error."""
+        return two_way_error(self.se_trials, self.se_queries, self.trials, self.queries)
 
     @property
     def se(self) -> float:
-        """The larger of the two standard errors; NaN only when neither is known."""
-        return float(np.fmax(self.se_trials, self.se_queries))
+        """Combined standard error; NaN only when neither is known."""
+        return self.error.se
 
     @property
-    def z(self) -> float:
-        if self.difference == 0:
-            return 0.0
-        return float(np.divide(self.difference, self.se)) if self.se > 0 else float("nan")
+    def p_value(self) -> float:
+        """Of the two-sided test of no difference."""
+        return self.error.p_value(self.difference)
 
     @property
     def significant(self) -> bool:
-        return abs(self.z) > 1.96
+        return self.p_value < 0.05
 
 
 def paired_difference(
@@ -135,4 +210,6 @@ def paired_difference(
         difference=float((a_trials - b_trials).mean()),
         se_trials=float(standard_error(a_trials - b_trials)),
         se_queries=float(replicate.std(ddof=1)) if a_queries.size > 1 else float("nan"),
+        trials=a_trials.size,
+        queries=a_queries.size,
     )

@@ -98,9 +98,7 @@ def build_leaderboard(
         cards.append(
             {
                 "info": info,
-                "opening": findings.opening(data)
-                if ranked
-                else "No real router was replayed at every cost sensitivity.",
+                "opening": findings.opening(data) if ranked else f"No ranking: {data.unranked_text()}",
                 "winner": label(data.best) if ranked else "–",
                 "stress": condition_name(info["condition"]),
                 "link": report_link.format(pool=info["pool"]),
@@ -163,8 +161,8 @@ def _across_pools(board: pd.DataFrame, pools: dict[str, str]) -> Table:
         rows.append(row)
     return Table(
         "leaderboard", "Overall utility of every policy in every pool", ["Policy", "Mean rank", *pools.values()], rows,
-        note="Bold: best real router of the pool. Mean rank over the pools in which the policy was replayed at every "
-        "cost sensitivity; upper bounds have no rank.",
+        note="Bold: best real router of the pool. Mean rank over the policy's pools, in each at the cost "
+        "sensitivities that all its policies have; upper bounds have no rank.",
     )  # fmt: skip
 
 

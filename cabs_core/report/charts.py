@@ -79,8 +79,8 @@ def overview(data: PoolData) -> Chart:
         key="overview",
         title="Mean utility of every policy",
         caption=f"Mean utility over the cost regimes ({', '.join(r for r in regime_levels(data) if r != 'overall')}), "
-        "with 95 % intervals (the larger of the error over trials "
-        "and over queries). Hollow: upper bounds that see rewards no router sees. Intervals are of each policy "
+        "with 95 % intervals (errors over trials "
+        "and queries together). Hollow: upper bounds that see rewards no router sees. Intervals are of each policy "
         "alone; differences between policies are paired and much more precise (see the table).",
         alt=f"Dot plot of mean utility for {len(rows)} policies. Best real router: {label(data.best)} at "
         f"{best['utility']:.3f}; lowest: {rows[-1].name} at {rows[-1].value:.3f}.",

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import REGIMES
 from cabs_core.errors import ResultError
 
+_SHOWN = 5
 LEVELS = (*REGIMES, "overall")
 
 
@@ -42,7 +43,7 @@ INPUTS = (
             "policy_leaderboard", "utility_by_regime", "utility_by_rho", "pairwise_differences", "paper_comparison",
             "paper_orderings", "coupled_vs_decoupled", "presets", "aiq", "cost_savings", "pareto_frontier",
             "regret_curves", "arm_shares", "routing_behaviour", "encoder_robustness", "solver_certificates",
-            "oracle_quality", "tuning", "provenance", "decision_latency",
+            "oracle_quality", "tuning", "provenance", "decision_latency", "missing_rhos",
         )
     ),
 )  # fmt: skip
@@ -68,6 +69,11 @@ def mart_fingerprints(artifacts_dir: str | Path, pool: str | None = None) -> dic
             writer.write_table(table)
         found[name] = hashlib.sha256(sink.getvalue()).hexdigest()[:32]
     return found
+
+
+def _some(rhos: list[float]) -> str:
+    shown = ", ".join(f"{rho:g}" for rho in rhos[:_SHOWN])
+    return shown + (f" and {len(rhos) - _SHOWN} more" if len(rhos) > _SHOWN else "")
 
 
 @dataclass(frozen=True)
@@ -121,8 +127,32 @@ class PoolData:
         return self.info["reference_policy"]
 
     @cached_property
+    def missing(self) -> dict[str, list[float]]:
+        """{policy: rhos it was not replayed at, though another policy was}; such a rho is compared for none."""
+        mart = self.mart("missing_rhos")
+        return {policy: sorted(rows["rho"]) for policy, rows in mart.groupby("policy")}
+
+    def missing_text(self) -> str:
+        """One sentence on what is missing and what to do; empty where nothing is."""
+        if not self.missing:
+            return ""
+        lacking = "; ".join(f"{p} lacks {_some(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
+        more = f"; and {len(self.missing) - _SHOWN} more policies" if len(self.missing) > _SHOWN else ""
+        left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
+        return (
+            f"Incomplete: ρ = {_some(left_out)} left out of every comparison, because not all policies were "
+            f"replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing."
+        )
+
+    def unranked_text(self) -> str:
+        """Why there is no ranking."""
+        if self.missing:
+            return f"no rho at which all policies were replayed. {self.missing_text()}"
+        return "no real router was replayed, only upper bounds."
+
+    @cached_property
     def ranked(self) -> list[str]:
-        """Real routers that are complete, best first."""
+        """Real routers, best first, over the rhos that all policies have."""
         return list(self.board[self.board["rank"].notna()]["policy"])
 
     @property
@@ -130,12 +160,10 @@ class PoolData:
         """The best real router.
 
         Raises:
-            ResultError: no policy was replayed at every rho.
+            ResultError: there is no real router, or no rho at which all policies were replayed.
         """
         if not self.ranked:
-            raise ResultError(
-                f"pool {self.pool!r}: no real router was replayed at every rho, so there is no ranking"
-            )
+            raise ResultError(f"pool {self.pool!r} has no ranking: {self.unranked_text()}")
         return self.ranked[0]
 
     @cached_property

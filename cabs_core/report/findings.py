@@ -18,7 +18,10 @@ def _pm(value: float, error: float) -> str:
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
-    """'+0.021 ± 0.004 (significant at 5 %)', or a statement that the pair is missing."""
+    """'+0.021 ± 0.004 (significant at 5 %, adjusted)', or a statement that the pair is missing.
+
+    Adjusted for all pairs of real routers: the routers that a sentence names were picked by their results.
+    """
     pair = data.pair(policy, baseline, regime)
     if pair is None:
         return "not compared"
@@ -27,7 +30,7 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     if error != error:
         verdict = "no error known, one trial and one query"
     else:
-        verdict = "significant at 5 %" if pair["significant"] else "within the noise"
+        verdict = "significant at 5 %" if pair["significant_adjusted"] else "within the noise"
     return f"{_signed(pair['difference'])}{spread} ({verdict})"
 
 
@@ -38,12 +41,13 @@ def opening(data: PoolData) -> str:
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
     verb = "router was" if len(winners) == 1 else "routers, with equal results, were"
     stress = condition_text(info.get("condition"))
-    sentences = [f"{stress}."] if stress else []
+    sentences = [s for s in (data.missing_text(), f"{stress}." if stress else "") if s]
     sentences += [
         f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
         f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
         f"The best {verb} {_list([label(p) for p in winners])}, with a mean utility of "
-        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error)."
+        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders together, given "
+        "this split; verdicts are adjusted for all pairs of routers)."
     ]
     runner_up = next((p for p in data.ranked if p not in winners), None)
     if runner_up:

@@ -45,7 +45,7 @@ def utility(data: PoolData) -> Table:
         "static: never learns online; upper bound: sees rewards that no router sees. "
     )
     note += (
-        "± is the larger of the standard errors over trials and over queries; significance is not corrected for many "
+        "± is the standard error over trials and queries together; significance is not corrected for many "
         "comparisons. Overall: mean of the regimes."
     )
     if paper is not None and data.info["paper_benchmark"] == "openllm":
@@ -142,7 +142,7 @@ def presets(data: PoolData) -> Table | None:
         ["Policy", "Regime", "Literal", "Paper", "Tuned", "Paper − literal", "Tuned − paper"], rows,
         [("", 2), ("utility", 3), ("paired difference", 2)], note="Literal: the published pseudo-code and constants word for word. Paper: the same algorithm with the "
         "readings that make it work. Tuned: our best settings of it, chosen on the validation split. "
-        "Differences are paired by trial and by query, ± the larger standard error; bold: significant at 5 %.",
+        "Differences are paired by trial and by query, ± the standard error of both together; bold: significant at 5 %.",
     )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def encoders(data: PoolData) -> Table | None:
     return Table("encoders", "Encoder robustness: overall utility and rank", headers, rows, groups,
                  "Pools with the same outcomes, split and settings that differ only in the text encoder; features and "
                  "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of vector, no "
-                 "language model. Difference: paired by query, ± the larger of the errors over queries and trials; "
+                 "language model. Difference: paired by query, ± the error over queries and trials together; "
                  "bold: significant at 5 %. Policies that read no text (random, best single model, best arm) "
                  "differ only by their random streams.")  # fmt: skip
 

@@ -2,6 +2,7 @@
 WITH points AS (
   SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
   FROM {{ ref('stg_replay_summary') }}
+  WHERE is_compared
   GROUP BY pool, policy, kind, rho
 ),
 domain AS (
@@ -27,10 +28,11 @@ of_trials AS (
     aiq(list(s.cost ORDER BY s.rho), list(s.score ORDER BY s.rho), any_value(d.cost_min), any_value(d.cost_max)) AS aiq
   FROM {{ ref('stg_replay_summary') }} AS s
   JOIN domain AS d ON s.pool = d.pool
+  WHERE s.is_compared
   GROUP BY s.pool, s.policy, s.trial
 ),
 trial_error AS (
-  SELECT pool, policy, standard_error_of(aiq) AS aiq_se_trials
+  SELECT pool, policy, standard_error_of(aiq) AS aiq_se_trials, count(*) AS trials
   FROM of_trials
   GROUP BY pool, policy
 ),
@@ -44,11 +46,12 @@ query_error AS (
       count(DISTINCT q.rho)::DOUBLE,
       any_value(d.cost_min),
       any_value(d.cost_max)
-    ) AS aiq_se_queries
+    ) AS aiq_se_queries,
+    count(DISTINCT q.query_index) AS queries
   FROM {{ source('replay', 'queries') }} AS q
   JOIN {{ ref('stg_replay_runs') }} AS r ON q.pool = r.pool AND q.rho = r.rho AND q.policy = r.policy
   JOIN domain AS d ON q.pool = d.pool
-  WHERE r.is_current
+  WHERE r.is_compared
   GROUP BY q.pool, q.policy
 )
 SELECT
@@ -58,7 +61,7 @@ SELECT
   m.aiq,
   t.aiq_se_trials,
   e.aiq_se_queries,
-  greatest(t.aiq_se_trials, e.aiq_se_queries) AS aiq_se,
+  two_way_error(t.aiq_se_trials, e.aiq_se_queries, t.trials, e.queries).se AS aiq_se,
   1000 * m.cost_min AS cost_min_per_1000_calls,
   1000 * m.cost_max AS cost_max_per_1000_calls,
   m.points

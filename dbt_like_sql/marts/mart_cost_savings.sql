@@ -4,6 +4,7 @@ WITH curves AS (
   FROM (
     SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
     FROM {{ ref('stg_replay_summary') }}
+    WHERE is_compared
     GROUP BY pool, policy, kind, rho
   )
   GROUP BY pool, policy, kind

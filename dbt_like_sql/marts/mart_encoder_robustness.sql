@@ -11,10 +11,13 @@ WITH candidates AS (
     u.utility_se,
     u.utility_se_trials,
     u.rank,
-    u.rhos = max(u.rhos) OVER (PARTITION BY p.comparison_group, u.regime) AS same_rhos
+    u.trials,
+    -- the same rhos, not merely as many
+    struct_pack(n := u.rhos, v := u.rho_values)
+      = max(struct_pack(n := u.rhos, v := u.rho_values)) OVER (PARTITION BY p.comparison_group, u.regime) AS same_rhos
   FROM {{ ref('mart_utility_by_regime') }} AS u
   JOIN {{ ref('stg_pools') }} AS p ON u.pool = p.pool
-  WHERE u.complete AND p.encoder IS NOT NULL
+  WHERE p.encoder IS NOT NULL
 ),
 groups AS (
   SELECT comparison_group, regime
@@ -36,7 +39,8 @@ queries AS (
     bootstrap_ratio_se(
       list(a.plays * (a.utility - b.utility) ORDER BY a.query_index),
       list(a.plays::DOUBLE ORDER BY a.query_index)
-    ) AS se_queries
+    ) AS se_queries,
+    count(*) AS queries
   FROM compared AS c
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON c.pool = a.pool AND c.policy = a.policy AND c.regime = a.regime
@@ -49,10 +53,9 @@ differences AS (
   SELECT
     c.*,
     CASE WHEN c.pool <> c.baseline_pool THEN c.utility - b.utility END AS difference,
-    CASE
-      WHEN c.pool <> c.baseline_pool
-        THEN greatest(q.se_queries, sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2))
-    END AS difference_se
+    two_way_error(
+      sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2), q.se_queries, least(c.trials, b.trials), q.queries
+    ) AS error
   FROM compared AS c
   LEFT JOIN compared AS b
     ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime
@@ -70,7 +73,7 @@ SELECT
   rank,
   baseline_pool,
   difference,
-  difference_se,
-  abs(difference) > 1.96 * difference_se AS significant
+  CASE WHEN difference IS NOT NULL THEN error.se END AS difference_se,
+  two_sided_p_value(difference, error.se, error.df) < 0.05 AS significant
 FROM differences
 ORDER BY comparison_group, regime, policy, encoder, pool

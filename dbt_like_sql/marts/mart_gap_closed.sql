@@ -8,10 +8,10 @@ WITH trials AS (
   FROM {{ ref('stg_trial_by_regime') }} AS a
   JOIN {{ ref('stg_pools') }} AS p ON a.pool = p.pool
   JOIN {{ ref('stg_trial_by_regime') }} AS r
-    ON a.pool = r.pool AND a.regime = r.regime AND a.trial = r.trial AND a.rhos = r.rhos
+    ON a.pool = r.pool AND a.regime = r.regime AND a.trial = r.trial
     AND r.policy = p.reference_policy
   JOIN {{ ref('stg_trial_by_regime') }} AS f
-    ON a.pool = f.pool AND a.regime = f.regime AND a.trial = f.trial AND a.rhos = f.rhos
+    ON a.pool = f.pool AND a.regime = f.regime AND a.trial = f.trial
     AND f.policy = 'lin_ucb_full'
   GROUP BY a.pool, a.regime, a.policy, a.trial
 ),
@@ -29,7 +29,8 @@ means AS (
 trial_error AS (
   SELECT
     t.pool, t.regime, t.policy,
-    standard_error_of(t.gained - m.gap_closed * t.gap) / abs(any_value(m.gap)) AS se_trials
+    standard_error_of(t.gained - m.gap_closed * t.gap) / abs(any_value(m.gap)) AS se_trials,
+    count(*) AS trials
   FROM trials AS t
   JOIN means AS m ON t.pool = m.pool AND t.regime = m.regime AND t.policy = m.policy
   WHERE m.gap_closed IS NOT NULL
@@ -41,7 +42,8 @@ query_error AS (
     bootstrap_ratio_se(
       list(a.plays * (a.utility - r.utility) ORDER BY a.query_index),
       list(a.plays * (f.utility - r.utility) ORDER BY a.query_index)
-    ) AS se_queries
+    ) AS se_queries,
+    count(*) AS queries
   FROM means AS m
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON m.pool = a.pool AND m.regime = a.regime AND m.policy = a.policy
@@ -62,7 +64,7 @@ SELECT
   m.gap_closed,
   t.se_trials,
   q.se_queries,
-  greatest(t.se_trials, q.se_queries) AS se
+  two_way_error(t.se_trials, q.se_queries, t.trials, q.queries).se AS se
 FROM means AS m
 LEFT JOIN trial_error AS t ON m.pool = t.pool AND m.regime = t.regime AND m.policy = t.policy
 LEFT JOIN query_error AS q ON m.pool = q.pool AND m.regime = q.regime AND m.policy = q.policy

@@ -1,6 +1,7 @@
--- Our figures beside the paper's where the pool is one of its benchmarks. Ours: the policy's default preset.
+-- Our figures beside the paper's where the pool is one of its benchmarks. Ours: the policy's default preset, and for
+-- utility the unclipped one, which the published figures fit (score - rho x cost can be below zero; clipped it cannot).
 WITH ours AS (
-  SELECT pool, base_policy, regime, 'utility' AS metric, utility AS value, utility_se AS se
+  SELECT pool, base_policy, regime, 'utility' AS metric, utility_unclipped AS value, utility_unclipped_se AS se
   FROM {{ ref('mart_utility_by_regime') }}
   WHERE policy = base_policy
   UNION ALL

@@ -6,6 +6,7 @@ WITH points AS (
     standard_error_of(score) AS score_se_trials,
     avg(cost) AS cost
   FROM {{ ref('stg_replay_summary') }}
+  WHERE is_compared
   GROUP BY pool, policy, kind, rho
 ),
 vertices AS (

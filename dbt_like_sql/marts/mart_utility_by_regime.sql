@@ -1,17 +1,17 @@
--- Utility and regret by cost regime and overall, with both standard errors (RQ2).
+-- Utility and regret by cost regime and overall, over the rhos that all policies have, with their standard errors (RQ2).
 WITH trials AS (
   SELECT
     pool, policy, regime,
     avg(utility) AS utility,
     standard_error_of(utility) AS utility_se_trials,
     avg(utility_unclipped) AS utility_unclipped,
+    standard_error_of(utility_unclipped) AS unclipped_se_trials,
     avg(regret) AS regret,
     standard_error_of(regret) AS regret_se_trials,
     avg(score) AS score,
     1000 * avg(cost) AS cost_per_1000_calls,
     count(*) AS trials,
-    max(rhos) AS rhos,
-    bool_and(complete) AS complete
+    any_value(rhos) AS rhos
   FROM {{ ref('stg_trial_by_regime') }}
   GROUP BY pool, policy, regime
 ),
@@ -20,8 +20,11 @@ queries AS (
     pool, policy, regime,
     bootstrap_ratio_se(list(plays * utility ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
       AS utility_se_queries,
+    bootstrap_ratio_se(list(plays * utility_unclipped ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
+      AS unclipped_se_queries,
     bootstrap_ratio_se(list(plays * regret ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
-      AS regret_se_queries
+      AS regret_se_queries,
+    count(*) AS queries
   FROM {{ ref('stg_query_by_regime') }}
   GROUP BY pool, policy, regime
 ),
@@ -29,6 +32,11 @@ policies AS (
   SELECT DISTINCT pool, policy, base_policy, preset, kind, offline_labels
   FROM {{ ref('stg_replay_runs') }}
   WHERE is_current
+),
+missing AS (
+  SELECT pool, policy, regime, count(*) AS missing FROM {{ ref('mart_missing_rhos') }} GROUP BY pool, policy, regime
+  UNION ALL
+  SELECT pool, policy, 'overall' AS regime, count(*) AS missing FROM {{ ref('mart_missing_rhos') }} GROUP BY pool, policy
 )
 SELECT
   t.pool,
@@ -41,24 +49,25 @@ SELECT
   t.utility,
   t.utility_se_trials,
   q.utility_se_queries,
-  greatest(t.utility_se_trials, q.utility_se_queries) AS utility_se,
+  two_way_error(t.utility_se_trials, q.utility_se_queries, t.trials, q.queries).se AS utility_se,
   t.utility_unclipped,
+  two_way_error(t.unclipped_se_trials, q.unclipped_se_queries, t.trials, q.queries).se AS utility_unclipped_se,
   t.regret,
   t.regret_se_trials,
   q.regret_se_queries,
-  greatest(t.regret_se_trials, q.regret_se_queries) AS regret_se,
+  two_way_error(t.regret_se_trials, q.regret_se_queries, t.trials, q.queries).se AS regret_se,
   t.score,
   t.cost_per_1000_calls,
   t.trials,
-  t.rhos,
-  t.complete,
+  len(t.rhos) AS rhos,
+  t.rhos AS rho_values,
+  m.missing IS NULL AS complete,
   CASE
-    WHEN t.complete AND p.kind <> 'upper bound' THEN
-      rank() OVER (
-        PARTITION BY t.pool, t.regime, t.complete AND p.kind <> 'upper bound' ORDER BY t.utility DESC
-      )
+    WHEN p.kind <> 'upper bound' THEN
+      rank() OVER (PARTITION BY t.pool, t.regime, p.kind <> 'upper bound' ORDER BY t.utility DESC)
   END AS rank
 FROM trials AS t
 JOIN policies AS p ON t.pool = p.pool AND t.policy = p.policy
 LEFT JOIN queries AS q ON t.pool = q.pool AND t.policy = q.policy AND t.regime = q.regime
+LEFT JOIN missing AS m ON t.pool = m.pool AND t.policy = m.policy AND t.regime = m.regime
 ORDER BY t.pool, t.regime, t.utility DESC, t.policy

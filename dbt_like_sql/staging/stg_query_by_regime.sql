@@ -1,15 +1,20 @@
--- Each query's value of a regime and overall, mean over trials. The unit of the bootstrap over queries.
+-- Each query's value of a regime and overall at the rhos that all policies have, mean over trials. The unit of the bootstrap over queries.
 WITH current_queries AS (
-  SELECT q.pool, r.regime, q.policy, q.query_index, q.plays, q.utility, q.regret
+  SELECT
+    q.pool, r.regime, q.policy, q.query_index, q.plays, q.utility, q.regret,
+    -- with a weight on latency the mean over trials of score and cost does not tell it
+    CASE WHEN p.latency_weight = 0 THEN q.score - q.rho * q.cost END AS utility_unclipped
   FROM {{ source('replay', 'queries') }} AS q
   JOIN {{ ref('stg_replay_runs') }} AS r ON q.pool = r.pool AND q.rho = r.rho AND q.policy = r.policy
-  WHERE r.is_current
+  JOIN {{ ref('stg_pools') }} AS p ON q.pool = p.pool
+  WHERE r.is_compared
 ),
 by_regime AS (
   SELECT
     pool, policy, regime, query_index,
     max(plays) AS plays,
     avg(utility) AS utility,
+    avg(utility_unclipped) AS utility_unclipped,
     avg(regret) AS regret
   FROM current_queries
   GROUP BY pool, policy, regime, query_index
@@ -19,6 +24,7 @@ overall AS (
     pool, policy, 'overall' AS regime, query_index,
     max(plays) AS plays,
     avg(utility) AS utility,
+    avg(utility_unclipped) AS utility_unclipped,
     avg(regret) AS regret
   FROM by_regime
   GROUP BY pool, policy, query_index
@@ -28,6 +34,6 @@ both_levels AS (
   UNION ALL BY NAME
   SELECT * FROM overall
 )
-SELECT pool, policy, regime, query_index, plays, utility, regret
+SELECT pool, policy, regime, query_index, plays, utility, utility_unclipped, regret
 FROM both_levels
 ORDER BY pool, policy, regime, query_index

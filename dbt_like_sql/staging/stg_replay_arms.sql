@@ -1,4 +1,4 @@
--- Plays of every arm in every trial.
+-- Plays of every arm in every trial of the replays that are compared.
 SELECT
   a.pool,
   a.rho,
@@ -12,5 +12,5 @@ SELECT
   a.cost
 FROM {{ source('replay', 'arms') }} AS a
 JOIN {{ ref('stg_replay_runs') }} AS r ON a.pool = r.pool AND a.rho = r.rho AND a.policy = r.policy
-WHERE r.is_current
+WHERE r.is_compared
 ORDER BY a.pool, a.policy, a.rho, a.trial, a.arm

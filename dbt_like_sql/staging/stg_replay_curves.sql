@@ -1,5 +1,5 @@
 {{ config(materialized='view') }}
--- Cumulative regret and utility at the checkpoints of every trial.
+-- Cumulative regret and utility at the checkpoints of every trial of the replays that are compared.
 SELECT
   c.pool,
   c.rho,
@@ -12,4 +12,4 @@ SELECT
   c.expert_weights
 FROM {{ source('replay', 'curves') }} AS c
 JOIN {{ ref('stg_replay_runs') }} AS r ON c.pool = r.pool AND c.rho = r.rho AND c.policy = r.policy
-WHERE r.is_current
+WHERE r.is_compared

@@ -1,29 +1,52 @@
--- One row a replay (pool, rho, policy): what was run, on what, when.
+-- One row a replay (pool, rho, policy): what was run, on what, when, and whether it is compared.
+WITH runs AS (
+  SELECT
+    *,
+    -- Only runs on the same problem, with the same rounds and trials, can be compared pair by pair.
+    problem_hash = arg_max(problem_hash, created_at) OVER same_pool
+      AND rounds = arg_max(rounds, created_at) OVER same_pool
+      AND trials = arg_max(trials, created_at) OVER same_pool AS is_current
+  FROM {{ source('replay', 'run') }}
+  WINDOW same_pool AS (PARTITION BY pool)
+),
+policies AS (
+  SELECT pool, count(DISTINCT policy) AS policies
+  FROM runs
+  WHERE is_current
+  GROUP BY pool
+),
+-- A mean over more or other rhos is another quantity: what is compared stands at rhos that every policy has.
+shared AS (
+  SELECT r.pool, r.rho
+  FROM runs AS r
+  JOIN policies AS p ON r.pool = p.pool
+  WHERE r.is_current
+  GROUP BY r.pool, r.rho, p.policies
+  HAVING count(DISTINCT r.policy) = p.policies
+)
 SELECT
-  pool,
-  rho,
-  regime_of(rho) AS regime,
-  policy,
-  base_policy,
-  preset,
+  r.pool,
+  r.rho,
+  regime_of(r.rho) AS regime,
+  r.policy,
+  r.base_policy,
+  r.preset,
   -- 'upper bound' uses what no router can see: the rewards of arms that were not played.
   known.kind,
   -- Whether it was given anything learned from the train split's labels before the first round.
   known.start != 'nothing' AS offline_labels,
-  trials,
-  rounds,
-  queries,
-  len(arms) AS arms,
-  problem_hash,
-  order_hash,
-  pool_hash,
-  seed,
-  created_at,
-  -- Only runs on the same problem, with the same rounds and trials, can be compared pair by pair.
-  problem_hash = arg_max(problem_hash, created_at) OVER same_pool
-    AND rounds = arg_max(rounds, created_at) OVER same_pool
-    AND trials = arg_max(trials, created_at) OVER same_pool AS is_current
-FROM {{ source('replay', 'run') }}
-LEFT JOIN {{ source('catalog', 'policies') }} AS known USING (base_policy, preset)
-WINDOW same_pool AS (PARTITION BY pool)
-ORDER BY pool, policy, rho
+  r.trials,
+  r.rounds,
+  r.queries,
+  len(r.arms) AS arms,
+  r.problem_hash,
+  r.order_hash,
+  r.pool_hash,
+  r.seed,
+  r.created_at,
+  r.is_current,
+  r.is_current AND s.rho IS NOT NULL AS is_compared
+FROM runs AS r
+LEFT JOIN shared AS s ON r.pool = s.pool AND r.rho = s.rho
+LEFT JOIN {{ source('catalog', 'policies') }} AS known ON r.base_policy = known.base_policy AND r.preset = known.preset
+ORDER BY r.pool, r.policy, r.rho

@@ -23,7 +23,8 @@ SELECT
   t.solved_rounds,
   t.uncertified,
   t.max_gap,
-  t.mean_gap
+  t.mean_gap,
+  r.is_compared
 FROM {{ source('replay', 'trials') }} AS t
 JOIN {{ ref('stg_replay_runs') }} AS r ON t.pool = r.pool AND t.rho = r.rho AND t.policy = r.policy
 WHERE r.is_current

@@ -1,4 +1,5 @@
--- Each trial's value of a regime (mean over its rhos) and overall (mean of the regimes). The unit of paired trials.
+-- Each trial's value of a regime (mean over its rhos) and overall (mean of the regimes), at the rhos that all policies of
+-- the pool have. The unit of paired trials.
 WITH by_regime AS (
   SELECT
     pool, policy, regime, trial,
@@ -9,8 +10,9 @@ WITH by_regime AS (
     avg(cost) AS cost,
     avg(switch_rate) AS switch_rate,
     avg(effective_arms) AS effective_arms,
-    count(*) AS rhos
+    list(rho ORDER BY rho) AS rhos
   FROM {{ ref('stg_replay_summary') }}
+  WHERE is_compared
   GROUP BY pool, policy, regime, trial
 ),
 overall AS (
@@ -23,7 +25,7 @@ overall AS (
     avg(cost) AS cost,
     avg(switch_rate) AS switch_rate,
     avg(effective_arms) AS effective_arms,
-    sum(rhos)::BIGINT AS rhos
+    list_sort(flatten(list(rhos))) AS rhos
   FROM by_regime
   GROUP BY pool, policy, trial
 ),
@@ -33,7 +35,6 @@ both_levels AS (
   SELECT * FROM overall
 )
 SELECT
-  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, effective_arms, rhos,
-  rhos = max(rhos) OVER (PARTITION BY pool, regime) AS complete
+  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, effective_arms, rhos
 FROM both_levels
 ORDER BY pool, policy, regime, trial

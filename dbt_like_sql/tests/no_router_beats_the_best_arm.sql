@@ -2,5 +2,5 @@
 SELECT u.pool, u.policy, u.regime, u.utility, b.utility AS best
 FROM {{ ref('mart_utility_by_regime') }} AS u
 JOIN {{ ref('mart_utility_by_regime') }} AS b
-  ON u.pool = b.pool AND u.regime = b.regime AND b.base_policy = 'oracle_best' AND u.rhos = b.rhos
+  ON u.pool = b.pool AND u.regime = b.regime AND b.base_policy = 'oracle_best'
 WHERE u.utility > b.utility + 1e-6

@@ -6,6 +6,7 @@ JOIN (
   FROM (
     SELECT pool, policy, regime, rho, avg(utility) AS utility
     FROM {{ ref('stg_replay_summary') }}
+    WHERE is_compared
     GROUP BY pool, policy, regime, rho
   )
   GROUP BY pool, policy, regime

@@ -28,6 +28,11 @@ def test_a_pool_with_fewer_rhos_is_compared_only_where_it_has_them_all(tmp_path)
     assert set(mart["regime"]) == {"low", "high"}
 
 
+def test_as_many_rhos_are_not_the_same_rhos(tmp_path):
+    mart = pools(tmp_path, (0.0, 500.0, 1000.0))
+    assert set(mart["regime"]) == {"low", "medium"}
+
+
 def test_another_split_is_another_question(tmp_path):
     assert pools(tmp_path, (0.0, 500.0, 900.0), split={"split_seed": 5}).empty
 
@@ -49,4 +54,4 @@ def test_difference_to_the_first_pool_is_paired_by_query(tmp_path):
     assert mart.loc["b", "difference"] == pytest.approx(gap.mean(), abs=1e-6)
     boot = metrics.bootstrap_ratio(gap.to_numpy(), np.ones(len(gap)))
     trials_se = np.hypot(values["a", "se"], values["b", "se"])
-    assert mart.loc["b", "difference_se"] == pytest.approx(max(boot.std(ddof=1), trials_se), rel=1e-3)
+    assert mart.loc["b", "difference_se"] == pytest.approx(np.hypot(boot.std(ddof=1), trials_se), rel=1e-3)

@@ -95,7 +95,9 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
     assert mart["difference"] == pytest.approx(expected.difference)
     assert mart["se_trials"] == pytest.approx(expected.se_trials)
     assert mart["se_queries"] == pytest.approx(expected.se_queries, rel=1e-3)  # stored in single precision
-    assert mart["se"] == max(mart["se_trials"], mart["se_queries"])
+    assert mart["se"] == pytest.approx(np.hypot(mart["se_trials"], mart["se_queries"]))
+    assert mart["p_value"] == pytest.approx(expected.p_value, rel=1e-2)
+    assert mart["high"] - mart["difference"] == pytest.approx(expected.error.margin, rel=1e-3)
     assert bool(mart["significant"]) == expected.significant
 
 
@@ -208,7 +210,11 @@ def test_presets_side_by_side(built):
         ):
             pair, row = pairs.loc[(better, worse)], mart.loc[base]
             assert row[name] == pair["difference"] == pytest.approx(board[better] - board[worse])
-            assert row[f"{name}_se"] == pair["se"] == max(pair["se_trials"], pair["se_queries"])
+            assert (
+                row[f"{name}_se"]
+                == pair["se"]
+                == pytest.approx(np.hypot(pair["se_trials"], pair["se_queries"]))
+            )
             assert bool(row[f"{name}_significant"]) == bool(pair["significant"])
 
 
@@ -236,8 +242,69 @@ def test_stage_files_are_flattened(built):
     assert tuning.loc['"cabs_d_linear@tuned".options.eta', "value"] == 0.3
 
 
+def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(built):
+    artifacts, _, _ = built
+    pairs = read_model("mart_pairwise_differences", artifacts, "pool = 'one' AND regime = 'overall'")
+    upper = {"oracle_best", "lin_ucb_full"}
+    has_upper = pairs["policy"].isin(upper) | pairs["baseline"].isin(upper)
+    assert pairs.loc[has_upper, "p_adjusted"].isna().all()
+    once = pairs[~has_upper & (pairs["policy"] < pairs["baseline"])]
+    real = len(SKILL) - len(upper)
+    assert len(once) == real * (real - 1) // 2
+    np.testing.assert_allclose(once["p_adjusted"], metrics.holm(once["p_value"]))
+    twice = pairs[~has_upper].set_index(["policy", "baseline"])["p_adjusted"]
+    for (policy, baseline), value in twice.items():
+        assert value == twice[baseline, policy]
+    found = pairs[pairs["significant_adjusted"].eq(True)]
+    assert found["significant"].all() and len(found) < pairs["significant"].sum()
+
+
+def _uneven(tmp_path, more=()):
+    """`lin_ucb` (good at rho 0 and 300 here) and `random` at four rhos, `hier_mix` at two of them, as after --rho."""
+    from fake_replays import fake_pool, write_pool
+
+    pool = fake_pool()
+    write_pool(tmp_path, pool, n=40, policies=["random", "lin_ucb"])
+    write_pool(tmp_path, pool, n=40, rhos=(500.0, 900.0, *more), policies=["hier_mix"])
+
+
+def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
+    """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other rhos."""
+    from dbt_like_sql import build_all, run_tests
+
+    _uneven(tmp_path)
+    build_all(tmp_path)
+    board = read_model("mart_policy_leaderboard", tmp_path).set_index("policy")
+    alone = read_model("mart_utility_by_rho", tmp_path).set_index(["policy", "rho"])["utility"]
+    for policy in ("random", "lin_ucb", "hier_mix"):
+        assert board.loc[policy, "utility"] == pytest.approx(
+            (alone[policy, 500.0] + alone[policy, 900.0]) / 2
+        )
+        assert board.loc[policy, "rhos"] == 2
+    assert board.loc["hier_mix", "rank"] == 1 and board.loc["lin_ucb", "rank"] == 2
+    assert board.loc["lin_ucb", "complete"] and not board.loc["hier_mix", "complete"]
+    # the one that won before, over the rhos it alone has, earns more there than the best at the shared ones
+    assert alone["lin_ucb", 0.0] > board.loc["lin_ucb", "utility"]
+    missing = read_model("mart_missing_rhos", tmp_path)
+    assert missing[["policy", "rho", "regime"]].to_numpy().tolist() == [
+        ["hier_mix", 0.0, "low"],
+        ["hier_mix", 300.0, "low"],
+    ]
+    pairs = read_model("mart_pairwise_differences", tmp_path, "regime = 'overall'")
+    assert len(pairs) == 6 and set(pairs["policy"]) == {"random", "lin_ucb", "hier_mix"}
+    for mart in ("mart_aiq", "mart_pareto_frontier"):
+        counted = read_model(mart, tmp_path).groupby("policy")
+        assert (counted["points"].first() if mart == "mart_aiq" else counted.size()).eq(2).all()
+    failed = [t.name for t in run_tests("mart_utility_by_regime", tmp_path) if not t.passed]
+    assert not failed
+    _uneven(tmp_path, more=(0.0, 300.0))
+    build_all(tmp_path)
+    assert read_model("mart_missing_rhos", tmp_path).empty
+    assert read_model("mart_policy_leaderboard", tmp_path)["rhos"].eq(4).all()
+
+
 def test_incomplete_and_outdated_replays(tmp_path):
-    """A policy without all rhos is not ranked; replays of an older problem are set aside and counted."""
+    """A policy without all rhos narrows what is compared; replays of an older problem are set aside and counted."""
     from fake_replays import fake_pool, fake_problem, write_pool
 
     from cabs_core.replay.storage import save_replay_result
@@ -259,7 +326,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     build_all(tmp_path)
     board = read_model("mart_policy_leaderboard", tmp_path).set_index("policy")
     assert "ridge" not in board.index and not board.loc["lin_ts", "complete"]
-    assert board["rank"].isna()["lin_ts"] and board.loc["lin_ucb", "complete"]
+    assert board["rhos"].eq(1).all() and board["rank"].notna().all() and board.loc["lin_ucb", "complete"]
     assert read_model("mart_provenance", tmp_path)["outdated_runs"].item() == 1
     failed = {
         t.name: t.severity

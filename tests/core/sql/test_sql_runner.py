@@ -56,7 +56,8 @@ def test_model_matches_its_description_and_passes_its_tests(built, name):
     run, model = runs[name], get_model(name)
     assert [(c.name, c.data_type) for c in model.columns] == run.schema
     assert list(run.column_lineage) == [c for c, _ in run.schema] and not run.notes
-    assert run.rows > 0
+    # nothing is missing where every policy was replayed at every rho
+    assert run.rows == 0 if name == "mart_missing_rhos" else run.rows > 0
     failed = [(t.name, t.sample) for t in run_tests(name, artifacts) if not t.passed]
     assert failed == []
 
