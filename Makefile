@@ -17,7 +17,7 @@ help:
 	@echo "make test   set up, run the tests"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000"
 	@echo "make bench  set up with the peers, run the benchmarks"
-	@echo "make lint   set up, run ruff and dg check defs"
+	@echo "make lint   set up, run ruff, the import contracts and dg check defs"
 
 venv: $(STAMP)
 
@@ -48,6 +48,7 @@ bench:
 lint: venv
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/dg check defs
 
 clean:

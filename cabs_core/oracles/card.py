@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cabs_core.oracles.oracles import Oracles
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
-def model_card(oracles: Oracles) -> str:
-    """Markdown: what was learned, from which data, with which errors, and what was chosen."""
-    m = oracles.metrics
+def model_card(arms: Sequence[str], chosen: Mapping[str, str], metrics: Mapping[str, Any]) -> str:
+    """Markdown: what was learned, from which data, with which errors, and what was chosen.
+
+    Args:
+        arms, chosen, metrics: attributes of `Oracles`.
+    """
+    m = metrics
     lines = [
         "# Routing oracles",
         "",
         "Predict the score and cost of every arm for a prompt, and what one arm's score says about the others.",
         "Learned from the train split; early stopping and the choice of heads use the validation split.",
         "",
-        f"* arms ({len(oracles.arms)}): {', '.join(oracles.arms)}",
+        f"* arms ({len(arms)}): {', '.join(arms)}",
         f"* data: outcomes `{m.get('outcomes_hash', '')}`, rows {m.get('rows', {})}",
         f"* settings: {m.get('settings', {})}",
         "",
@@ -28,7 +30,7 @@ def model_card(oracles: Oracles) -> str:
         values = ", ".join(
             f"{name} {value:.5g}" for name, value in sorted(errors.items(), key=lambda p: p[1])
         )
-        lines.append(f"| {head} | {oracles.chosen.get(head, '')} | {values} |")
+        lines.append(f"| {head} | {chosen.get(head, '')} | {values} |")
     log = m.get("training")
     if log:
         lines += [

@@ -11,6 +11,7 @@ import numpy as np
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.oracles.card import model_card
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
 from cabs_core.predictors import CostPredictor, KnnPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
@@ -152,8 +153,6 @@ class Oracles:
         network.safetensors, arrays.safetensors and one folder per static predictor."""
         from safetensors.numpy import save_file
 
-        from cabs_core.oracles.card import model_card
-
         arrays = {
             "pca.center": self.pca.center,
             "pca.basis": self.pca.basis,
@@ -179,7 +178,9 @@ class Oracles:
         }
         with atomic_directory(folder) as temporary:
             (temporary / "oracles.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-            (temporary / "README.md").write_text(model_card(self), encoding="utf-8")
+            (temporary / "README.md").write_text(
+                model_card(self.arms, self.chosen, self.metrics), encoding="utf-8"
+            )
             save_file(arrays, temporary / "arrays.safetensors")
             if self.network is not None:
                 from safetensors.torch import save_file as save_tensors

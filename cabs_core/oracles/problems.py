@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from cabs_core.errors import ProvenanceError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.pools.config import ModelPool
+from cabs_core.problem import ReplayProblem
 from cabs_core.threads import one_blas_thread
-
-if TYPE_CHECKING:
-    from cabs_core.replay import ReplayProblem
 
 
 @one_blas_thread()
@@ -31,9 +28,6 @@ def build_problems(
     Raises:
         ProvenanceError: the oracles were trained on other outcomes or arms.
     """
-    from cabs_core.errors import ProvenanceError
-    from cabs_core.problem.replay_problem import ReplayProblem
-
     if oracles.arms != list(outcomes.arms) or oracles.inputs != embeddings.shape[1]:
         raise ProvenanceError(
             f"pool {pool.name!r}: the oracles were trained for arms {oracles.arms} and {oracles.inputs}-d "

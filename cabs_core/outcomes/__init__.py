@@ -9,6 +9,7 @@ stress condition.
 from cabs_core.outcomes.conditions import outcomes_under, split_under
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.outcomes.published import PUBLISHED, PublishedModel, published_means
+from cabs_core.outcomes.raw import outcomes_from_frame
 from cabs_core.outcomes.splits import SPLITS, make_splits
 from cabs_core.outcomes.table import Outcomes
 
@@ -19,6 +20,7 @@ __all__ = [
     "PublishedModel",
     "load_outcomes",
     "make_splits",
+    "outcomes_from_frame",
     "outcomes_under",
     "published_means",
     "split_under",

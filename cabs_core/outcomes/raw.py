@@ -306,3 +306,19 @@ def _refuse_duplicates(cell: np.ndarray, texts: dict[str, pd.Series], origin: st
             f"{earlier + first_row}; expected each pair once ({len(again)} such rows). If the table has no "
             "query_id column, give it one: without it the prompt text is the identity of a query"
         )
+
+
+def outcomes_from_frame(df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:
+    """Inverse of `Outcomes.to_frame`; rows in any order. Every (query, model) pair must be there, once.
+
+    Args:
+        df: at least query_id, prompt, model, score, cost; optionally task, tokens, latency.
+        arms: models to take, in this order (default: all, in order of appearance).
+
+    Raises:
+        DataError: a column is absent, a pair is missing or double, a value is out of range.
+    """
+    raw = RawOutcomes.from_tidy(df, origin="table")
+    if arms is not None:
+        raw = raw.select_models({arm: arm for arm in arms})
+    return raw.complete(missing="error")

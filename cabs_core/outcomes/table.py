@@ -131,24 +131,6 @@ class Outcomes:
             data[_COLUMNS[name]] = np.full(n * k, np.nan) if array is None else array.ravel()
         return pd.DataFrame(data)
 
-    @classmethod
-    def from_frame(cls, df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:
-        """Inverse of `to_frame`; rows in any order. Every (query, model) pair must be there, once.
-
-        Args:
-            df: at least query_id, prompt, model, score, cost; optionally task, tokens, latency.
-            arms: models to take, in this order (default: all, in order of appearance).
-
-        Raises:
-            DataError: a column is absent, a pair is missing or double, a value is out of range.
-        """
-        from cabs_core.outcomes.raw import RawOutcomes
-
-        raw = RawOutcomes.from_tidy(df, origin="table")
-        if arms is not None:
-            raw = raw.select_models({arm: arm for arm in arms})
-        return raw.complete(missing="error")
-
     def content_hash(self) -> str:
         """SHA-256 (hex, 16 characters) of everything but the report."""
         digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from cabs_core.outcomes import PUBLISHED, Outcomes
+from cabs_core.outcomes import PUBLISHED, Outcomes, outcomes_from_frame
 from cabs_core.outcomes.splits import SPLITS
 from cabs_core.pools import ModelPool
 from cabs_core.validation.alignment import (
@@ -366,4 +366,4 @@ def _complete_part(frame: pd.DataFrame, arms: list[str]) -> Outcomes:
     first = sound.drop_duplicates("query_id").set_index("query_id")
     sound = sound[sound["prompt"].to_numpy() == first["prompt"].reindex(sound["query_id"]).to_numpy()]
     counts = sound.groupby("query_id")["model"].transform("size")
-    return Outcomes.from_frame(sound[counts == sound["model"].nunique()])
+    return outcomes_from_frame(sound[counts == sound["model"].nunique()])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cabs_core.outcomes.raw import RawOutcomes
-    from cabs_core.pools.config import Source
+from cabs_core.outcomes.raw import RawOutcomes
+from cabs_core.pools.config import Source
 
 
 def read_remote(source: Source) -> RawOutcomes:

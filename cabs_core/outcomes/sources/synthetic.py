@@ -17,8 +17,8 @@ import numpy as np
 from cabs_core.outcomes.published import PUBLISHED
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
-from cabs_core.outcomes.table import Outcomes, text_array
-from cabs_core.pools.config import ModelPool, Source
+from cabs_core.outcomes.table import text_array
+from cabs_core.pools.config import Source
 
 #: invented relative strengths (math, code, knowledge, language), vendor, and length of answers
 _TRAITS = {
@@ -39,13 +39,6 @@ _TOPIC_SD = 0.35
 _TOPIC_ARM_SD = 0.45
 _HIDDEN_SD = 1.4
 _HIDDEN_VENDOR_SD = 0.5
-
-
-def synthetic_outcomes(pool: ModelPool) -> Outcomes:
-    """Outcomes of a pool with `source.kind: synthetic`; the same pool always gives the same outcomes."""
-    from cabs_core.outcomes.load import apply_pool
-
-    return apply_pool(synthetic_raw(pool.source), pool)
 
 
 def synthetic_raw(source: Source) -> RawOutcomes:

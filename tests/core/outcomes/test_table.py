@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.errors import DataError
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, outcomes_from_frame
 
 
 def make(n: int = 5, k: int = 3, seed: int = 0, **changes) -> Outcomes:
@@ -49,11 +49,11 @@ def test_frame_there_and_back_in_any_order(n: int, k: int, seed: int) -> None:
     outcomes = make(n, k, seed, source_splits=None)
     frame = outcomes.to_frame()
     assert list(frame.columns[:6]) == ["query_id", "prompt", "task", "model", "score", "cost"]
-    back = Outcomes.from_frame(frame, outcomes.arms)
+    back = outcomes_from_frame(frame, outcomes.arms)
     if np.isnan(outcomes.input_tokens).all():
         back = replace(back, input_tokens=outcomes.input_tokens)
     same(outcomes, back)
-    shuffled = Outcomes.from_frame(frame.sample(frac=1, random_state=seed), outcomes.arms)
+    shuffled = outcomes_from_frame(frame.sample(frac=1, random_state=seed), outcomes.arms)
     order = [shuffled.query_ids.tolist().index(q) for q in outcomes.query_ids.tolist()]
     np.testing.assert_array_equal(shuffled.scores[order], outcomes.scores)
 
@@ -135,11 +135,11 @@ def test_wrong_arrays_are_refused(changes: dict, expected: str) -> None:
 def test_frame_with_a_hole_or_an_unknown_arm() -> None:
     outcomes = make()
     with pytest.raises(DataError, match="has no score for model"):
-        Outcomes.from_frame(outcomes.to_frame().iloc[1:])
+        outcomes_from_frame(outcomes.to_frame().iloc[1:])
     with pytest.raises(DataError, match="no model 'zz' in the table"):
-        Outcomes.from_frame(outcomes.to_frame(), ["zz"])
+        outcomes_from_frame(outcomes.to_frame(), ["zz"])
     with pytest.raises(DataError, match="no column 'prompt'"):
-        Outcomes.from_frame(outcomes.to_frame().drop(columns="prompt"))
+        outcomes_from_frame(outcomes.to_frame().drop(columns="prompt"))
 
 
 def test_take_by_mask_and_by_index() -> None:

@@ -7,11 +7,16 @@ import pytest
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes import PUBLISHED, Outcomes, load_outcomes, make_splits
+from cabs_core.outcomes.load import apply_pool
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
-from cabs_core.outcomes.sources.synthetic import synthetic_outcomes, synthetic_raw
+from cabs_core.outcomes.sources.synthetic import synthetic_raw
 from cabs_core.pools import find_pool
 from cabs_core.pools.config import Source
 from cabs_core.validation.alignment import text_features
+
+
+def outcomes_of(pool):
+    return apply_pool(synthetic_raw(pool.source), pool)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,9 @@ def test_means_hold_for_every_seed_and_size(seed: int) -> None:
 
 def test_it_is_reproducible_and_seeded(demo: Outcomes) -> None:
     pool = find_pool("demo").pool
-    assert synthetic_outcomes(pool).content_hash() == demo.content_hash()
+    assert outcomes_of(pool).content_hash() == demo.content_hash()
     other = pool.model_copy(update={"source": pool.source.model_copy(update={"seed": 8})})
-    assert synthetic_outcomes(other).content_hash() != demo.content_hash()
+    assert outcomes_of(other).content_hash() != demo.content_hash()
 
 
 def test_prompts_are_short_distinct_and_of_every_family(demo: Outcomes) -> None:
@@ -111,4 +116,4 @@ def test_more_prompts_than_the_templates_give() -> None:
 
 def test_subset_of_the_models() -> None:
     pool = find_pool("demo").pool.model_copy(update={"models": ("gpt-4-1106-preview", "claude-v2")})
-    assert synthetic_outcomes(pool).arms == ["gpt-4-1106-preview", "claude-v2"]
+    assert outcomes_of(pool).arms == ["gpt-4-1106-preview", "claude-v2"]
