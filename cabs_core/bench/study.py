@@ -23,6 +23,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ import numpy as np
 
 from cabs_core.atomic import atomic_path, write_text
 from cabs_core.catalog import STREAM_CONDITIONS, asset_name
-from cabs_core.metrics import REGIMES, regime_of
+from cabs_core.errors import PoolError
+from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
 from cabs_core.paths import cabs_home
 from cabs_core.policies.hier_mix import WIDE_ANCHOR
 from cabs_core.replay import ReplayProblem, replay
@@ -58,6 +60,13 @@ POLICIES = (
 )  # fmt: skip
 #: changes what is logged, not what is played
 SILENT = {"lin_ts": {"propensity": "sampled"}, "lin_ts@warm": {"propensity": "sampled"}}
+#: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks go first
+SEVERE_TASKS = {
+    "openllm_lb_v2_carrot": ("mmlu_pro_*",),  # knowledge questions after BBH's puzzles
+    "openllm_lb_v2_carrot_tfidf": ("mmlu_pro_*",),
+    "routerbench_sub3": ("mbpp",),  # programs after multiple choice
+    "zeroeval": ("crux",),  # reading code after mathematics
+}
 #: policies with options, under a name of their own
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
@@ -117,6 +126,22 @@ def problem(
     return ReplayProblem.load(folder / which)
 
 
+def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
+    """Tasks of another kind of work than the rest of a pool's, from `SEVERE_TASKS`.
+
+    Raises:
+        PoolError: nobody has said which tasks of this pool are another kind of work.
+    """
+    patterns = SEVERE_TASKS.get(pool_name, ())
+    found = tuple(sorted({t for t in tasks if any(fnmatchcase(t, p) for p in patterns)}))
+    if not found:
+        raise PoolError(
+            f"condition 'severe' on pool {pool_name!r}: which tasks are another kind of work cannot be read from their "
+            f"names; name them in the pool's split.test_tasks. Its tasks: {', '.join(sorted(set(tasks))[:20])}"
+        )
+    return found
+
+
 def _build(folder: Path, pool_name: str, condition: str, split_seed: int) -> None:
     from cabs_core.encoders import embed_prompts
     from cabs_core.oracles import build_problems, train_oracles
@@ -127,17 +152,17 @@ def _build(folder: Path, pool_name: str, condition: str, split_seed: int) -> Non
     outcomes = load_outcomes(found)
     update: dict[str, Any] = {"split_seed": split_seed}
     if condition == "severe" and not found.pool.split.test_tasks:
-        # a different kind of work in test: all tasks of the most frequent family (text before the first "_")
-        families = [t.split("_")[0] for t in outcomes.tasks.tolist()]
-        largest = max(sorted(set(families)), key=families.count)
-        update["test_tasks"] = tuple(
-            sorted({t for t in outcomes.tasks.tolist() if t.split("_")[0] == largest})
-        )
+        update["test_tasks"] = severe_tasks(pool_name, outcomes.tasks.tolist())
     split_settings = found.pool.split.model_copy(update=update)
     pool = found.pool.model_copy(update={"split": split_settings})
     split = split_under(outcomes, split_settings, CONDITIONS[condition])
     outcomes = outcomes_under(outcomes, split, CONDITIONS[condition], split_seed)
-    embeddings, _ = embed_prompts(outcomes.prompts, pool.encoder, store=cabs_home() / "embeddings")
+    embeddings, _ = embed_prompts(
+        outcomes.prompts,
+        pool.encoder,
+        store=cabs_home() / "embeddings",
+        fit_prompts=[p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"],
+    )
     oracles = train_oracles(embeddings, outcomes, split, pool.oracle, features=pool.features)
     for name, built in build_problems(outcomes, split, embeddings, oracles, pool).items():
         built.save(folder / name)
@@ -238,7 +263,7 @@ def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict
 def _errors(
     first: dict, second: dict | None, weights: np.ndarray, same_queries: bool
 ) -> tuple[np.ndarray, float]:
-    """(per-split means, standard error): the larger of the spread over trials and over queries, averaged over
+    """(per-split means, standard error): over trials and queries together (`metrics.two_way_error`), averaged over
     splits as independent (unless all splits test the same queries), and of the spread over splits where there are
     three or more."""
     means, variances = [], []
@@ -249,8 +274,8 @@ def _errors(
             trials = min(len(u), len(v))
             u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
         means.append(u.mean())
-        over_trials = u.var(ddof=1) / len(u) if len(u) > 1 else 0.0
-        variances.append(max(over_trials, q.var(ddof=1) / len(q)))
+        errors = float(standard_error(u)), float(standard_error(q))
+        variances.append(two_way_error(*errors, len(u), len(q)).se ** 2)
     error = np.sqrt(np.mean(variances) / (1 if same_queries else len(means)))
     if len(means) > 2:
         error = max(error, np.std(means, ddof=1) / np.sqrt(len(means)))

@@ -8,6 +8,7 @@ _STATIC = "cabs_core.policies.static"
 _BANDITS = "cabs_core.policies.linear.bandits:LinearBandit"
 _PENALTY = (3.0, 10.0, 30.0)
 _TARGET = ("utility", "score")
+_RATES = (3e-4, 1e-3, 3e-3)
 _COLD_OR_WARM = ("default", "warm")
 _WARM: dict[str, Start] = {"warm": "labels"}
 _CABS_C = ("paper", "literal", "tuned", "published")
@@ -132,7 +133,7 @@ BUILT_IN = (
         feedback="full",
         presets=_COLD_OR_WARM,
         preset_starts=_WARM,
-        tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0), "target": _TARGET},
+        tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "target": _TARGET},
     ),
     PolicyRecord(
         "cabs_c_linear",
@@ -206,7 +207,7 @@ BUILT_IN = (
         path="cabs_core.policies.neural.policy:NeuralUCB",
         title="NeuralUCB",
         description="NeuralUCB: a small network, optimism from its last layer.",
-        tuning={"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": (3e-4, 1e-3, 3e-3)},
+        tuning={"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": _RATES, "target": _TARGET},
         references=("Zhou et al. 2020: neural contextual bandits with UCB-based exploration",),
     ),
     PolicyRecord(
@@ -216,6 +217,7 @@ BUILT_IN = (
         title="NeuralUCB, full feedback",
         description="NeuralUCB's learner with the rewards of all arms observed.",
         feedback="full",
+        tuning={"learning_rate": _RATES, "penalty": (1e-4, 1e-3, 1e-2), "target": _TARGET},
     ),
     PolicyRecord(
         "cabs_c_neural",
@@ -225,6 +227,13 @@ BUILT_IN = (
         description="CABS-C with a neural learner.",
         start="surrogates",
         presets=_CABS_C,
+        tuning={
+            "gamma": (4.0, 16.0, 64.0, 256.0),
+            "target": _TARGET,
+            "bias": ("none", "realised"),
+            "graph": ("all", "sigmoid_similarity"),
+            "learning_rate": _RATES,
+        },
         references=("the paper, Algorithm 1",),
     ),
     PolicyRecord(
@@ -235,6 +244,12 @@ BUILT_IN = (
         description="CABS-D with neural experts.",
         start="surrogates",
         presets=_CABS_D,
+        tuning={
+            "eta": (0.01, 0.03, 0.1, 0.3),
+            "meta_loss": ("realised", "doubly_robust"),
+            "target": _TARGET,
+            "learning_rate": _RATES,
+        },
         references=("the paper, Algorithm 2",),
     ),
 )

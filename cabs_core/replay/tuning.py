@@ -1,12 +1,15 @@
 """Settings chosen on the validation problem, with the same budget of configurations for every method.
 
 A method is tuned over the grid of its record in the catalog: its preset as it is always counts as the first configuration,
-the others are drawn without replacement (seeded). Every configuration is replayed over the validation problem on
-the same orders; the value is the mean utility over the regimes of rho. A configuration replaces the preset only
+the preset with the other `target` (utility or score) is the second where a method has both, so that no method is handicapped by
+what its models learn; the others are drawn without replacement (seeded). Every configuration is replayed over the validation
+problem on the same orders; the value is the mean utility over the regimes of rho. A configuration replaces the preset only
 if its lead over it, paired over trials and queries, exceeds one standard error: with some hundred validation
 queries the largest of a dozen noisy means is no evidence by itself.
 
-Presets `literal` and `paper` are what the paper says and are never tuned; static policies have nothing to tune.
+Not tuned here: the presets in `FIXED_PRESETS`, which are what the paper says, and the static policies. What those have to choose
+(kNN's k, the kernel's stack, the oracles' heads) is chosen once, with the oracles, by squared error on the same validation
+split; best_single, random and oracle_best have nothing to choose.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from cabs_core.atomic import write_text
 from cabs_core.catalog import FIXED_PRESETS, policy_record, random_key, split_name
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import ProvenanceError
+from cabs_core.metrics import standard_error, two_way_error
+from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 
@@ -83,7 +88,8 @@ def tunable(policy: str) -> bool:
 def configurations(
     policy: str, budget: int, seed: int = 0, grid: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """At most `budget` different overrides of a policy: none at all first, then seeded draws from its grid.
+    """At most `budget` different overrides of a policy: none at all, the other `target` where there is one, then
+    seeded draws from its grid. Fewer only where the grid holds fewer.
 
     grid: {option: values}; None: the one of its record.
     """
@@ -92,11 +98,26 @@ def configurations(
     record = policy_record(policy)
     space = record.tuning if grid is None else grid
     every = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
+    cls = policy_class(policy)
+    seen = [cls.parse(policy, {})]
+    chosen: list[dict[str, Any]] = [{}]
+
+    def take(options: dict[str, Any]) -> None:
+        # what the preset already says is no other configuration
+        settings = cls.parse(policy, options)
+        if len(chosen) < budget and settings not in seen:
+            seen.append(settings)
+            chosen.append(options)
+
+    # what models learn matters most, so no method is left to chance there
+    for target in space.get("target", ()):
+        take({"target": target})
     generator = np.random.Generator(
         np.random.PCG64(int(stream_key("tuning", random_key(record.name), int(seed))[0]))
     )
-    drawn = [every[i] for i in generator.permutation(len(every))[: budget - 1]]
-    return [{}, *drawn]
+    for i in generator.permutation(len(every)):
+        take(every[i])
+    return chosen
 
 
 def tune(
@@ -159,12 +180,9 @@ def tune(
         best = int(np.argmax([r["utility"] for r in records]))
         by_trial, by_query = (b - a for a, b in zip(traces[0], traces[best], strict=True))
         lead = float(by_trial.mean())
-        lead_se = float(
-            max(
-                by_trial.std(ddof=1) / np.sqrt(trials) if trials > 1 else 0.0,
-                by_query.std(ddof=1) / np.sqrt(problem.n),
-            )
-        )
+        lead_se = two_way_error(
+            float(standard_error(by_trial)), float(standard_error(by_query)), trials, problem.n
+        ).se
         winner = best if best and lead > lead_se else 0
         result.tried.extend(records)
         result.chosen[policy] = {

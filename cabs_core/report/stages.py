@@ -125,7 +125,8 @@ def tuning(data: PoolData) -> Table | None:
     return Table(
         "tuning", "Tuning on the validation split",
         ["Policy", "Configurations", "Utility of the preset", "Utility of the choice", "Best minus preset", "Chosen options"],
-        rows, note="Every method had the same number of configurations; none saw the test split. Best minus preset: "
+        rows, note="Every method with a grid had the same number of configurations, its preset included; none saw the test split. "
+        "Not tuned: presets that are the paper's constants; static routers, whose predictors are chosen with the oracles. Best minus preset: "
         "paired difference on validation, ± its standard error.",
     )  # fmt: skip
 

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from cabs_core.bench import study
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
+from cabs_core.errors import PoolError
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
 from cabs_core.replay.engine import make_stream
@@ -75,6 +77,38 @@ def test_study_command(work, capsys):
     )  # fmt: skip
     assert "| ridge |" in capsys.readouterr().out
     assert set(json.loads(out.read_text())["values"]["toy"]["clean"]) == {"random", "ridge"}
+
+
+def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
+    """The study's features are fitted on the train split alone, as those of a pool's chain are."""
+    import cabs_core.encoders as encoders
+    from cabs_core.outcomes import load_outcomes, make_splits
+    from cabs_core.pools import find_pool
+
+    asked = {}
+
+    class Enough(Exception):
+        pass
+
+    def embed(prompts, encoder, *, store, fit_prompts=None, **_):
+        asked.update(prompts=list(prompts), fit=None if fit_prompts is None else list(fit_prompts))
+        raise Enough
+
+    monkeypatch.setattr(encoders, "embed_prompts", embed)
+    with pytest.raises(Enough):
+        study.problem(tmp_path, "demo_tfidf", "clean", 3)
+    pool = find_pool("demo_tfidf")
+    split = make_splits(load_outcomes(pool), pool.pool.split.model_copy(update={"split_seed": 3}))
+    assert asked["fit"] == [p for p, part in zip(asked["prompts"], split, strict=True) if part == "train"]
+    assert 0 < len(asked["fit"]) < len(asked["prompts"])
+
+
+def test_severe_tasks_are_named_and_not_guessed_from_underscores():
+    tasks = ["mmlu_pro_law", "bbh_navigate", "bbh_navigate", "mmlu_pro_math", "bbh_ruin_names"]
+    assert study.severe_tasks("openllm_lb_v2_carrot", tasks) == ("mmlu_pro_law", "mmlu_pro_math")
+    assert study.severe_tasks("routerbench_sub3", ["winogrande", "mbpp", "arc-challenge"]) == ("mbpp",)
+    with pytest.raises(PoolError, match=r"split.test_tasks.*bbh_navigate"):
+        study.severe_tasks("mmlu_pro_tiger", tasks)
 
 
 def test_regimes_weigh_the_same():

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cabs_core.catalog import policies
+from cabs_core.catalog import FIXED_PRESETS, policies
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import policy_class
+from cabs_core.pools import ModelPool
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.tuning import TuningResult, configurations, tunable, tune, tune_policies
 
@@ -61,6 +62,24 @@ def test_configurations_are_seeded_and_valid():
             policy_class(base).parse(base, options)
     assert configurations("lin_ucb", 6, 1) != configurations("lin_ucb", 6, 2)
     assert not tunable("random") and not tunable("cabs_d_linear@literal") and tunable("cabs_d_linear@tuned")
+
+
+def test_every_grid_fills_the_default_budget_and_repeats_nothing():
+    """Twelve different configurations for every method that is tuned at all, upper bounds and neural ones included."""
+    budget = ModelPool.model_fields["tuning_budget"].default
+    for base, record in policies().items():
+        for preset in record.presets:
+            name = f"{base}@{preset}"
+            found = configurations(name, budget, 0)
+            if not tunable(name):
+                assert found == [{}] and (record.family == "static" or preset in FIXED_PRESETS), name
+                continue
+            settings = [policy_class(base).parse(name, options) for options in found]
+            assert len(found) == budget and not any(s in settings[:i] for i, s in enumerate(settings)), name
+            if "target" in record.tuning:
+                mine, other = settings[:2]
+                assert {mine.target, other.target} == {"utility", "score"}
+                assert other.model_copy(update={"target": mine.target}) == mine
 
 
 def test_pool_hook(problem):
