@@ -285,6 +285,17 @@ class EventLog:
             rows = run(sql, (after,)).fetchall()
         return [Reward(*row[:-1], bool(row[-1])) for row in rows]
 
+    def counts(self) -> list[tuple[str, str, int]]:
+        """(arm, status, number of decisions), in order of the arms' names."""
+        with self._transaction() as run:
+            sql = "SELECT arm, status, COUNT(*) FROM decisions GROUP BY arm, status ORDER BY arm, status"
+            return [(arm, status, int(n)) for arm, status, n in run(sql).fetchall()]
+
+    def last_reward(self) -> int:
+        """Number of the newest reward; 0: none."""
+        with self._transaction() as run:
+            return int(run("SELECT COALESCE(MAX(seq), 0) FROM rewards").fetchone()[0])
+
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:

@@ -38,13 +38,13 @@ def _register() -> None:
     from cabs_dagster.cli.pool import pool
     from cabs_dagster.cli.prune import prune
     from cabs_dagster.cli.report import report
-    from cabs_dagster.cli.router import doctor, export, feedback, rollback, route
+    from cabs_dagster.cli.router import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.run import plan, run
     from cabs_dagster.cli.ui import instance, ui
 
     for command in (run, plan, pool, check, report, bench, ui, instance, prune):
         main.add_command(command)
-    for command in (export, route, feedback, doctor, rollback):
+    for command in (export, route, feedback, doctor, rollback, serve):
         main.add_command(command)
 
 

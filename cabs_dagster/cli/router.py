@@ -1,4 +1,4 @@
-"""`cabs export | route | feedback | doctor | rollback`: from a pool's artifacts to a router, and how it is doing."""
+"""`cabs export | route | feedback | serve | doctor | rollback`: from a pool to a router, and how it is doing."""
 
 from __future__ import annotations
 
@@ -177,3 +177,42 @@ def _log(folder: Path, log: str | None):
     from cabs_core.router.router import default_log
 
     return default_log(folder) if log is None else log
+
+
+@click.command()
+@ROUTER
+@LOG
+@click.option(
+    "--upstreams", type=click.Path(dir_okay=False, path_type=Path),
+    help="YAML file that says where each model is called. Without it: decisions and feedback only.",
+)  # fmt: skip
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Beyond this machine only with CABS_SERVER_KEYS."
+)
+@click.option("--port", type=int, default=8080, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--mode", type=click.Choice(["route", "shadow", "guarded"]), help="Default: the router's own.")
+@click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")
+@click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
+@click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
+@click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
+def serve(
+    folder: Path, log, upstreams: Path | None, host: str, port: int, workers: int, mode, epsilon, budget_per_request,
+    budget_per_day, keep_prompts: bool,
+) -> None:  # fmt: skip
+    """Serve a router as an OpenAI-compatible API.
+
+    API keys of the upstreams come from the environment, and are never stored or logged. A router that is exported to
+    the same folder is picked up without a restart.
+    """
+    from cabs_core.router.server.app import serve as run
+
+    budgets = {"budget_per_request": budget_per_request}
+    if budget_per_day is not None:
+        budgets["budget_per_day"] = budget_per_day / workers
+    settings = {
+        "folder": str(folder.absolute()), "log": None if log is None else str(log),
+        "upstreams": None if upstreams is None else str(upstreams.absolute()), "mode": mode, "epsilon": epsilon,
+        "keep_prompts": keep_prompts, **budgets,
+    }  # fmt: skip
+    run(settings, host=host, port=port, workers=workers)

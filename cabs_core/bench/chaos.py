@@ -1,0 +1,281 @@
+"""kill -9 of servers under load: no decision and no reward may be lost, none counted twice.
+
+    cabs bench chaos --kills 30
+
+Servers share one event log. Clients ask, and score answers late, twice or never, while servers are killed at random
+and started again: half of the time whichever holds the lease and writes checkpoints. In the end the log must hold
+every decision and score that was acknowledged, and three ways to the state must give the same bytes: the last
+checkpoint and the rest of the log, the whole log without any checkpoint, and the policy fed reward by reward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.errors import CabsError
+from cabs_core.router.events import EventLog
+from cabs_core.router.router import Router
+
+_SERVER = (
+    "import json, sys; from cabs_core.router.server.app import serve; "
+    "serve(json.loads(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]), workers=1)"
+)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens to."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def start_echo() -> tuple[subprocess.Popen, int]:
+    """The stand-in upstream in a process of its own, once it listens."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "cabs_core.router.server.echo", "--port", str(port)])
+    wait_for(port)
+    return process, port
+
+
+def start_server(settings: dict[str, Any], port: int, out=subprocess.DEVNULL) -> subprocess.Popen:
+    """A server with these settings (see `server.app.make_app`) in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _SERVER, json.dumps(settings), str(port)], stdout=out, stderr=out
+    )
+
+
+def wait_for(port: int, seconds: float = 180.0) -> None:
+    """Until something listens at a port of 127.0.0.1; CabsError after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise CabsError(f"nothing listens at 127.0.0.1:{port} after {seconds:g} s")
+
+
+def write_upstreams(path: Path, arms: Sequence[str], port: int) -> Path:
+    """An upstream file in which every model is the stand-in at this port."""
+    models = {
+        arm: {"url": f"http://127.0.0.1:{port}/v1", "price": {"input": 10.0, "output": 30.0}} for arm in arms
+    }
+    return write_text(path, json.dumps({"models": models}))
+
+
+class _Client(threading.Thread):
+    """Asks and scores until told to stop; remembers what was acknowledged."""
+
+    def __init__(self, ports: list[int], prompts: Sequence[str], seed: int):
+        super().__init__(daemon=True)
+        self.ports, self.prompts, self.random = ports, prompts, random.Random(seed)
+        self.decided: list[str] = []
+        self.scored: dict[str, float] = {}
+        self.tried: dict[str, float] = {}
+        self.refused: list[str] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        waiting: list[str] = []
+        with httpx.Client(timeout=30.0, trust_env=False) as http:
+            while not self.stop.is_set():
+                try:
+                    if waiting and self.random.random() < 0.6:
+                        self._score(http, waiting)
+                    else:
+                        self._ask(http, waiting)
+                except httpx.HTTPError:
+                    time.sleep(0.02)
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.random.choice(self.ports)}{path}"
+
+    def _ask(self, http, waiting: list[str]) -> None:
+        body = {"model": "cabs", "messages": [{"role": "user", "content": self.random.choice(self.prompts)}]}
+        answer = http.post(self._url("/v1/chat/completions"), json=body)
+        if answer.status_code != 200:
+            self.refused.append(f"{answer.status_code} {answer.text[:200]}")
+            return
+        self.decided.append(answer.headers["x-cabs-decision"])
+        if self.random.random() < 0.9:  # one in ten is never scored
+            waiting.append(self.decided[-1])
+
+    def _score(self, http, waiting: list[str]) -> None:
+        name = waiting[self.random.randrange(len(waiting))]
+        score = self.tried.setdefault(name, self.random.randrange(11) / 10)
+        answer = http.post(self._url("/v1/feedback"), json={"id": name, "score": score})
+        if answer.status_code != 200:
+            self.refused.append(f"{answer.status_code} {answer.text[:200]}")
+            return
+        self.scored[name] = score
+        if self.random.random() < 0.7:  # the others are scored again
+            waiting.remove(name)
+
+
+def run_chaos(
+    bundle: str | Path,
+    prompts: Sequence[str],
+    *,
+    kills: int = 30,
+    servers: int = 2,
+    clients: int = 3,
+    seed: int = 0,
+    seconds: float = 0.5,
+) -> dict[str, Any]:
+    """Kill servers under load, then compare the log with what clients know, and the states with each other.
+
+    Args:
+        seconds: load between a restart and the next kill, on average.
+
+    Returns:
+        counts, and `faults`: sentences; empty when all held.
+    """
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="cabs-chaos-") as name:
+        folder = Path(name)
+        echo, upstream = start_echo()
+        arms = Router.load(bundle).arms
+        settings = {
+            "folder": str(Path(bundle).absolute()), "log": str(folder / "log.sqlite"), "every": 0.05, "checkpoint": 0.1,
+            "upstreams": str(write_upstreams(folder / "upstreams.yaml", arms, upstream)),
+        }  # fmt: skip
+        ports = [free_port() for _ in range(servers)]
+        processes = {port: start_server(settings, port) for port in ports}
+        crowd = [_Client(ports, prompts, seed + i) for i in range(clients)]
+        holders = 0
+        try:
+            for port in ports:
+                wait_for(port)
+            for client in crowd:
+                client.start()
+            log = EventLog(settings["log"])
+            for _ in range(kills):
+                time.sleep(rng.uniform(0.5, 1.5) * seconds)
+                lease = log.lease()
+                holder = next(
+                    (p for p, c in processes.items() if lease and lease[0].endswith(f":{c.pid}")), None
+                )
+                use_holder = holder is not None and rng.random() < 0.5
+                holders += use_holder
+                port = holder if use_holder else rng.choice(ports)
+                processes[port].send_signal(signal.SIGKILL)
+                processes[port].wait()
+                processes[port] = start_server(settings, port)
+                wait_for(port)
+            time.sleep(seconds)
+            for client in crowd:
+                client.stop.set()
+            for client in crowd:
+                client.join(60.0)
+            log.close()
+        finally:
+            for process in (*processes.values(), echo):
+                process.kill()
+                process.wait()
+        found = _judge(bundle, settings["log"], crowd)
+        return found | {
+            "kills": kills,
+            "of the lease holder": holders,
+            "servers": servers,
+            "clients": clients,
+        }
+
+
+def _judge(bundle, place: str, crowd: Sequence[_Client]) -> dict[str, Any]:
+    log = EventLog(place)
+    decisions, rewards = log.decisions(), log.rewards()
+    ids = [d.id for d in decisions]
+    taught = [r for r in rewards if r.teaches]
+    by_decision = {r.decision_id: r for r in taught}
+    faults = []
+    for client in crowd:
+        faults += [f"refused: {text}" for text in client.refused[:3]]
+        if lost := set(client.decided) - set(ids):
+            faults.append(f"{len(lost)} acknowledged decisions are not in the log")
+        if lost := {n for n in client.scored if n not in by_decision}:
+            faults.append(f"{len(lost)} acknowledged scores are not in the log")
+        if any(by_decision[n].score != s for n, s in client.scored.items() if n in by_decision):
+            faults.append("a score in the log is another one than was given")
+    tried = {n for c in crowd for n in c.tried}
+    if len(ids) != len(set(ids)) or len(taught) != len(by_decision) or len(rewards) != len(by_decision):
+        faults.append("something is in the log twice")
+    if extra := set(by_decision) - tried:
+        faults.append(f"{len(extra)} scores in the log were never given")
+    log.close()
+    states = {
+        "from the last checkpoint": _state(bundle, place, None, None),
+        "from the whole log": _state(bundle, place, Path(place).with_name("none"), None),
+        "reward by reward": _state(bundle, place, Path(place).with_name("none"), 1),
+    }
+    if len(set(states.values())) != 1:
+        faults.append(f"states differ: {states}")
+    learnt = states["from the whole log"][1]
+    if learnt != len(by_decision):
+        faults.append(f"{learnt} rewards were learnt, {len(by_decision)} were given")
+    return {
+        "decisions": len(ids), "rewards": len(by_decision), "acknowledged decisions": sum(len(c.decided) for c in crowd),
+        "acknowledged scores": sum(len(c.scored) for c in crowd), "faults": faults,
+    }  # fmt: skip
+
+
+def _state(bundle, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
+    """(hash of the policy's whole state, rewards learnt) after reading the log to its end."""
+    import hashlib
+
+    from cabs_core.oracles.oracles import Oracles
+    from cabs_core.policies import load_policy
+    from cabs_core.router.bundle import read_manifest
+    from cabs_core.router.heads import Heads, needs_of
+    from cabs_core.router.learner import Learner
+    from cabs_core.router.router import learned_folder
+
+    heads = Heads(Oracles.load(Path(bundle) / "oracles"), needs_of(load_policy(Path(bundle) / "policy")))
+    log = EventLog(place)
+    learner = Learner(bundle, read_manifest(bundle), log, heads, learned or learned_folder(place))
+    last = log.last_reward()
+    while True:
+        learner.catch_up(step)
+        if learner.applied >= last:
+            break
+    arrays, values = learner.policy.state()
+    digest = hashlib.sha256(json.dumps([values, learner.policy.round], sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    log.close()
+    return digest.hexdigest(), learner.learnt
+
+
+def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
+    """`cabs bench chaos`: print what held; exit code 1 where something did not."""
+    parser = argparse.ArgumentParser(prog="cabs bench chaos")
+    parser.add_argument("--router", default="router", help="folder of the router")
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(list(argv))
+    prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
+    found = run_chaos(
+        options.router, prompts, kills=options.kills, servers=options.servers, seed=options.seed
+    )
+    print(json.dumps(found, indent=1))
+    if json_path:
+        write_text(json_path, json.dumps(found, indent=1))
+    if found["faults"]:
+        raise SystemExit(1)
+    return found

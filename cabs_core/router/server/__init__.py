@@ -1,0 +1,8 @@
+"""An OpenAI-compatible server in front of the models that a router chooses from.
+
+    cabs serve --router router --upstreams upstreams.yaml
+
+`upstreams` is the file that says where each model is called, `app` the endpoints, `forwarding` one call with its
+attempts, `keeper` what runs beside requests (following the log, checkpoints, new bundles), `echo` a stand-in upstream
+for tests and for trying it out.
+"""

@@ -1,0 +1,236 @@
+"""One call: decide, forward, and where an upstream fails decide again among the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2 as httpx
+
+from cabs_core.errors import CabsError, RouterError
+from cabs_core.router.router import Routed, Router
+from cabs_core.router.server.upstreams import Upstreams
+
+#: statuses of an upstream that another model may not have
+RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
+#: request headers that are passed on
+PASSED = ("openai-organization", "openai-beta", "user-agent")
+#: end of a stream that is kept to read the usage from
+TAIL = 16_384
+logger = logging.getLogger("cabs.serve")
+
+
+@dataclass
+class Answer:
+    """What goes back: status, headers, and a body or a stream of it; the routed decision, if there was one."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+    decision: Routed | None = None
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """Text that a chat request is routed by: of its last user message.
+
+    Raises:
+        RouterError: there is none; say which model you want instead.
+    """
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        for message in reversed(messages):
+            if not isinstance(message, dict) or message.get("role") != "user":
+                continue
+            content = message.get("content")
+            if isinstance(content, list):
+                parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
+                content = "\n".join(p for p in parts if isinstance(p, str))
+            if isinstance(content, str) and content.strip():
+                return content
+    raise RouterError("messages hold no text of a user to route by: expected a user message, or name a model")
+
+
+class Forwarder:
+    """Calls upstreams for a router. Blocking work runs on one thread beside the event loop."""
+
+    def __init__(self, upstreams: Upstreams, transport: Any = None):
+        self.upstreams = upstreams
+        limits = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
+        self.client = httpx.AsyncClient(
+            limits=limits, transport=transport, follow_redirects=False, trust_env=False
+        )
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
+        self.down: dict[str, float] = {}
+        self.errors = 0
+
+    async def beside(self, call, *arguments, **keywords) -> Any:
+        """Run blocking work on the thread for it."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self.worker, lambda: call(*arguments, **keywords)
+        )
+
+    async def close(self) -> None:
+        """Close connections; work that waits is done first."""
+        await self.client.aclose()
+        self.worker.shutdown(wait=True)
+
+    def usable(self, router: Router, failed: set[str]) -> list[str]:
+        """Models that did not fail for this request and are not cooling down; all others where none is left."""
+        now = time.monotonic()
+        rest = [arm for arm in router.arms if arm not in failed]
+        warm = [arm for arm in rest if self.down.get(arm, 0.0) <= now]
+        return warm or rest
+
+    async def routed(
+        self, router: Router, body: dict[str, Any], *, rho: float | None, headers: dict[str, str], call_id: str | None
+    ) -> Answer:  # fmt: skip
+        """Answer a chat request by the model that the router chooses.
+
+        Raises:
+            RouterError, PolicyError: there is no decision for it.
+        """
+        text, failed = prompt_of(body), set()
+        for attempt in range(self.upstreams.attempts):
+            usable = self.usable(router, failed)
+            if not usable:
+                break
+            decision = await self.beside(
+                router.route, text, available=usable, rho=rho, call_id=None if call_id is None else f"{call_id}:{attempt}"
+            )  # fmt: skip
+            answer = await self.call(decision.model, body, headers, router=router, decision=decision)
+            if answer.status not in RETRIED:
+                return answer
+            failed.add(decision.model)
+        return answer
+
+    async def call(
+        self, model: str, body: dict[str, Any], headers: dict[str, str], *, router: Router, decision: Routed | None = None
+    ) -> Answer:  # fmt: skip
+        """One attempt at one model."""
+        upstream = self.upstreams.models[model]
+        sent = {"content-type": "application/json", **{k: headers[k] for k in PASSED if k in headers}}
+        if key := upstream.key():
+            sent["authorization"] = f"Bearer {key}"
+        begin = time.perf_counter()
+        request = self.client.build_request(
+            "POST", f"{upstream.url}/chat/completions", json={**body, "model": upstream.model or model}, headers=sent,
+            timeout=httpx.Timeout(upstream.timeout, pool=upstream.timeout),
+        )  # fmt: skip
+        try:
+            response = await self.client.send(request, stream=True)
+        except httpx.TimeoutException:
+            return await self._failed(
+                router, decision, model, "timeout", 504, f"no answer within {upstream.timeout:g} s"
+            )
+        except httpx.HTTPError as error:
+            return await self._failed(
+                router, decision, model, "error", 502, f"cannot be reached ({type(error).__name__})"
+            )
+        back = {"content-type": response.headers.get("content-type", "application/json")}
+        if decision is not None:
+            back |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
+        if response.status_code in RETRIED:
+            kept = await self._rest(response)
+            await self._failed(
+                router, decision, model, "error", response.status_code, f"HTTP {response.status_code}"
+            )
+            return Answer(response.status_code, back, kept, decision=decision)
+        if body.get("stream") and response.status_code == 200:
+            stream = self._stream(response, router, decision, model, begin)
+            return Answer(200, back, stream=stream, decision=decision)
+        try:
+            content = await response.aread()
+        except httpx.HTTPError as error:
+            return await self._failed(
+                router, decision, model, "error", 502, f"broke off ({type(error).__name__})"
+            )
+        finally:
+            await response.aclose()
+        status = "answered" if response.status_code < 400 else "rejected"
+        await self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
+        return Answer(response.status_code, back, content, decision=decision)
+
+    async def _rest(self, response) -> bytes:
+        try:
+            return await response.aread()
+        except httpx.HTTPError:
+            return b""
+        finally:
+            await response.aclose()
+
+    async def _stream(self, response, router, decision, model: str, begin: float) -> AsyncIterator[bytes]:
+        """The upstream's bytes as they come; the log learns at the end, also where either side breaks off."""
+        first, tail, status = b"", b"", "broken"
+        try:
+            async for chunk in response.aiter_bytes():
+                if len(first) < TAIL:
+                    first += chunk
+                tail = (tail + chunk)[-TAIL:]
+                yield chunk
+            status = "answered"
+        except httpx.HTTPError as error:
+            self.errors += 1
+            status = "timeout" if isinstance(error, httpx.TimeoutException) else "error"
+            text = f"{model} broke off: {type(error).__name__}"
+            logger.warning("%s", text)
+            yield b"data: " + json.dumps(_error(text, "upstream_error")).encode() + b"\n\n"
+        finally:
+            await asyncio.shield(self._end(response, router, decision, model, status, first, tail, begin))
+
+    async def _end(self, response, router, decision, model, status, first, tail, begin) -> None:
+        await response.aclose()
+        facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
+        found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
+        await self._finish(router, decision, model, status, found, time.perf_counter() - begin)
+
+    async def _finish(
+        self, router, decision, model: str, status: str, answer: dict[str, Any], seconds: float
+    ) -> None:
+        if decision is None:
+            return
+        cost = self.upstreams.models[model].cost(answer.get("usage")) if status == "answered" else None
+        name = answer.get("id")
+        await self.beside(
+            router.finish, decision.id, status=status, cost=cost, latency=seconds,
+            response_id=name if isinstance(name, str) else None,
+        )  # fmt: skip
+
+    async def _failed(self, router, decision, model: str, status: str, code: int, what: str) -> Answer:
+        self.errors += 1
+        self.down[model] = time.monotonic() + self.upstreams.cooldown
+        logger.warning("upstream %s failed: %s", model, what)
+        if decision is not None:
+            try:
+                await self.beside(router.finish, decision.id, status=status)
+            except CabsError as error:
+                logger.warning("the failure of %s could not be logged: %s", model, error)
+        body = json.dumps(_error(f"model {model}: {what}", "upstream_error")).encode()
+        headers = {"content-type": "application/json"}
+        if decision is not None:
+            headers |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
+        return Answer(code, headers, body, decision=decision)
+
+
+def _error(message: str, kind: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _events(data: bytes) -> list[dict[str, Any]]:
+    """JSON objects of the whole `data:` lines in some bytes of a stream."""
+    lines = [line[5:].strip() for line in data.split(b"\n") if line.startswith(b"data:")]
+    return [found for line in lines if (found := _json(line))]

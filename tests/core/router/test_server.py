@@ -1,0 +1,298 @@
+"""The server: forwarding, streaming, feedback, keys, failures, a promoted bundle. The upstream is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from cabs_core.errors import RouterError
+from cabs_core.router import EventLog, promote, read_manifest
+from cabs_core.router.server import echo
+from cabs_core.router.server.app import check_host, make_app, read_keys
+from cabs_core.router.server.upstreams import read_upstreams
+
+MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
+ASK = {"messages": [{"role": "user", "content": "What is two plus two?"}]}
+
+
+def write_upstreams(path, **changes) -> None:
+    models = {
+        m: {"url": "http://upstream/v1", "price": {"input": 100.0, "output": 200.0}} | changes.get(m, {})
+        for m in MODELS
+    }
+    path.write_text(json.dumps({"models": models, "cooldown": 0.0}))
+
+
+@pytest.fixture
+def place(make_bundle, tmp_path):
+    promote(make_bundle("carrot", epsilon=0.1), tmp_path / "router")
+    write_upstreams(tmp_path / "upstreams.yaml")
+    return tmp_path
+
+
+def client(place, **options):
+    transport = httpx2.ASGITransport(app=echo.app, raise_app_exceptions=False)
+    app = make_app(
+        place / "router", options.pop("upstreams", place / "upstreams.yaml"), log=str(place / "log.sqlite"),
+        transport=transport, every=0.05, **options,
+    )  # fmt: skip
+    return TestClient(app)
+
+
+def log(place) -> EventLog:
+    return EventLog(place / "log.sqlite")
+
+
+def test_forwarded_logged_scored(place):
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json={"model": "cabs", **ASK})
+        assert answer.status_code == 200
+        model, name = answer.headers["x-cabs-model"], answer.headers["x-cabs-decision"]
+        assert answer.json()["choices"][0]["message"]["content"] == f"{model}: What is two plus two?"
+        made = log(place).decision(id=name)
+        assert (made.arm, made.status, made.response_id) == (model, "answered", answer.json()["id"])
+        assert made.cost == pytest.approx((10 * 100 + 5 * 200) / 1e6) and made.latency > 0
+        said = [c.post("/v1/feedback", json={"response_id": made.response_id, "score": s}) for s in (1, 1, 0)]
+        assert [(r.status_code, r.json()["result"]) for r in said] == [
+            (200, "recorded"), (200, "duplicate"), (409, "conflict"),
+        ]  # fmt: skip
+        assert [(r.cost, r.source) for r in log(place).rewards()] == [(made.cost, "local")]
+
+
+def test_streaming(place):
+    with client(place) as c, c.stream("POST", "/v1/chat/completions", json={"stream": True, **ASK}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: ")]
+        name = answer.headers["x-cabs-decision"]
+    assert lines[-1] == "[DONE]"
+    text = "".join(json.loads(x)["choices"][0]["delta"]["content"] for x in lines[:-2])
+    made = log(place).decision(id=name)
+    assert text == f"{made.arm}: What is two plus two?"
+    assert made.status == "answered" and made.response_id.startswith("chatcmpl-") and made.cost > 0
+
+
+def test_a_stream_that_breaks_off_says_so(place):
+    write_upstreams(place / "upstreams.yaml", **{m: {"model": "breaks"} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        assert log(place).decisions()[-1].status in ("error", "answered")
+        assert answer.status_code in (200, 502)
+
+
+def test_models_rho_and_a_model_by_name(place):
+    with client(place) as c:
+        names = [m["id"] for m in c.get("/v1/models").json()["data"]]
+        assert names == ["cabs", "cabs-rho-0", "cabs-rho-300", "cabs-rho-900", *MODELS]
+        dear = c.post("/v1/chat/completions", json={"model": "cabs-rho-900", **ASK})
+        assert log(place).decision(id=dear.headers["x-cabs-decision"]).rho == 900.0
+        direct = c.post("/v1/chat/completions", json={"model": "claude-v1", **ASK})
+        assert direct.status_code == 200 and "x-cabs-decision" not in direct.headers
+        assert c.post("/v1/chat/completions", json={"model": "gpt-9", **ASK}).status_code == 404
+
+
+def test_the_prompt_is_the_last_text_of_the_user(place):
+    parts = [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "Look at this."}]
+    with client(place) as c:
+        messages = [
+            {"role": "user", "content": "first"},
+            {"role": "user", "content": parts},
+            {"role": "assistant", "content": "x"},
+        ]
+        made = c.post("/v1/decision", json={"messages": messages}).json()
+        assert log(place).decision(id=made["id"]).prompt_length == len("Look at this.")
+        none = c.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts[:1]}]})
+        assert none.status_code == 400 and "no text of a user" in none.json()["error"]["message"]
+
+
+def test_decision_only(place):
+    with client(place, upstreams=None) as c:
+        made = c.post("/v1/decision", json={"text": "Hello there", "available": MODELS[:2], "rho": 0})
+        assert made.json()["model"] in MODELS[:2] and set(made.json()["scores"]) == set(MODELS)
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 501
+        for bad, words in (
+            ({"text": ""}, "empty text"), ({"text": "x", "available": []}, "no model is available"),
+            ({"text": "x", "available": "all"}, "list of models"), ({"text": "x", "rho": -1}, "rho"),
+            ({"text": "x", "rho": "1"}, "rho"), ({"text": "x", "colour": 1}, "colour"), ({"text": 7}, "cannot route"),
+            ({"text": "x", "budget": 1e-30}, "cheapest"), ({}, "no text of a user"),
+        ):  # fmt: skip
+            answer = c.post("/v1/decision", json=bad)
+            assert answer.status_code == 400 and words in answer.json()["error"]["message"], bad
+        assert c.post("/v1/decision", content=b"[1]").status_code == 400
+        assert c.post("/v1/decision", content=b"{").status_code == 400
+        assert len(log(place).decisions()) == 1
+
+
+def test_bad_feedback(place):
+    with client(place) as c:
+        name = c.post("/v1/decision", json={"text": "Hello"}).json()["id"]
+        for bad, status in (
+            ({"id": "nobody", "score": 1}, 404), ({"call_id": "nobody", "score": 1}, 404), ({"id": name, "score": 1.2}, 400),
+            ({"id": name}, 400), ({"score": 1}, 400), ({"id": name, "call_id": "x", "score": 1}, 400),
+            ({"id": 3, "score": 1}, 400), ({"id": name, "score": 1, "source": "me"}, 400),
+        ):  # fmt: skip
+            assert c.post("/v1/feedback", json=bad).status_code == status, bad
+        assert log(place).rewards() == []
+        one = {"id": name, "score": 0.5, "idempotency_key": "k"}
+        assert c.post("/v1/feedback", json=one).json() == {"result": "recorded"}
+        assert c.post("/v1/feedback", json=one).json() == {"result": "duplicate"}
+
+
+@pytest.mark.parametrize(("word", "status"), [("broken", "error"), ("limited", "error")])
+def test_a_failing_model_is_left_for_another_one(place, word, status):
+    """Every attempt is a decision of its own; the one that failed says so."""
+    write_upstreams(place / "upstreams.yaml", **{m: {"model": word} for m in MODELS[1:]})
+    data = json.loads((place / "upstreams.yaml").read_text())
+    (place / "upstreams.yaml").write_text(json.dumps(data | {"attempts": 4}))
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json=ASK, headers={"x-request-id": "r1"})
+        assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[0]
+        made = log(place).decisions()
+        assert [d.status for d in made] == [status] * (len(made) - 1) + ["answered"] and len(made) >= 1
+        assert [d.call_id for d in made] == [f"r1:{i}" for i in range(len(made))]
+        assert len({d.arm for d in made}) == len(made)
+
+
+def test_all_models_fail(place):
+    write_upstreams(place / "upstreams.yaml", **{m: {"model": "broken"} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 500 and "broken" in answer.json()["error"]["message"]
+        assert [d.status for d in log(place).decisions()] == ["error", "error"]
+
+
+def test_timeouts_and_unreachable_upstreams(place, tmp_path):
+    def fail(request):
+        raise httpx2.ConnectError("refused") if "first" in str(request.url) else httpx2.ReadTimeout("slow")
+
+    changes = {m: {"url": f"http://{'first' if i < 2 else 'second'}/v1"} for i, m in enumerate(MODELS)}
+    write_upstreams(place / "upstreams.yaml", **changes)
+    data = json.loads((place / "upstreams.yaml").read_text())
+    (place / "upstreams.yaml").write_text(json.dumps(data | {"attempts": 4}))
+    app = make_app(
+        place / "router", place / "upstreams.yaml", log=str(place / "log.sqlite"),
+        transport=httpx2.MockTransport(fail),
+    )  # fmt: skip
+    with TestClient(app) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+    assert answer.status_code in (502, 504) and answer.json()["error"]["type"] == "upstream_error"
+    found = {d.arm: d.status for d in log(place).decisions()}
+    assert found == dict(zip(MODELS, ["error", "error", "timeout", "timeout"], strict=True))
+
+
+def test_keys_are_asked_for_and_name_the_source(place):
+    with client(place, keys={"app": "secret-of-app", "judge": "secret-of-judge"}) as c:
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            assert c.post("/v1/decision", json={"text": "Hi"}, headers=headers).status_code == 401
+        assert c.get("/metrics").status_code == 401 and c.get("/healthz").status_code == 200
+        app, judge = ({"authorization": f"Bearer secret-of-{n}"} for n in ("app", "judge"))
+        name = c.post("/v1/decision", json={"text": "Hi there"}, headers=app).json()["id"]
+        for headers, score in ((app, 1), (judge, 0)):
+            said = c.post("/v1/feedback", json={"id": name, "score": score}, headers=headers)
+            assert said.json() == {"result": "recorded"}
+        assert [r.source for r in log(place).rewards()] == ["app", "judge"]
+        assert b"secret-of" not in (place / "log.sqlite").read_bytes()
+
+
+def test_upstream_keys_come_from_the_environment(place, monkeypatch):
+    write_upstreams(place / "upstreams.yaml", **{m: {"key_env": "TEST_UPSTREAM_KEY"} for m in MODELS})
+    with pytest.raises(RouterError, match="TEST_UPSTREAM_KEY, which is not set"):
+        read_upstreams(place / "upstreams.yaml", MODELS)
+    monkeypatch.setenv("TEST_UPSTREAM_KEY", "sk-1234567890")
+    seen = []
+
+    def answer(request):
+        seen.append(request.headers["authorization"])
+        return httpx2.Response(200, json={"id": "x", "usage": None})
+
+    app = make_app(
+        place / "router", place / "upstreams.yaml", log=str(place / "log.sqlite"), keys={"a": "client-key-1"},
+        transport=httpx2.MockTransport(answer),
+    )  # fmt: skip
+    with TestClient(app) as c:
+        c.post("/v1/chat/completions", json=ASK, headers={"authorization": "Bearer client-key-1"})
+    assert seen == ["Bearer sk-1234567890"]
+    assert b"sk-1234567890" not in (place / "log.sqlite").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: {a: {url: 'ftp://x'}}", "http://"), ("models: {a: {url: 'http://u:p@x/v1'}}", "without user"),
+        ("models: {a: {}}", "url"), ("- a", "top level"), ("models: {a: {url: 'http://x', keys: 1}}", "keys"),
+        ("models: {a: {url: 'http://x', free: true, price: {input: 1, output: 1}}}", "price or free"),
+        ("models: {b: {url: 'http://x'}}", "lacks 'a'"), (": : :", "YAML"), ("!!python/object:os.system {}", "YAML"),
+    ],
+)  # fmt: skip
+def test_bad_upstream_files(tmp_path, text, words):
+    (tmp_path / "u.yaml").write_text(text)
+    with pytest.raises(RouterError, match=words):
+        read_upstreams(tmp_path / "u.yaml", ["a"])
+
+
+def test_hosts_and_keys():
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
+        check_host(host, {})
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(RouterError, match="asks for a key"):
+            check_host(host, {})
+        check_host(host, {"a": "12345678"})
+    assert read_keys("a=12345678, b=abcdefgh=") == {"a": "12345678", "b": "abcdefgh="}
+    assert read_keys("12345678") == {"default": "12345678"} and read_keys(None) == {}
+    for bad in ("a=1", "a=12345678,a=12345679", "short"):
+        with pytest.raises(RouterError) as error:
+            read_keys(bad)
+        assert "1234567" not in str(error.value)
+
+
+def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bundle):
+    def bundle(c):
+        return c.get("/healthz").json()["bundle"]
+
+    def wait(test):
+        for _ in range(400):
+            if test():
+                return True
+            time.sleep(0.05)
+        return False
+
+    with client(place) as c:
+        first = bundle(c)
+        promote(make_bundle("ridge", epsilon=0.1), place / "router")
+        assert wait(lambda: bundle(c) != first)
+        assert bundle(c) == read_manifest(place / "router").id
+        made = c.post("/v1/chat/completions", json=ASK)
+        assert log(place).decision(id=made.headers["x-cabs-decision"]).bundle == bundle(c)
+        promote(make_bundle("carrot", epsilon=0.1), place / "router")
+        assert wait(lambda: bundle(c) == first)
+        header = place / "router" / "router.json"
+        header.write_text(header.read_text().replace('"rho": 300.0', '"rho": 301.0'))
+        assert wait(
+            lambda: (
+                "keeper_failures{" in (m := c.get("/metrics").text)
+                and "} 1" in m.split("keeper_failures{")[1]
+            )
+        )
+        assert bundle(c) == first and c.post("/v1/chat/completions", json=ASK).status_code == 200
+
+
+def test_metrics_count_the_log(place):
+    with client(place) as c:
+        made = [c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"] for _ in range(5)]
+        c.post("/v1/feedback", json={"id": made[0], "score": 1})
+        text = c.get("/metrics").text
+    counted = sum(
+        int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("cabs_decisions_total{")
+    )
+    assert counted == 5 and "cabs_rewards_total 1" in text
+    assert "cabs_decision_seconds_bucket{" in text and "cabs_learnt_rewards{" in text
+
+
+def test_a_large_request_is_refused(place):
+    with client(place) as c:
+        answer = c.post("/v1/decision", json={"text": "x" * (21 << 20)})
+        assert answer.status_code == 400 and "larger than 20 MiB" in answer.json()["error"]["message"]
+        assert c.post("/v1/decision", json={"text": "word " * 200_000}).status_code == 200

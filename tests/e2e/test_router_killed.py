@@ -1,0 +1,36 @@
+"""Servers killed with -9 under load: the log and what was learnt are whole. `cabs bench chaos` does more of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from cabs_core.bench.chaos import run_chaos
+from cabs_core.pools import ModelPool
+from cabs_core.router import build_bundle
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def shared():
+    """The small pool of the router's own tests."""
+    path = Path(__file__).parents[1] / "core" / "router" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("router_conftest", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path) -> None:
+    support = shared()
+    pool = ModelPool.model_validate(support.POOL)
+    build_bundle(
+        tmp_path / "router", pool, support.make_artifacts(tmp_path / "artifacts", pool),
+        policy="cabs_c_linear@tuned", rho=300.0, epsilon=0.1,
+    )  # fmt: skip
+    prompts = [f"Question {i}: which of these numbers is larger, {i} or {i * 7 % 11}?" for i in range(30)]
+    found = run_chaos(tmp_path / "router", prompts, kills=3, clients=2)
+    assert found["faults"] == []
+    assert found["rewards"] > 0 and found["decisions"] >= found["rewards"]
