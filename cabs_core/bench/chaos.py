@@ -34,7 +34,7 @@ from cabs_core.router.router import Router
 
 _SERVER = (
     "import json, sys; from cabs_core.router.server.app import serve; "
-    "serve(json.loads(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]), workers=1)"
+    "serve(json.loads(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]), workers=int(sys.argv[3]))"
 )
 
 
@@ -53,11 +53,10 @@ def start_echo() -> tuple[subprocess.Popen, int]:
     return process, port
 
 
-def start_server(settings: dict[str, Any], port: int, out=subprocess.DEVNULL) -> subprocess.Popen:
-    """A server with these settings (see `server.app.make_app`) in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _SERVER, json.dumps(settings), str(port)], stdout=out, stderr=out
-    )
+def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen:
+    """A server with these settings (see `server.app.make_app`) in a process of its own; it says nothing."""
+    command = [sys.executable, "-c", _SERVER, json.dumps(settings), str(port), str(workers)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def wait_for(port: int, seconds: float = 180.0) -> None:

@@ -13,11 +13,15 @@ MEASUREMENTS = (
     "oracles",
     "study",
 )  # of this project against itself, long, on real outcomes: not part of `all`
+#: of a deployed router: time added to a call, kill -9 under load, a simulated deployment
+DEPLOYED = ("serve", "chaos", "deployment")
 ORCHESTRATION = ("backfill", "overhead")  # what Dagster costs, on a pool that is finished
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("what", type=click.Choice((*BENCHES, *MEASUREMENTS, *ORCHESTRATION, "all")), default="all")
+@click.argument(
+    "what", type=click.Choice((*BENCHES, *MEASUREMENTS, *DEPLOYED, *ORCHESTRATION, "all")), default="all"
+)
 @click.option(
     "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here."
 )
@@ -28,11 +32,14 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
 
     `backfill` materialises a finished pool again as the UI does, `overhead` compares replays with and without Dagster.
 
+    Of a deployed router: `serve` times what `cabs serve` adds to a call, `chaos` kills servers under load, `deployment`
+    routes a pool's test split with late and missing rewards and outages (all take --router DIR).
+
     Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
     study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill and overhead take --pool NAME
     --rho 0,500,1000
     """
-    with_options = ("study", "replay", *ORCHESTRATION)
+    with_options = ("study", "replay", *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:

@@ -1,0 +1,123 @@
+"""What `cabs serve` adds to a call: beside a plain forward to the same stand-in upstream, in the same run.
+
+    cabs bench serve --router router --rate 50 --seconds 20 --workers 1
+
+Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
+server for a model by name, so that it forwards and decides nothing; `routed` lets it decide. The three alternate
+second by second, so that what else the machine does hits all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.bench.chaos import free_port, start_echo, start_server, wait_for, write_upstreams
+from cabs_core.router.bundle import read_manifest
+
+WAYS = ("direct", "forward", "routed")
+
+
+async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) -> dict[str, dict[str, Any]]:
+    times: dict[str, list[float]] = {way: [] for way in urls}
+    errors = dict.fromkeys(urls, 0)
+    limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
+    async with httpx.AsyncClient(limits=limits, timeout=30.0, trust_env=False) as http:
+
+        async def one(way: str, number: int) -> None:
+            url, body = urls[way]
+            # a prompt of about 100 tokens, different each time, so that no embedding is remembered
+            text = (
+                f"Number {number}. "
+                + "Which of these statements about waves and particles is true, and why? " * 7
+            )
+            begin = time.perf_counter()
+            try:
+                answer = await http.post(url, json={**body, "messages": [{"role": "user", "content": text}]})
+                errors[way] += answer.status_code != 200
+            except httpx.HTTPError:
+                errors[way] += 1
+            times[way].append(time.perf_counter() - begin)
+
+        for way in urls:  # connections and first calls, not counted
+            await asyncio.gather(*(one(way, -i) for i in range(10)))
+            times[way].clear()
+        number = 0
+        for second in range(seconds * len(urls)):
+            way = list(urls)[second % len(urls)]
+            begin, running = time.perf_counter(), []
+            for i in range(round(rate)):
+                await asyncio.sleep(max(0.0, begin + i / rate - time.perf_counter()))
+                number += 1
+                running.append(asyncio.create_task(one(way, number)))
+            await asyncio.gather(*running)
+    return {
+        way: {
+            "requests": len(found), "errors": errors[way],
+            "p50_ms": 1e3 * float(np.percentile(found, 50)), "p99_ms": 1e3 * float(np.percentile(found, 99)),
+        }
+        for way, found in times.items()
+    }  # fmt: skip
+
+
+def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) -> dict[str, Any]:
+    """Times of the three ways, and what forwarding and deciding add to the median.
+
+    Args:
+        rate: requests a second; seconds: of each way; workers: processes of the server.
+    """
+    manifest = read_manifest(bundle)
+    with tempfile.TemporaryDirectory(prefix="cabs-serve-") as name:
+        folder = Path(name)
+        echo, upstream = start_echo()
+        settings = {
+            "folder": str(Path(bundle).absolute()), "log": str(folder / "log.sqlite"),
+            "upstreams": str(write_upstreams(folder / "upstreams.yaml", manifest.names, upstream)),
+        }  # fmt: skip
+        port = free_port()
+        server = start_server(settings, port, workers=workers)
+        try:
+            wait_for(port)
+            mine = f"http://127.0.0.1:{port}/v1/chat/completions"
+            urls = {
+                "direct": (f"http://127.0.0.1:{upstream}/v1/chat/completions", {"model": manifest.names[0]}),
+                "forward": (mine, {"model": manifest.names[0]}),
+                "routed": (mine, {"model": "cabs"}),
+            }
+            found = asyncio.run(_load(urls, rate, seconds))
+        finally:
+            server.terminate()
+            server.wait()
+            echo.kill()
+            echo.wait()
+    return {
+        "bundle": manifest.id, "policy": manifest.policy, "encoder": manifest.encoder["name"], "rate": rate,
+        "workers": workers, **found,
+        "forward_adds_p50_ms": found["forward"]["p50_ms"] - found["direct"]["p50_ms"],
+        "routed_adds_p50_ms": found["routed"]["p50_ms"] - found["direct"]["p50_ms"],
+    }  # fmt: skip
+
+
+def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
+    """`cabs bench serve`."""
+    parser = argparse.ArgumentParser(prog="cabs bench serve")
+    parser.add_argument("--router", default="router", help="folder of the router")
+    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
+    parser.add_argument("--seconds", type=int, default=20, help="of each of the three ways")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args(list(argv))
+    found = measure(options.router, rate=options.rate, seconds=options.seconds, workers=options.workers)
+    print(json.dumps(found, indent=1))
+    if json_path:
+        write_text(json_path, json.dumps(found, indent=1))
+    return found

@@ -1,0 +1,32 @@
+"""The measurements of a deployed router run and say what they measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from cabs_core.bench.deployment import simulate
+from cabs_core.problem import ReplayProblem
+
+
+@pytest.fixture(scope="module")
+def problem(artifacts):
+    return ReplayProblem.load(artifacts["replay_problem"] / "test")
+
+
+def test_without_trouble_the_deployment_is_the_replay(make_bundle, problem, test_prompts):
+    found = simulate(
+        make_bundle("carrot", epsilon=0.0), problem, test_prompts, delay=1, never=0.0, outage=0.0
+    )
+    assert found["difference"] == pytest.approx(0.0, abs=1e-12) and found["regret"] > 0
+
+
+def test_with_trouble_it_says_so(make_bundle, problem, test_prompts):
+    found = simulate(make_bundle("lin_ts", epsilon=0.0), problem, test_prompts, delay=20)
+    assert 0 < found["scored"] < found["queries"] == problem.n
+    assert found["difference"] == pytest.approx(found["regret"] - found["regret of the replay"])
+
+
+def test_a_budget_moves_the_spending(make_bundle, problem, test_prompts):
+    folder = make_bundle("carrot", epsilon=0.0)
+    low, high = (simulate(folder, problem, test_prompts, budget=b, outage=0.0) for b in (2e-4, 2e-3))
+    assert low["spent"] < high["spent"] and low["mean rho"] > high["mean rho"]

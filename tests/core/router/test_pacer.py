@@ -1,0 +1,64 @@
+"""The budget's pacer: spending meets the target, within the range of rho."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cabs_core.errors import RouterError
+from cabs_core.router import Pacer
+
+
+def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
+    """Costs [n] of a world where dearer calls are worth less at a larger rho: log-normal around 4e-3 / (1 + rho/100)."""
+    rng = np.random.default_rng(seed)
+    costs = np.empty(n)
+    for i in range(n):
+        costs[i] = 4e-3 / (1 + pacer.rho / 100) * rng.lognormal(0.0, 1.0) / np.exp(0.5)
+        if seconds is not None:
+            seconds[0] += rng.exponential(10.0)
+        pacer.spend(costs[i])
+    return costs
+
+
+@pytest.mark.parametrize("target", [6e-4, 1e-3, 2e-3])
+@pytest.mark.parametrize("start", [0.0, 300.0, 1000.0])
+def test_the_mean_cost_is_the_target(target, start):
+    costs = [spend(Pacer(per_request=target, start=start), 5000, seed).mean() for seed in range(4)]
+    assert np.mean(costs) == pytest.approx(target, rel=0.02)
+
+
+def test_a_target_per_day():
+    clock = [0.0]
+    pacer = Pacer(per_day=10.0, start=300.0, clock=lambda: clock[0])
+    costs = spend(pacer, 20_000, seconds=clock)  # 8,640 calls a day, 1.16e-3 USD each
+    assert costs.sum() / (clock[0] / 86_400) == pytest.approx(10.0, rel=0.02)
+    assert pacer.spent == pytest.approx(costs.sum()) and pacer.allowed == pytest.approx(
+        10.0 * clock[0] / 86_400
+    )
+
+
+def test_out_of_reach_rho_waits_at_its_end():
+    cheap, dear = Pacer(per_request=1.0), Pacer(per_request=1e-9)
+    spend(cheap, 200), spend(dear, 200)
+    assert cheap.rho == 0.0 and dear.rho == 1000.0
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0, 1e6), max_size=50), st.floats(1e-9, 1e3))
+def test_rho_stays_in_range_whatever_calls_cost(costs, target):
+    pacer = Pacer(per_request=target, low=10.0, high=20.0)
+    assert all(10.0 <= pacer.spend(c) <= 20.0 for c in costs)
+    assert pacer.spent == pytest.approx(sum(costs)) and pacer.calls == len(costs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"per_request": 1e-3, "per_day": 1.0}, {"per_request": 0.0}, {"per_day": -1.0}, {"per_day": float("nan")},
+     {"per_request": 1.0, "low": 5.0, "high": 5.0}, {"per_request": 1.0, "low": -1.0}],
+)  # fmt: skip
+def test_impossible_budgets(options):
+    with pytest.raises(RouterError, match="budget"):
+        Pacer(**options)
