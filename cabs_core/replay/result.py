@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.metrics import crossed_error
+
 
 @dataclass(frozen=True)
 class ReplayResult:
@@ -55,19 +57,20 @@ class ReplayResult:
         return self.rewards.mean(axis=1)
 
     def summary(self) -> dict[str, Any]:
-        """Plain figures: mean utility and regret with standard errors over trials, speed, solver figures."""
-        utility = self.utilities()
-        regret = (self.best_rewards - self.rewards).mean(axis=1)
-        root = np.sqrt(self.trials)
+        """Plain figures: mean utility and regret with standard errors over trials and queries together
+        (`metrics.crossed_error`; None where there is one round), speed, solver figures."""
+        regrets = self.best_rewards - self.rewards
+        errors = [crossed_error(self.order, values).se for values in (self.rewards, regrets)]
+        utility_se, regret_se = (None if np.isnan(se) else se for se in errors)
         out: dict[str, Any] = {
             "policy": self.policy,
             "rho": self.rho,
             "trials": self.trials,
             "rounds": self.rounds,
-            "utility": float(utility.mean()),
-            "utility_se": float(utility.std(ddof=1) / root) if self.trials > 1 else None,
-            "regret": float(regret.mean()),
-            "regret_se": float(regret.std(ddof=1) / root) if self.trials > 1 else None,
+            "utility": float(self.rewards.mean()),
+            "utility_se": utility_se,
+            "regret": float(regrets.mean()),
+            "regret_se": regret_se,
         }
         if self.seconds is not None:
             out["microseconds_per_round"] = float(self.seconds.sum() / self.actions.size * 1e6)

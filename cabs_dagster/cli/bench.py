@@ -12,6 +12,7 @@ BENCHES = ("solver", "replay", "embed")
 MEASUREMENTS = (
     "oracles",
     "study",
+    "readings",
 )  # of this project against itself, long, on real outcomes: not part of `all`
 #: of a deployed router: time added to a call, kill -9 under load, a simulated deployment
 DEPLOYED = ("serve", "chaos", "deployment")
@@ -28,7 +29,7 @@ ORCHESTRATION = ("backfill", "overhead")  # what Dagster costs, on a pool that i
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
 def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
-    simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions.
+    simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions, or (readings) readings of the paper.
 
     `backfill` materialises a finished pool again as the UI does, `overhead` compares replays with and without Dagster.
 
@@ -39,7 +40,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill and overhead take --pool NAME
     --rho 0,500,1000
     """
-    with_options = ("study", "replay", *DEPLOYED, *ORCHESTRATION)
+    with_options = ("study", "readings", "replay", *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:

@@ -5,18 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cabs_core.catalog import CONDITIONS
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import DataError, PolicyError
+from cabs_core.outcomes.conditions import corrupted_scores, noisy_scores, shifted_splits
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayCancelled, replay
-from cabs_core.replay.conditions import (
-    CONDITIONS,
-    corrupted_scores,
-    delayed_arrivals,
-    drift_order,
-    noisy_scores,
-    shifted_splits,
-)
+from cabs_core.replay.conditions import delayed_arrivals, drift_order
 from cabs_core.utility import clipped_utility
 
 FAST = (

@@ -1,0 +1,163 @@
+"""Which reading of the paper reproduces its order of policies? Readings side by side on real tables.
+
+    cabs bench readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json FILE]
+
+TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says; everything
+offline from the train split; the same orders, features and rhos for every reading; nothing is tuned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.metrics import standard_error, two_way_error
+from cabs_core.paths import cabs_home
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay import replay
+
+RHOS = (150.0, 550.0, 900.0)
+TRIALS = 5
+#: name -> (policy, options); C and D stand for CABS-C and CABS-D with linear models
+READINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random", {}),
+    "LinUCB": ("lin_ucb", {}),
+    "LinTS": ("lin_ts", {"propensity": "sampled"}),
+    "C literal": ("cabs_c_linear@literal", {}),
+    "D literal": ("cabs_d_linear@literal", {}),
+    "D lin_ucb_expert": ("cabs_d_linear@lin_ucb_expert", {}),
+    "C literal, argmax": ("cabs_c_linear@literal", {"play": "argmax"}),
+    "D literal, argmax": ("cabs_d_linear@literal", {"play": "argmax"}),
+    "C published, sampled": ("cabs_c_linear@published", {"play": "sampled"}),
+    "D published, sampled": ("cabs_d_linear@published", {"play": "sampled"}),
+    "C published": ("cabs_c_linear@published", {}),
+    "D published": ("cabs_d_linear@published", {}),
+    "C paper": ("cabs_c_linear", {}),
+    "D paper": ("cabs_d_linear", {}),
+    "C tuned": ("cabs_c_linear@tuned", {}),
+    "D tuned": ("cabs_d_linear@tuned", {}),
+    "LinUCB, full feedback": ("lin_ucb_full", {}),
+}
+#: (better, worse) in the paper's tables
+PAIRS = (
+    ("D literal", "C literal"),
+    ("D lin_ucb_expert", "C literal"),
+    ("D literal, argmax", "C literal, argmax"),
+    ("D published, sampled", "C published, sampled"),
+    ("D published", "C published"),
+    ("C published", "LinTS"),
+    ("D paper", "C paper"),
+    ("D tuned", "C tuned"),
+    ("LinUCB, full feedback", "D published"),
+)
+
+
+def build_problem(pool_name: str, split_seed: int) -> ReplayProblem:
+    """The test problem of a pool's split with TF-IDF features and the network's heads."""
+    from cabs_core.encoders import embed_prompts
+    from cabs_core.oracles import build_problems, train_oracles
+    from cabs_core.outcomes import load_outcomes, make_splits
+    from cabs_core.pools import find_pool
+    from cabs_core.pools.config import Encoder, Oracle
+
+    found = find_pool(pool_name)
+    pool = found.pool.model_copy(
+        update={
+            "split": found.pool.split.model_copy(update={"split_seed": split_seed}),
+            "encoder": Encoder(name="tfidf-svd"),
+            "oracle": Oracle(kind="network"),
+        }
+    )
+    outcomes = load_outcomes(found)
+    split = make_splits(outcomes, pool.split)
+    x, _ = embed_prompts(
+        outcomes.prompts,
+        pool.encoder,
+        store=cabs_home() / "embeddings",
+        fit_prompts=[p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"],
+    )
+    oracles = train_oracles(x, outcomes, split, pool.oracle, features=pool.features)
+    return build_problems(outcomes, split, x, oracles, pool)["test"]
+
+
+def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRIALS) -> dict[str, np.ndarray]:
+    """{reading: utility [trials, n], mean over the rhos}, every query once in every trial."""
+    found = {}
+    for name, (policy, options) in READINGS.items():
+        total = np.zeros((trials, problem.n))
+        for rho in rhos:
+            result = replay(problem, policy, rho=rho, trials=trials, options=options)
+            np.put_along_axis(
+                total, result.order, result.rewards + np.take_along_axis(total, result.order, 1), 1
+            )
+        found[name] = total / len(rhos)
+    return found
+
+
+def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+    """Means over splits, and the paired differences of `PAIRS` with standard errors.
+
+    An error is over orders and queries together, averaged over splits as independent, or the spread over three or
+    more splits where that is larger.
+    """
+    values = {name: float(np.mean([s[name].mean() for s in splits])) for name in READINGS}
+    differences = []
+    for better, worse in PAIRS:
+        gaps = [s[better] - s[worse] for s in splits]
+        means = [float(g.mean()) for g in gaps]
+        errors = [
+            two_way_error(
+                float(standard_error(g.mean(axis=1))), float(standard_error(g.mean(axis=0))), *g.shape
+            ).se
+            for g in gaps
+        ]
+        se = float(np.sqrt(np.mean(np.square(errors)) / len(gaps)))
+        if len(gaps) > 2:
+            se = max(se, float(standard_error(means)))
+        differences.append(
+            {
+                "better": better,
+                "worse": worse,
+                "difference": float(np.mean(means)),
+                "se": se,
+                "per_split": means,
+            }
+        )
+    return {"values": values, "differences": differences}
+
+
+def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Play all readings on the pools asked for, print two tables, return the figures."""
+    parser = argparse.ArgumentParser(
+        prog="cabs bench readings", description="Readings of the paper side by side."
+    )
+    parser.add_argument("--pool", nargs="+", default=["openllm_lb_v2_carrot"])
+    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--json", dest="json_path", default=json_path)
+    args = parser.parse_args(list(argv) if argv is not None else [])
+    figures = {
+        pool: compare([play(build_problem(pool, seed)) for seed in args.split_seeds]) for pool in args.pool
+    }
+    print("\n".join(_tables(figures)))
+    if args.json_path:
+        write_text(args.json_path, json.dumps(figures, indent=1))
+    return figures
+
+
+def _tables(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield f"| reading | {' | '.join(figures)} |"
+    yield f"|---|{'---|' * len(figures)}"
+    for name in READINGS:
+        cells = (f"{found['values'][name]:.3f}" for found in figures.values())
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield f"\n| difference | {' | '.join(figures)} |"
+    yield f"|---|{'---|' * len(figures)}"
+    for i, (better, worse) in enumerate(PAIRS):
+        pairs = (found["differences"][i] for found in figures.values())
+        cells = (f"{pair['difference']:+.3f} ± {pair['se']:.3f}" for pair in pairs)
+        yield f"| {better} - {worse} | {' | '.join(cells)} |"
