@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cabs_core.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS
 from cabs_core.catalog.policy_record import PolicyRecord, Start
 
 _STATIC = "cabs_core.policies.static"
@@ -80,6 +81,7 @@ BUILT_IN = (
         start="labels",
         references=("Williams and Seeger 2001: the Nystrom approximation",),
     ),
+    *STATIC_ROUTERS,
     PolicyRecord(
         "epsilon_greedy",
         family="bandit",
@@ -135,6 +137,7 @@ BUILT_IN = (
         preset_starts=_WARM,
         tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "target": _TARGET},
     ),
+    PARETO_BANDIT,
     PolicyRecord(
         "cabs_c_linear",
         family="cabs",
@@ -193,11 +196,12 @@ BUILT_IN = (
         family="mix",
         path="cabs_core.policies.hier_mix:HierMix",
         title="Hier-mix",
-        description="hier_mix: two hierarchical Bayesian linear models, one of them offline-informed.",
+        description="hier_mix: hierarchical Bayesian linear models, anchored offline to several degrees.",
         start="labels",
+        presets=("default", "two_models"),
         tuning={
             "exploration": (0.25, 0.5, 1.0),
-            "anchor_weight": (0.5, 0.9, 0.97),
+            "anchor_weight": (0.5, 0.8, 0.95),
             "anchor_context": (0.05, 0.1, 0.2),
         },
     ),

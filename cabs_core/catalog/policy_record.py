@@ -17,6 +17,9 @@ PRESET_TEXT = {
     "literal": "word for word with the published constants",
     "tuned": "our best settings, tuned on validation",
     "published": "the likeliest arm is played and models learn plain targets; other constants as printed",
+    "pair": "the pairwise loss of RouteLLM",
+    "cold": "without the train split",
+    "two_models": "the anchored and the cold model alone, without corrections",
     "lin_ucb_expert": "word for word, with LinUCB as the standard expert",
 }
 #: presets that are what a paper says, and are therefore never tuned

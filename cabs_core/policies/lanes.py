@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,32 @@ import numpy as np
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import clipped_utility
 
+_FITTING = RLock()
+
 
 class Offline:
-    """The train split as policies may use it: contexts [N, d], scores and costs [N, K], for one rho."""
+    """The train split as policies may use it, for one rho.
 
-    def __init__(self, contexts, scores, costs, rho: float):
+    contexts [N, d]; scores and costs [N, K]; embeddings [N, e] and prompt_lengths [N] (characters) where the problem
+    has them. `fits` holds what depends on no rho and is shared by all streams of a problem.
+    """
+
+    def __init__(
+        self,
+        contexts,
+        scores,
+        costs,
+        rho: float,
+        embeddings=None,
+        prompt_lengths=None,
+        fits: dict | None = None,
+    ):
         self.contexts = np.ascontiguousarray(contexts, dtype=np.float64)
         self.scores = np.asarray(scores, dtype=np.float64)
         self.costs = np.asarray(costs, dtype=np.float64)
         self.rho = float(rho)
+        self.embeddings, self.prompt_lengths = embeddings, prompt_lengths
+        self.fits = {} if fits is None else fits
         self._cache: dict[Any, np.ndarray] = {}
 
     @property
@@ -32,6 +50,20 @@ class Offline:
         if key not in self._cache:
             self._cache[key] = compute()
         return self._cache[key]
+
+    def fit_once(self, key, compute):
+        """As `once`, for what does not depend on rho: the first stream of a problem that needs it computes it."""
+        with _FITTING:  # lanes of one replay run in threads
+            if key not in self.fits:
+                self.fits[key] = compute()
+            return self.fits[key]
+
+    @property
+    def points(self) -> np.ndarray:
+        """float64 [N, e]: the embeddings, or the contexts where the problem has none."""
+        if self.embeddings is None:
+            return self.contexts
+        return self.once("points", lambda: np.asarray(self.embeddings, dtype=np.float64))
 
     def __len__(self) -> int:
         return len(self.contexts)

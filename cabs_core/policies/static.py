@@ -6,10 +6,12 @@ Every static router plays argmax of the expected clipped utility of predicted sc
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
@@ -160,25 +162,35 @@ class Carrot(StaticPolicy):
 
 
 class PredictedOptions(Options):
-    """predictor: name of the static predictor (`oracles.static.SCORE_PREDICTORS`); None: the policy's own."""
+    """predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
+    settings: options of the predictor that differ from its defaults (and from the preset's); with any, it is fitted on
+    the train split's embeddings even where the problem has predictions of that name.
+    """
 
     predictor: str | None = None
+    settings: dict[str, Any] = Field({})
 
 
 class Predicted(StaticPolicy):
-    """knn, ridge, kernel: a predictor fitted on the train split, argmax of the expected clipped utility.
+    """A score predictor fitted on the train split, argmax of the expected clipped utility.
+
+    knn, ridge, kernel; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
+    (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each does and its sources.
 
     Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor attached by
-    `attach`, which is saved with the policy.
+    `attach` or fitted by `fit`, which is saved with the policy.
     """
 
     Settings = PredictedOptions
-    PRESETS: ClassVar[dict] = {"literal": {}}
+    PRESETS: ClassVar[dict] = {"literal": {}, "pair": {}}
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
-        """No predictor attached."""
+        """No predictor attached; unknown predictors and bad settings are refused now."""
+        from cabs_core.predictors import make_score_predictor
+
         self.predictor = self.cost_predictor = None
+        make_score_predictor(self.key, **self.predictor_settings)
 
     @property
     def key(self) -> str:
@@ -186,6 +198,33 @@ class Predicted(StaticPolicy):
         if self.settings.predictor is not None:
             return self.settings.predictor
         return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
+
+    @property
+    def predictor_settings(self) -> dict[str, Any]:
+        """Options of the predictor that differ from its defaults."""
+        preset = {"loss": "pair"} if self.preset == "pair" else {}
+        return {**preset, **self.settings.settings}
+
+    def _fitted(self, offline: Offline):
+        from cabs_core.predictors import make_score_predictor
+
+        lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
+        predictor = make_score_predictor(self.key, **self.predictor_settings)
+        return predictor.fit(offline.points, lengths, offline.scores)
+
+    def fit(self, offline: Offline) -> None:
+        """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use online.
+
+        Raises:
+            PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
+        """
+        from cabs_core.predictors import CostPredictor
+
+        if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
+            raise PolicyError(
+                f"{self.name}: to fit it needs at least 2 train rows with embeddings and prompt lengths"
+            )
+        self.attach(self._fitted(offline), CostPredictor().fit(offline.prompt_lengths, offline.costs))
 
     def attach(self, predictor, cost_predictor) -> None:
         """Use these fitted predictors (of score and cost) for requests that come without predictions."""
@@ -209,23 +248,28 @@ class Predicted(StaticPolicy):
         return expected_utility(scores, costs, self.rho_of(request), self.share)
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Predictions of the problem; where it has none, a predictor fitted on the contexts of the train split."""
-        scores = stream.static_scores.get(self.key)
+        """Predictions of the problem; where it has none, or `settings` are given, a predictor fitted on the train split
+        (its embeddings, else its contexts)."""
+        scores = None if self.predictor_settings else stream.static_scores.get(self.key)
         if scores is None:
-            scores = stream.fitted.get(self.key)
-        if scores is None:
-            from cabs_core.predictors import make_score_predictor
-
-            offline = stream.offline
-            if len(offline) < 2:
-                raise PolicyError(
-                    f"{self.name}: the problem has no static_scores[{self.key!r}] and no train split to fit on"
-                )
-            predictor = make_score_predictor(self.key)
-            predictor.fit(offline.contexts, np.zeros(len(offline)), offline.scores)
-            scores = predictor.predict(stream.contexts, np.zeros(len(stream.contexts)))
-            stream.fitted[self.key] = scores
+            scores = self._predictions(stream)
         return expected_utility(scores, stream.static_costs, self.rho, self.share)
+
+    def _predictions(self, stream: Stream) -> np.ndarray:
+        offline = stream.offline
+        if len(offline) < 2:
+            raise PolicyError(
+                f"{self.name}: the problem has no static_scores[{self.key!r}] and no train split to fit on"
+            )
+
+        def predict():
+            rows = stream.contexts if offline.embeddings is None else stream.embeddings
+            lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
+            return self._fitted(offline).predict(rows, np.zeros(len(rows)) if lengths is None else lengths)
+
+        return offline.fit_once(
+            ("predicted", self.key, json.dumps(self.predictor_settings, sort_keys=True)), predict
+        )
 
     def save(self, folder: str | Path) -> Path:
         """The policy, and the attached predictors in subfolders."""

@@ -12,15 +12,24 @@ from typing import Any
 
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.predictors.base import ScorePredictor, read_header
+from cabs_core.predictors.bilinear import FactorisationPredictor, MirtPredictor
+from cabs_core.predictors.clusters import ClusterPredictor, HierShrinkPredictor
 from cabs_core.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.predictors.kernel_ridge import KernelPredictor
 from cabs_core.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
+from cabs_core.predictors.stack import StackPredictor
 
 _CLASSES: dict[str, type[ScorePredictor]] = {
-    cls.name: cls for cls in (MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor)
-}
+    cls.name: cls
+    for cls in (
+        MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor, ClusterPredictor, HierShrinkPredictor,
+        FactorisationPredictor, MirtPredictor, StackPredictor,
+    )
+}  # fmt: skip
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
-SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel")
+SCORE_PREDICTORS = (
+    "mean", "ridge", "knn", "knn_literal", "kernel", "clusters", "hier_shrink", "mf", "mirt", "stack",
+)  # fmt: skip
 
 
 def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
@@ -31,9 +40,18 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
     """
     if name == "knn_literal":
         return KnnPredictor(**{"k": 3, **options})
+    return predictor_class(name)(**options)
+
+
+def predictor_class(name: str) -> type[ScorePredictor]:
+    """The class of a predictor by the name that its files carry.
+
+    Raises:
+        PolicyError: unknown name; the known ones are listed.
+    """
     if name not in _CLASSES:
         raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
-    return _CLASSES[name](**options)
+    return _CLASSES[name]
 
 
 def load_score_predictor(folder: str | Path) -> ScorePredictor:
@@ -50,13 +68,19 @@ def load_score_predictor(folder: str | Path) -> ScorePredictor:
 
 __all__ = [
     "SCORE_PREDICTORS",
+    "ClusterPredictor",
     "ContextCostPredictor",
     "CostPredictor",
+    "FactorisationPredictor",
+    "HierShrinkPredictor",
     "KernelPredictor",
     "KnnPredictor",
     "MeanPredictor",
+    "MirtPredictor",
     "RidgePredictor",
     "ScorePredictor",
+    "StackPredictor",
     "load_score_predictor",
     "make_score_predictor",
+    "predictor_class",
 ]

@@ -163,6 +163,15 @@ class ReplayProblem:
         if np.any(diagonal != 0.0):
             raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
 
+    @property
+    def fits(self) -> dict[Any, Any]:
+        """What policies have fitted on the train split so far, for any rho; belongs to this object, not to its files."""
+        found = self.__dict__.get("_fits")
+        if found is None:
+            found = {}
+            object.__setattr__(self, "_fits", found)
+        return found
+
     # -- views ------------------------------------------------------------------------------------------------
 
     def rows(self, index) -> ReplayProblem:

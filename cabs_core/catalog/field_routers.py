@@ -1,0 +1,129 @@
+"""Routers of the field: published ones, and predictors of ours that stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from cabs_core.catalog.policy_record import PolicyRecord
+
+_PREDICTED = "cabs_core.policies.static:Predicted"
+_NEIGHBOURS = "cabs_core.policies.neighbours"
+
+
+def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """All combinations as dicts: options of a predictor are one option, `settings`, of its policy."""
+    return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
+
+
+STATIC_ROUTERS = (
+    PolicyRecord(
+        "avengers_pro",
+        family="static",
+        path=f"{_NEIGHBOURS}:AvengersPro",
+        title="Avengers-Pro",
+        description="Avengers-Pro: the nearest clusters rank the models by accuracy and cost.",
+        feedback="none",
+        start="labels",
+        tuning={
+            "clusters": (10, 25, 50, 100),
+            "beta": (3.0, 9.0, 27.0),
+            "top": (1, 3, 5),
+            "vote": ("rank", "score"),
+        },
+        references=("Zhang et al. 2025, Avengers-Pro, arXiv 2508.12631",),
+    ),
+    PolicyRecord(
+        "mf",
+        family="static",
+        path=_PREDICTED,
+        title="Matrix factorisation",
+        description="matrix factorisation of scores by prompt embedding and model vector.",
+        feedback="none",
+        start="labels",
+        presets=("default", "pair"),
+        tuning={"settings": _grid(dim=(32, 128), learning_rate=(3e-4, 1e-3, 3e-3), noise=(0.0, 0.05))},
+        references=(
+            "Zhuang et al. 2024, EmbedLLM, arXiv 2410.02223",
+            "Ong et al. 2024, RouteLLM, arXiv 2406.18665",
+        ),
+    ),
+    PolicyRecord(
+        "mirt",
+        family="static",
+        path=_PREDICTED,
+        title="MIRT",
+        description="multidimensional item response theory (IRT-Router).",
+        feedback="none",
+        start="labels",
+        tuning={
+            "settings": _grid(dim=(8, 32, 64), learning_rate=(1e-3, 3e-3), weight_decay=(1e-5, 1e-4, 1e-3))
+        },
+        references=("Song et al. 2025, IRT-Router, arXiv 2506.01048",),
+    ),
+    PolicyRecord(
+        "hier_shrink",
+        family="static",
+        path=_PREDICTED,
+        title="HierShrink",
+        description="means of small clusters shrunk to those of large ones.",
+        feedback="none",
+        start="labels",
+        tuning={"settings": _grid(coarse=(10, 20), fine=(100, 200), strength=(6.0, 24.0, 96.0))},
+        references=("vllm-project/semantic-router, issue 3459",),
+    ),
+    PolicyRecord(
+        "guarded_knn",
+        family="static",
+        path=f"{_NEIGHBOURS}:GuardedKnn",
+        title="Guarded kNN",
+        description="kNN that leaves the best single model only for a clear lead.",
+        feedback="none",
+        start="labels",
+        tuning={"neighbours": (20, 50, 100, 200), "z": (0.0, 0.5, 1.0, 1.64)},
+        references=("experientiallabs/experiential, issue 259",),
+    ),
+    PolicyRecord(
+        "eagle",
+        family="static",
+        path=f"{_NEIGHBOURS}:Eagle",
+        title="Eagle",
+        description="Eagle: half global, half local Elo ratings.",
+        feedback="none",
+        start="labels",
+        tuning={
+            "neighbours": (20, 50, 100),
+            "k_factor": (4.0, 16.0, 32.0),
+            "global_share": (0.25, 0.5, 0.75),
+        },
+        references=("Zhao et al. 2024, Eagle, arXiv 2409.15518",),
+    ),
+    PolicyRecord(
+        "stack",
+        family="static",
+        path=_PREDICTED,
+        title="Stack",
+        description="an ensemble of static predictors, weighted per model by cross-fitted stacking.",
+        feedback="none",
+        start="labels",
+        tuning={"settings": _grid(pull=(100.0, 500.0, 2000.0), folds=(3, 5))},
+        references=("Wolpert 1992: stacked generalization",),
+    ),
+)
+PARETO_BANDIT = PolicyRecord(
+    "pareto_bandit",
+    family="bandit",
+    path="cabs_core.policies.pareto_bandit:ParetoBandit",
+    title="ParetoBandit",
+    description="ParetoBandit: LinUCB with an offline prior and forgetting; also the bandit of PILOT.",
+    start="labels",
+    presets=("default", "cold"),
+    preset_starts={"cold": "nothing"},
+    tuning={
+        "alpha": (0.01, 0.05, 0.2),
+        "gamma": (0.994, 0.997, 1.0),
+        "prior_rounds": (300.0, 1163.9, 5000.0),
+    },
+    references=("the package paretobandit 0.1.1", "Panda et al. 2025, PILOT, arXiv 2508.21141"),
+)

@@ -1,0 +1,297 @@
+"""Routers of the field whose rule depends on rho: clusters, neighbours and ratings of the train split.
+
+`avengers_pro`  Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
+                `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on normalised
+                embeddings; in every cluster the arms are ranked by w (acc - min) / (max - min) + (1 - w) (1 - cost / max);
+                a prompt's nearest clusters, by a softmax of their distances, vote 1 / rank.
+`guarded_knn`   leaves a fallback, the best single arm, only for an arm whose mean advantage over it among the nearest
+                train prompts exceeds z standard errors (experientiallabs/experiential, issue 259).
+`eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start from the
+                global ones and see the comparisons of the 20 nearest train prompts. An arm beats another on a prompt
+                where its utility is larger; equal ones draw.
+
+They know the train split only and never learn online. Points are embeddings, or contexts where the problem has none.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.compiled.jit import kernel
+from cabs_core.errors import PolicyError
+from cabs_core.policies.base import Options
+from cabs_core.policies.lanes import Offline, Stream
+from cabs_core.policies.requests import Request
+from cabs_core.policies.static import StaticPolicy
+from cabs_core.predictors.clusters import (
+    cluster_means,
+    kmeans_centers,
+    nearest_center,
+    soft_membership,
+    unit_rows,
+)
+
+#: weights of the accuracy that `avengers_pro` tries on the train split where none is given
+WEIGHTS = tuple(i / 20 for i in range(21))
+
+
+class PointPolicy(StaticPolicy):
+    """Values of the arms from a prompt's point; subclasses give `learn(points, offline)`, `score` and `_ARRAYS`."""
+
+    _ARRAYS: ClassVar[tuple[str, ...]] = ()
+
+    def start(self, offline: Offline | None) -> None:
+        """Learn from the train split. Without one the policy can only be filled by `set_state`."""
+        self.on_embeddings = True
+        for name in self._ARRAYS:
+            setattr(self, name, None)
+        if offline is not None and len(offline) >= 2:
+            self.on_embeddings = offline.embeddings is not None
+            points = offline.once("unit points", lambda: unit_rows(offline.points))
+            key = (self.base, self.settings.model_dump_json())
+            learnt = offline.once(key, lambda: self.learn(points, offline))
+            for name, value in zip(self._ARRAYS, learnt, strict=True):
+                setattr(self, name, np.array(value, dtype=np.float64))
+
+    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Arrays in the order of `_ARRAYS`, from unit points [N, e] and the train split."""
+        raise NotImplementedError
+
+    def score(self, points: np.ndarray) -> np.ndarray:
+        """Values [n, K] for unit points [n, e]."""
+        raise NotImplementedError
+
+    def _scores(self, points) -> np.ndarray:
+        if getattr(self, self._ARRAYS[0]) is None:
+            raise PolicyError(
+                f"{self.name} learns from the train split: build it with `offline` (2 rows or more)"
+            )
+        return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
+
+    def values(self, request: Request) -> np.ndarray:
+        """Values for the request's embedding (its context, where the policy was built without embeddings)."""
+        point = request.embedding if self.on_embeddings else request.context
+        if point is None:
+            raise PolicyError(f"{self.name} needs Request.{'embedding' if self.on_embeddings else 'context'}")
+        return self._scores(np.asarray(point)[None])[0]
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Values for all rows; lanes share them."""
+        key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
+        if key not in stream.fitted:
+            stream.fitted[key] = self._scores(stream.embeddings if self.on_embeddings else stream.contexts)
+        return stream.fitted[key]
+
+    def state(self):
+        """What was learnt from the train split."""
+        arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
+        return arrays, {"on_embeddings": self.on_embeddings}
+
+    def set_state(self, arrays, values):
+        """Inverse of `state`."""
+        self.on_embeddings = bool(values["on_embeddings"])
+        for name in self._ARRAYS:
+            setattr(self, name, arrays.get(name))
+
+
+class AvengersOptions(Options):
+    """Settings of `avengers_pro`."""
+
+    clusters: int = Field(25, ge=1, le=10_000)
+    top: int = Field(3, ge=1, description="Nearest clusters that count for a prompt")
+    beta: float = Field(9.0, ge=0, description="Of the softmax over minus the distance")
+    weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="w of the accuracy against the cost; None: the weight in steps of .05 of largest mean utility on "
+        "the train split at this rho",
+    )
+    vote: Literal["rank", "score"] = Field(
+        "rank", description="What clusters vote: 1 / rank, or the score itself"
+    )
+
+
+def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray:
+    """Scores [C, K] of the arms in every cluster from mean accuracies and costs [C, K] (Avengers-Pro).
+
+    Arms of equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
+    """
+    low, high = accuracy.min(axis=1, keepdims=True), accuracy.max(axis=1, keepdims=True)
+    top = cost.max(axis=1, keepdims=True)
+    better = np.divide(accuracy - low, high - low, out=np.ones_like(accuracy), where=high > low)
+    cheaper = 1.0 - np.divide(cost, top, out=np.zeros_like(cost), where=top > 0)
+    return weight * better + (1.0 - weight) * cheaper
+
+
+def rank_votes(scores: np.ndarray) -> np.ndarray:
+    """[C, K]: 1 / rank of every arm in its row, rank 1 for the largest (the first of equals)."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    votes = np.empty_like(scores)
+    np.put_along_axis(
+        votes, order, np.broadcast_to(1.0 / np.arange(1, scores.shape[1] + 1), scores.shape), axis=1
+    )
+    return votes
+
+
+class AvengersPro(PointPolicy):
+    """See the module."""
+
+    Settings = AvengersOptions
+    _ARRAYS: ClassVar = ("centers", "votes")
+
+    def learn(self, points, offline):
+        """Centres [C, e] and votes [C, K]."""
+        o = self.settings
+        centers = offline.fit_once(
+            ("k-means", o.clusters, points.shape), lambda: kmeans_centers(points, o.clusters, 0)
+        )
+        labels = nearest_center(points, centers)
+        accuracy, _ = cluster_means(labels, offline.scores, len(centers))
+        cost, _ = cluster_means(labels, offline.costs, len(centers))
+
+        def votes(weight):
+            scores = balance(accuracy, cost, weight)
+            return rank_votes(scores) if o.vote == "rank" else scores
+
+        if o.weight is not None:
+            return centers, votes(o.weight)
+        member = soft_membership(points, centers, o.top, o.beta)
+        rows = np.arange(len(points))
+        tried = [votes(w) for w in WEIGHTS]
+        found = [offline.utilities[rows, np.argmax(member @ v, axis=1)].mean() for v in tried]
+        return centers, tried[int(np.argmax(found))]
+
+    def score(self, points):
+        """Votes of the nearest clusters."""
+        return soft_membership(points, self.centers, self.settings.top, self.settings.beta) @ self.votes
+
+    def _grow(self):
+        # it was in no cluster of the train split: no votes
+        self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
+
+    def _shrink(self, index):
+        self.votes = np.delete(self.votes, index, axis=1)
+
+
+def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
+    """int [n, min(k, N)]: train rows by falling cosine (unit rows), the first of equals first."""
+    k = min(k, len(train))
+    out = np.empty((len(points), k), dtype=np.int64)
+    for start in range(0, len(points), 512):
+        rows = slice(start, start + 512)
+        # float32 ranks what differs visibly; equal distances are put in the order of the rows
+        near = -(points[rows].astype(np.float32) @ train.astype(np.float32).T)
+        part = np.sort(np.argpartition(near, k - 1, axis=1)[:, :k], axis=1)
+        order = np.argsort(np.take_along_axis(near, part, axis=1), axis=1, kind="stable")
+        out[rows] = np.take_along_axis(part, order, axis=1)
+    return out
+
+
+class GuardedOptions(Options):
+    """Settings of `guarded_knn`."""
+
+    neighbours: int = Field(50, ge=2)
+    z: float = Field(1.0, ge=0, description="Standard errors by which another arm must lead the fallback")
+
+
+class GuardedKnn(PointPolicy):
+    """See the module."""
+
+    Settings = GuardedOptions
+    _ARRAYS: ClassVar = ("train", "utilities")
+
+    def learn(self, points, offline):
+        """Train points [N, e] and utilities [N, K]."""
+        return points, offline.utilities
+
+    def score(self, points):
+        """Mean lead over the fallback of the arms that pass, 0 for the fallback, and less than -1 for the others."""
+        near = nearest_rows(points, self.train, self.settings.neighbours)
+        fallback = int(np.argmax(self.utilities.mean(axis=0)))
+        lead = self.utilities - self.utilities[:, [fallback]]
+        out = np.empty((len(points), lead.shape[1]))
+        for start in range(0, len(points), 512):
+            part = lead[near[start : start + 512]]
+            mean, error = part.mean(axis=1), part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
+            passes = mean > self.settings.z * error
+            out[start : start + 512] = np.where(passes, mean, mean - 2.0)
+        out[:, fallback] = 0.0
+        return out
+
+    def _grow(self):
+        # it never was tried: it leads nobody
+        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
+
+    def _shrink(self, index):
+        self.utilities = np.delete(self.utilities, index, axis=1)
+
+
+class EagleOptions(Options):
+    """Settings of `eagle`."""
+
+    k_factor: float = Field(32.0, gt=0, description="K of the Elo update")
+    neighbours: int = Field(20, ge=1)
+    global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
+
+
+@kernel
+def elo_updates(ratings, results, k_factor):
+    """Elo (1978) updates of ratings [K] in place, by every two arms of every row of results [m, K] in order: the larger
+    result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400))."""
+    for row in range(results.shape[0]):
+        for a in range(ratings.size):
+            for b in range(a + 1, ratings.size):
+                won = 0.5
+                if results[row, a] > results[row, b]:
+                    won = 1.0
+                elif results[row, a] < results[row, b]:
+                    won = 0.0
+                step = k_factor * (won - 1.0 / (1.0 + 10.0 ** ((ratings[b] - ratings[a]) / 400.0)))
+                ratings[a] += step
+                ratings[b] -= step
+
+
+@kernel
+def local_ratings(start, results, near, k_factor, out):
+    """out [n, K] = ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
+    for i in range(near.shape[0]):
+        out[i] = start
+        for r in range(near.shape[1]):
+            elo_updates(out[i], results[near[i, r] : near[i, r] + 1], k_factor)
+
+
+class Eagle(PointPolicy):
+    """See the module. Ratings begin at 1000; the train prompts are seen in their order, neighbours nearest first."""
+
+    Settings = EagleOptions
+    _ARRAYS: ClassVar = ("train", "utilities", "ratings")
+
+    def learn(self, points, offline):
+        """Train points [N, e], utilities [N, K] and global ratings [K]."""
+        ratings = np.full(len(self.arms), 1000.0)
+        elo_updates(ratings, offline.utilities, self.settings.k_factor)
+        return points, offline.utilities, ratings
+
+    def score(self, points):
+        """Global and local ratings, weighted."""
+        o = self.settings
+        near = nearest_rows(points, self.train, o.neighbours)
+        local = np.empty((len(points), len(self.ratings)))
+        local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
+        return o.global_share * self.ratings + (1.0 - o.global_share) * local
+
+    def _grow(self):
+        # it never played: the lowest rating there is
+        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
+        self.ratings = np.append(self.ratings, self.ratings.min())
+
+    def _shrink(self, index):
+        self.utilities = np.delete(self.utilities, index, axis=1)
+        self.ratings = np.delete(self.ratings, index)
+
+
+__all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "elo_updates", "nearest_rows", "rank_votes"]

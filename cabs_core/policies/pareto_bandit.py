@@ -1,0 +1,270 @@
+"""`pareto_bandit`: LinUCB with a prior from the train split and geometric forgetting; ParetoBandit and PILOT.
+
+Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. Played is the arm with the largest
+
+    x.theta + alpha sqrt(x^T A^-1 x / max(gamma^s, 1/200)) - penalty,       theta = A^-1 b,
+
+s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt, dt =
+rounds since its last update; when that has left less than a tenth of the ridge penalty, the rest is added again.
+The prior is the ridge of the train split, scaled so that its last diagonal entry (of the constant feature) is
+`prior_rounds`, with the ridge penalty added such that theta stays what it is.
+
+Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`, `costs.py`);
+PILOT (arXiv 2508.21141) is the same bandit with a budget on top. What differs here: ties go to the first arm, not to a
+random one, and predictions of the prior are not rescaled where they exceed 1.5 (contexts here are bounded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.compiled.jit import kernel
+from cabs_core.errors import PolicyError
+from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.lanes import Lane, Offline, Stream
+from cabs_core.policies.mix import arrival_table
+from cabs_core.policies.requests import Decision, Request
+from cabs_core.regression import dot, observe, quadratic
+
+#: of the source: longest staleness counted, largest inflation of a variance, least share of the penalty that is kept
+MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
+
+
+class ParetoOptions(Options):
+    """Settings of `pareto_bandit`; defaults are the source's for a warm start."""
+
+    alpha: float = Field(0.01, ge=0, description="Scale of the confidence bonus")
+    gamma: float = Field(0.997, gt=0, le=1, description="Forgetting a round; 1: none")
+    penalty: float = Field(1.0, gt=0, description="lambda of the ridge")
+    prior_rounds: float = Field(
+        1163.9, ge=0, description="Rounds that the train split counts for (last diagonal entry of A); 0: cold"
+    )
+    cost: Literal["linear", "log"] = Field(
+        "linear",
+        description="linear: rho times the expected cost. log: lambda_c times the arm's mean cost, scaled by logarithms "
+        "to [0, 1] between the cheapest and the dearest arm, as in the source; then rho plays no part",
+    )
+    lambda_c: float = Field(0.3, ge=0, description="Of cost 'log'")
+
+
+@kernel
+def staleness_factor(gamma, rounds):
+    """By how much forgetting widens a variance after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
+    if gamma >= 1.0 or rounds <= 0:
+        return 1.0
+    return 1.0 / max(gamma ** min(rounds, MAX_STALENESS), 1.0 / MAX_INFLATION)
+
+
+@kernel
+def _decide(x, penalties, mask, numbers, clock, model):
+    """The arm of largest upper bound less penalty (the first of equals); counts the round."""
+    inverse, _, _, theta, _, updated, played = model
+    alpha, gamma = numbers[0], numbers[1]
+    arm, best = -1, -np.inf
+    for j in range(mask.size):
+        if mask[j]:
+            idle = clock[0] - max(updated[j], played[j])
+            variance = quadratic(inverse[j], x) * staleness_factor(gamma, idle)
+            value = dot(theta[j], x) + alpha * np.sqrt(max(variance, 1e-12)) - penalties[j]
+            if arm < 0 or value > best:
+                arm, best = j, value
+    clock[0] += 1
+    played[arm] = clock[0]
+    return arm
+
+
+@kernel
+def _forget(arm, numbers, now, model):
+    """Discount what an arm knows to round `now`."""
+    inverse, precision, moment, theta, floor, updated, _ = model
+    gamma, penalty = numbers[1], numbers[2]
+    if gamma < 1.0:
+        decay = gamma ** min(now - updated[arm], MAX_STALENESS)
+        d = theta.shape[1]
+        left = floor[arm] * decay
+        for i in range(d):
+            moment[arm, i] *= decay
+            for k in range(d):
+                precision[arm, i, k] *= decay
+        if left < penalty * LEAST_SHARE:
+            for i in range(d):
+                precision[arm, i, i] += penalty - left
+            inverse[arm] = np.linalg.inv(precision[arm])
+            theta[arm] = np.dot(inverse[arm], moment[arm])
+            floor[arm] = penalty
+        else:
+            floor[arm] = left
+            for i in range(d):
+                for k in range(d):
+                    inverse[arm, i, k] /= decay
+    updated[arm] = now
+
+
+@kernel
+def _learn(x, arm, score, numbers, clock, model, gain):
+    """An outcome of `arm`; gain [d] is scratch."""
+    _forget(arm, numbers, clock[0], model)
+    inverse, precision, moment, theta, _, _, _ = model
+    for i in range(x.size):
+        moment[arm, i] += score * x[i]
+        for k in range(x.size):
+            precision[arm, i, k] += x[i] * x[k]
+    observe(inverse[arm], theta[arm], x, score, 1.0, gain)
+
+
+@kernel
+def _run(
+    order, arrivals, immediate, start, stop, contexts, penalties, scores, active_from, active_until, numbers, clock,
+    model, gain, actions, propensities,
+):  # fmt: skip
+    mask = np.ones(scores.shape[1], dtype=np.bool_)
+    due = 0
+    while due < arrivals.shape[0] and arrivals[due, 0] < start:
+        due += 1
+    for t in range(start, stop):
+        row = order[t]
+        for j in range(mask.size):
+            mask[j] = active_from[j] <= t < active_until[j]
+        actions[t] = _decide(contexts[row], penalties[row], mask, numbers, clock, model)
+        propensities[t] = 1.0
+        while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
+            s = t if immediate else arrivals[due, 1]
+            past = order[s]
+            _learn(contexts[past], actions[s], scores[past, actions[s]], numbers, clock, model, gain)
+            if immediate:
+                break
+            due += 1
+
+
+def log_costs(means: np.ndarray) -> np.ndarray:
+    """[K] mean costs on a logarithmic scale from 0 (the cheapest) to 1 (the dearest); .5 where all are equal."""
+    positive = means[means > 0]
+    if not len(positive) or positive.min() == positive.max():
+        return np.full(len(means), 0.5)
+    low, high = np.log(positive.min()), np.log(positive.max())
+    return np.clip((np.log(np.maximum(means, positive.min())) - low) / (high - low), 0.0, 1.0)
+
+
+class ParetoBandit(Policy):
+    """See the module. Needs contexts whose last feature is constant, and predicted costs; learns scores, so that with
+    cost 'linear' one model serves every rho."""
+
+    Settings: ClassVar = ParetoOptions
+    PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}}
+    any_rho: ClassVar[bool] = True
+
+    def start(self, offline: Offline | None) -> None:
+        """The prior of the train split; without one, cold models."""
+        if self.dim < 1:
+            raise PolicyError(f"{self.name} needs dim, the number of context features")
+        o, k, d = self.settings, len(self.arms), self.dim
+        precision, moment = np.tile(o.penalty * np.eye(d), (k, 1, 1)), np.zeros((k, d))
+        self.price = np.full(k, 0.5)
+        if offline is not None and len(offline):
+            self.price = log_costs(offline.costs.mean(axis=0))
+            if o.prior_rounds > 0:
+                gram, sums = offline.once(
+                    "pareto_bandit",
+                    lambda: (offline.contexts.T @ offline.contexts, offline.scores.T @ offline.contexts),
+                )
+                gram = gram + o.penalty * np.eye(d)
+                scale = o.prior_rounds / gram[-1, -1]
+                theta = np.linalg.solve(gram, sums.T).T
+                precision = np.tile(gram * scale + o.penalty * np.eye(d), (k, 1, 1))
+                moment = sums * scale + o.penalty * theta
+        inverse = np.linalg.inv(precision)
+        theta = np.einsum("kij,kj->ki", inverse, moment)
+        stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
+        self.model = (inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
+        self.clock = np.zeros(1, dtype=np.int64)
+
+    @property
+    def _numbers(self) -> np.ndarray:
+        o = self.settings
+        return np.array([o.alpha, o.gamma, o.penalty])
+
+    def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
+        """Penalties of the arms, for expected costs [..., K]."""
+        if self.settings.cost == "log":
+            return self.settings.lambda_c * self.price
+        return rho * costs
+
+    def decide(self, request: Request) -> Decision:
+        """Play the largest upper bound less penalty."""
+        k = len(self.arms)
+        rho, mask = self.rho_of(request), self.mask(request)
+        x, costs = self.need(request, "context", (self.dim,)), None
+        if self.settings.cost == "linear":
+            costs = self.need(
+                request, "predicted_costs" if request.static_costs is None else "static_costs", (k,)
+            )
+        arm = int(_decide(x, self._penalties(costs, rho), mask, self._numbers, self.clock, self.model))
+        pmf = np.zeros(k)
+        pmf[arm] = 1.0
+        self.round += 1
+        return Decision(arm, 1.0, pmf, self.round - 1, rho, tuple(self.arms), {"context": x.copy()})
+
+    def update(
+        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
+    ) -> bool:
+        """Learn from the realised score of the played arm; False if the arm has been removed since."""
+        self.check_outcome(score, cost)
+        if decision.arm_name not in self.arms:
+            return False
+        arm = self.arms.index(decision.arm_name)
+        _learn(
+            decision.memory["context"],
+            arm,
+            float(score),
+            self._numbers,
+            self.clock,
+            self.model,
+            np.empty(self.dim),
+        )
+        return True
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """The same rounds in a compiled loop."""
+        arrivals, immediate = arrival_table(lane)
+        key = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
+        if key not in stream.fitted:
+            stream.fitted[key] = np.ascontiguousarray(
+                np.broadcast_to(self._penalties(stream.static_costs, self.rho), stream.scores.shape)
+            )
+        _run(
+            lane.order, arrivals, immediate, start, stop, stream.contexts, stream.fitted[key], stream.scores,
+            stream.active_from, stream.active_until, self._numbers, self.clock, self.model, np.empty(self.dim),
+            lane.actions, lane.propensities,
+        )  # fmt: skip
+        self.round += stop - start
+
+    _ARRAYS = ("inverse", "precision", "moment", "theta", "floor", "updated", "played")
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Models, clocks and the arms' prices."""
+        arrays = dict(zip(self._ARRAYS, self.model, strict=True))
+        return arrays | {"clock": self.clock, "price": self.price}, {}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.model = tuple(np.array(arrays[name]) for name in self._ARRAYS)
+        self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
+
+    def _grow(self) -> None:
+        """A cold model; where prices count, it costs what the arms cost on average."""
+        d, penalty = self.dim, self.settings.penalty
+        now = self.clock[0]
+        fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)
+        self.model = tuple(
+            np.concatenate([old, np.asarray(new, dtype=old.dtype)[None]])
+            for old, new in zip(self.model, fresh, strict=True)
+        )
+        self.price = np.append(self.price, self.price.mean())
+
+    def _shrink(self, index: int) -> None:
+        self.model = tuple(np.ascontiguousarray(np.delete(a, index, axis=0)) for a in self.model)
+        self.price = np.delete(self.price, index)

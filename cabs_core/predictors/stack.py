@@ -1,0 +1,124 @@
+"""`stack`: an ensemble of static predictors, weighted per arm on predictions that no member made of its own rows.
+
+The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On these
+cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are fitted, first
+one set for all arms, then one per arm, drawn to the common set as if `pull` prompts spoke for it: with few prompts an
+arm's own weights are mostly noise. Weights belong to deviations from the arm's mean score, so they need not sum to
+one: what they leave is shrinkage to the mean. The members are then fitted on the whole train split.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.optimize import nnls
+
+from cabs_core.errors import PolicyError
+from cabs_core.predictors.base import ScorePredictor, prefixed, without_prefix
+
+MEMBERS = ("ridge", "knn", "kernel", "clusters", "mf", "mirt")
+
+
+def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:
+    """Weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
+
+    Arm j: least squares plus pull / n times the Gram matrix's norm of (w_j - w), w the weights common to all arms.
+    """
+    n, k, m = members.shape
+    common = nnls(members.reshape(n * k, m), targets.ravel())[0]
+    # the pull is in units of an average prompt's evidence, so that it means the same whatever the members' scale
+    gram = np.einsum("nkm,nkl->ml", members, members) / (n * k)
+    values, vectors = np.linalg.eigh(gram)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * np.sqrt(pull)
+    out = np.empty((k, m))
+    for j in range(k):
+        rows = np.vstack([members[:, j], root])
+        out[j] = nnls(rows, np.concatenate([targets[:, j], root @ common]))[0]
+    return out
+
+
+class StackPredictor(ScorePredictor):
+    """See the module.
+
+    Args:
+        members: names of score predictors, or (name, options) pairs; each name once.
+        folds: of the cross-fitting. pull: prompts that the weights common to all arms count for.
+    """
+
+    name: ClassVar[str] = "stack"
+
+    def __init__(self, members=MEMBERS, folds: int = 3, pull: float = 500.0):
+        pairs = [(m, {}) if isinstance(m, str) else (str(m[0]), dict(m[1])) for m in members]
+        names = [name for name, _ in pairs]
+        if not names or len(set(names)) != len(names) or self.name in names or folds < 2 or not pull >= 0:
+            raise PolicyError(
+                f"stack: members {names} must be different predictors other than stack, folds {folds} >= 2 and "
+                f"pull {pull} >= 0"
+            )
+        self.members, self.folds, self.pull = pairs, int(folds), float(pull)
+        for name, options in pairs:
+            _make(name, options)
+
+    def _fit(self, x, lengths, y, validation, seed):
+        n = len(x)
+        self.mean_ = y.mean(axis=0)
+        fold = np.random.default_rng([seed, 41]).permutation(n) % min(self.folds, max(2, n // 2))
+        left_out = np.zeros((n, y.shape[1], len(self.members)))
+        for f in range(fold.max() + 1):
+            rest, out = fold != f, fold == f
+            if rest.sum() < 2 or not out.any():
+                continue
+            for m, (name, options) in enumerate(self.members):
+                member = _make(name, options).fit(x[rest], lengths[rest], y[rest], seed=seed)
+                left_out[out, :, m] = member.predict(x[out], lengths[out]) - y[rest].mean(axis=0)
+        self.weights_ = stack_weights(left_out, y - self.mean_, self.pull)
+        used = self.weights_.max(axis=0) > 0
+        self.fitted_ = {
+            name: _make(name, options).fit(x, lengths, y, validation=validation, seed=seed)
+            for (name, options), keep in zip(self.members, used, strict=True)
+            if keep
+        }
+        self.weights_ = self.weights_[:, used]
+        self.width_ = x.shape[1]
+
+    def _predict(self, x, lengths):
+        out = np.tile(self.mean_, (len(x), 1))
+        for m, member in enumerate(self.fitted_.values()):
+            out += self.weights_[:, m] * (member.predict(x, lengths) - self.mean_)
+        return out
+
+    @property
+    def width(self) -> int:
+        return self.width_
+
+    def state(self):
+        arrays: dict[str, np.ndarray] = {"mean": self.mean_, "weights": self.weights_}
+        states: dict[str, Any] = {}
+        for name, member in self.fitted_.items():
+            own, states[name] = member.state()
+            arrays |= prefixed(name, own)
+        settings = {
+            "options": {"members": [list(p) for p in self.members], "folds": self.folds, "pull": self.pull},
+            "width": self.width_,
+            "fitted": states,
+        }
+        return arrays, settings
+
+    @classmethod
+    def restore(cls, arrays, settings) -> Self:
+        from cabs_core.predictors import predictor_class
+
+        self = cls(**settings["options"])
+        self.mean_, self.weights_, self.width_ = arrays["mean"], arrays["weights"], int(settings["width"])
+        self.fitted_ = {
+            name: predictor_class(name).restore(without_prefix(name, arrays), state)
+            for name, state in settings["fitted"].items()
+        }
+        return self
+
+
+def _make(name: str, options) -> ScorePredictor:
+    from cabs_core.predictors import make_score_predictor
+
+    return make_score_predictor(name, **options)

@@ -1,0 +1,237 @@
+"""Predictors of the field's routers against slow references written from their sources' formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from cabs_core.errors import PolicyError
+from cabs_core.predictors import load_score_predictor, make_score_predictor
+from cabs_core.predictors.bilinear import FactorisationPredictor, MirtPredictor, cross_entropy, pair_loss
+from cabs_core.predictors.clusters import ClusterPredictor, HierShrinkPredictor
+from cabs_core.predictors.stack import stack_weights
+
+SMALL = {
+    "clusters": {"clusters": 6},
+    "hier_shrink": {"coarse": 3, "fine": 8},
+    "mf": {"dim": 8, "epochs": 20, "learning_rate": 0.02},
+    "mirt": {"dim": 4, "epochs": 20, "learning_rate": 0.02},
+    "stack": {"members": ["ridge", ["clusters", {"clusters": 5}], "knn"]},
+}
+
+
+def sample(n=400, e=10, arms=4, seed=0, graded=False):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, e))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    lengths = rng.integers(10, 4000, size=n)
+    p = expit(3.0 * x[:, :1] + rng.normal(size=arms) * 0.5 + x[:, 1:3] @ rng.normal(size=(2, arms)) * 3.0)
+    return x, lengths, p if graded else (rng.random((n, arms)) < p).astype(float), p
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_saved_predictors_are_the_same_and_equal_seeds_give_equal_ones(name, tmp_path):
+    x, lengths, y, _ = sample()
+    held = (x[200:260], lengths[200:260], y[200:260])
+    one, two = (
+        make_score_predictor(name, **SMALL[name]).fit(
+            x[:200], lengths[:200], y[:200], validation=held, seed=2
+        )
+        for _ in range(2)
+    )
+    expected = one.predict(x[260:], lengths[260:])
+    assert expected.shape == (140, 4) and expected.min() >= 0 and expected.max() <= 1
+    np.testing.assert_array_equal(two.predict(x[260:], lengths[260:]), expected)
+    one.save(tmp_path / "p")
+    again = load_score_predictor(tmp_path / "p")
+    np.testing.assert_array_equal(again.predict(x[260:], lengths[260:]), expected)
+    assert again.width == 10 and type(again) is type(one)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_they_predict_better_than_the_mean(name):
+    x, lengths, y, p = sample(n=1500)
+    fitted = make_score_predictor(name, **SMALL[name]).fit(x[:1200], lengths[:1200], y[:1200])
+    error = ((fitted.predict(x[1200:], lengths[1200:]) - p[1200:]) ** 2).mean()
+    limit = 0.9 if name in ("clusters", "hier_shrink") else 0.5
+    assert error < limit * p[1200:].var(axis=0).mean()
+
+
+def test_clusters_are_a_softmax_of_the_three_nearest():
+    x, lengths, y, _ = sample(n=120)
+    fitted = ClusterPredictor(clusters=7, top=3, beta=9.0).fit(3.0 * x, lengths, y)
+    labels = [int(np.argmin([np.linalg.norm(row - c) for c in fitted.centers_])) for row in x]
+    for row, got in zip(x[:30], fitted.predict(5.0 * x[:30], lengths[:30]), strict=True):
+        distance = [1.0 - float(row @ c) for c in fitted.centers_]
+        near = sorted(range(7), key=lambda c: distance[c])[:3]
+        weight = np.exp([-9.0 * distance[c] for c in near])
+        weight /= weight.sum()
+        means = [np.mean([y[i] for i in range(120) if labels[i] == c], axis=0) for c in near]
+        np.testing.assert_allclose(got, weight @ np.array(means), atol=1e-12)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 50), strength=st.floats(0.5, 200.0))
+def test_hier_shrink_is_two_shrunken_means(seed, strength):
+    x, lengths, y, _ = sample(n=60, e=4, seed=seed)
+    fitted = HierShrinkPredictor(coarse=3, fine=9, strength=strength).fit(x, lengths, y)
+
+    def cluster(row, centers):
+        return int(np.argmin(((row - centers) ** 2).sum(axis=1)))
+
+    coarse = np.array([cluster(r, fitted.coarse_centers_) for r in x])
+    fine = np.array([cluster(r, fitted.fine_centers_) for r in x])
+    got = fitted.predict(x, lengths)
+    for i in range(0, 60, 7):
+        large, small = y[coarse == coarse[i]], y[fine == fine[i]]
+        first = (len(large) * large.mean(axis=0) + strength * y.mean(axis=0)) / (len(large) + strength)
+        second = (len(small) * small.mean(axis=0) + strength * first) / (len(small) + strength)
+        np.testing.assert_allclose(got[i], second, atol=1e-12)
+
+
+def torch_loss(predictor, e, y):
+    """The sources' losses written with torch, and its gradients of the predictor's weights."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    w = {k: torch.tensor(v, requires_grad=True) for k, v in predictor.weights_.items()}
+    e, y = torch.tensor(e), torch.tensor(y)
+    if predictor.name == "mirt":
+        a = functional.linear(e, w["discrimination"], w["discrimination_bias"])
+        b = functional.linear(e, w["difficulty"][None], w["difficulty_bias"])
+        chance = 1.0 / (1.0 + torch.exp(-(a[:, None, :] * w["abilities"]).sum(-1) + b))
+        loss = functional.binary_cross_entropy(chance, y)
+    elif predictor.loss == "cross_entropy":
+        # two logits a pair (arm, prompt), whose difference is ours
+        q = functional.linear(e, w["projection"], w["bias"])
+        half = functional.linear(w["arms"] * q[:, None, :], w["classifier"][None]) + w["constant"]
+        logits = torch.cat([-0.5 * half, 0.5 * half], dim=-1).reshape(-1, 2)
+        loss = functional.cross_entropy(logits, y.reshape(-1).long())
+    else:
+        p = functional.normalize(w["arms"], p=2, dim=1)
+        q = functional.linear(e, w["projection"])
+        terms = []
+        for i in range(len(e)):
+            for winner in range(y.shape[1]):
+                for loser in range(y.shape[1]):
+                    if y[i, winner] > y[i, loser]:
+                        s = functional.linear((p[winner] - p[loser]) * q[i], w["classifier"][None])
+                        terms.append(
+                            functional.binary_cross_entropy_with_logits(s, torch.ones(1, dtype=s.dtype))
+                        )
+        loss = torch.stack(terms).mean()
+    loss.backward()
+    return float(loss.detach()), {k: v.grad.numpy() for k, v in w.items()}
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [FactorisationPredictor(dim=6), FactorisationPredictor(dim=6, loss="pair"), MirtPredictor(dim=5)],
+    ids=["cross_entropy", "pair", "mirt"],
+)
+def test_losses_and_gradients_are_those_of_the_sources(predictor):
+    x, _, y, _ = sample(n=40, e=7)
+    predictor.width_ = 7
+    predictor.weights_ = predictor._start(y, np.random.default_rng(3))
+    for name, w in predictor.weights_.items():  # away from where everything is zero
+        predictor.weights_[name] = w + 0.1 * np.random.default_rng(len(name)).normal(size=w.shape)
+    loss, slope = predictor._loss(predictor._logits(x), y)
+    expected, gradients = torch_loss(predictor, x, y)
+    assert loss == pytest.approx(expected, rel=1e-10)
+    got = predictor._gradient(x, slope)
+    assert set(got) == set(gradients)
+    for name, value in gradients.items():
+        np.testing.assert_allclose(got[name], value, atol=1e-12, err_msg=name)
+
+
+def test_training_is_adam_with_the_l2_term_in_the_gradient():
+    torch = pytest.importorskip("torch")
+    x, lengths, y, _ = sample(n=50, e=6)
+    ours = MirtPredictor(dim=3, learning_rate=0.02, weight_decay=0.01, epochs=1)
+    # one batch an epoch, so that one step is made whatever the order
+    ours.fit(x, lengths, y, validation=(x, lengths, y), seed=1)
+    start = MirtPredictor(dim=3)
+    start.width_ = 6
+    start.weights_ = start._start(y, np.random.default_rng([1, 31]))
+    _, gradients = torch_loss(start, x * ours.scale_, y)
+    parameters = {k: torch.tensor(v, requires_grad=True) for k, v in start.weights_.items()}
+    for name, parameter in parameters.items():
+        parameter.grad = torch.tensor(gradients[name])
+    torch.optim.Adam(parameters.values(), lr=0.02, weight_decay=0.01).step()
+    for name, parameter in parameters.items():
+        np.testing.assert_allclose(ours.weights_[name], parameter.detach().numpy(), atol=1e-9, err_msg=name)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), k=st.integers(2, 5))
+def test_gradients_of_the_losses_are_their_slopes(seed, k):
+    rng = np.random.default_rng(seed)
+    s, y = rng.normal(size=(3, k)), rng.choice([0.0, 0.3, 1.0], size=(3, k))
+    for loss in (cross_entropy, pair_loss):
+        _, slope = loss(s, y)
+        for i in range(3):
+            for j in range(k):
+                up, down = s.copy(), s.copy()
+                up[i, j] += 1e-6
+                down[i, j] -= 1e-6
+                assert slope[i, j] == pytest.approx((loss(up, y)[0] - loss(down, y)[0]) / 2e-6, abs=1e-7)
+
+
+def test_the_pair_loss_makes_calibrated_scores():
+    x, lengths, y, p = sample(n=1500)
+    fitted = make_score_predictor("mf", loss="pair", dim=8, learning_rate=0.02).fit(
+        x[:1200], lengths[:1200], y[:1200]
+    )
+    got = fitted.predict(x[1200:], lengths[1200:])
+    assert abs(got.mean() - p[1200:].mean()) < 0.04
+    ahead = lambda v: v[:, 0] > v[:, 1]  # noqa: E731
+    assert (ahead(got) == ahead(p[1200:])).mean() > 0.8
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 99), pull=st.sampled_from([0.0, 50.0, 1e7]))
+def test_stack_weights_are_constrained_least_squares_drawn_to_common_ones(seed, pull):
+    from scipy.optimize import lsq_linear
+
+    rng = np.random.default_rng(seed)
+    members = rng.normal(size=(80, 3, 2))
+    targets = np.einsum("nkm,km->nk", members, [[1.0, 0.0], [0.2, 0.8], [0.5, -0.3]]) + 0.1 * rng.normal(
+        size=(80, 3)
+    )
+    got = stack_weights(members, targets, pull)
+    assert got.min() >= 0.0
+    common = lsq_linear(members.reshape(-1, 2), targets.ravel(), (0.0, np.inf), tol=1e-14).x
+    gram = np.einsum("nkm,nkl->ml", members, members) / 240
+    root = np.linalg.cholesky(gram).T * np.sqrt(pull)
+    for j in range(3):
+        rows, right = np.vstack([members[:, j], root]), np.append(targets[:, j], root @ common)
+        np.testing.assert_allclose(got[j], lsq_linear(rows, right, (0.0, np.inf), tol=1e-14).x, atol=1e-4)
+    if pull > 1e6:
+        np.testing.assert_allclose(got, np.tile(common, (3, 1)), atol=1e-2)
+
+
+def test_stack_weights_come_from_rows_that_members_did_not_see():
+    """kNN with k = 1 is perfect on rows it has seen, and noise elsewhere: a stack that weighs honestly leaves it out."""
+    x, lengths, y, _ = sample(n=600)
+    members = [["knn", {"k": 1}], ["mean", {}]]
+    fitted = make_score_predictor("stack", members=members, pull=0.0).fit(x, lengths, y)
+    assert "knn" not in fitted.fitted_ or fitted.weights_[:, 0].max() < 0.4
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("clusters", {"top": 0}, "top"),
+        ("hier_shrink", {"strength": 0}, "strength"),
+        ("mf", {"loss": "hinge"}, "loss"),
+        ("mirt", {"dim": 0}, "dim"),
+        ("stack", {"members": ["ridge", "ridge"]}, "different"),
+        ("stack", {"members": ["forest"]}, "unknown score predictor"),
+        ("stack", {"members": ["stack"]}, "other than stack"),
+    ],
+)
+def test_bad_settings_are_named(name, options, match):
+    with pytest.raises(PolicyError, match=match):
+        make_score_predictor(name, **options)
