@@ -7,7 +7,8 @@ latter by a rank-one update. With C_j the conditional covariance of arm j's devi
 w0 = 0 and V the prior variances, a score is y = u_j'w0 + x'm_j + noise of variance noise + x'C_j x, where
 u_j = V^-1 C_j x; this is a row for w0, and (x, y) is a row for arm j.
 
-    cold:     y = 1/2 + w0'x + v_j'x,                       x = [1, z], v_j per arm
+    residual: y = o_j + w0'x + v_j'x,                       x = [1, z], v_j per arm, o_j an offset: 1/2 (then
+              nothing offline is in it), the arm's mean score in the train split, or a static prediction
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,      f0 a static prediction, b_j per arm
 
 Belongs here: prediction and learning. The policy around them is `hier_mix`.
@@ -20,30 +21,28 @@ import numpy as np
 from cabs_core.compiled.jit import kernel
 from cabs_core.regression import dot, product, quadratic
 
-HALF = 0.5
-
 
 @kernel
-def cold_predict(x, mask, prior, mean0, cov_arm, mean_arm, f, u, v):
+def residual_predict(x, offset, mask, prior, mean0, cov_arm, mean_arm, f, u, v):
     """Prediction f, row u on w0 and conditional variance v of every available arm.
 
-    x [D]; prior V [D]; mean0 [D] of w0; cov_arm C [K, D, D] (lower triangles); mean_arm m [K, D]; f, v [K]; u [K, D].
+    x [D]; offset [K]; prior V [D]; mean0 [D] of w0; cov_arm C [K, D, D] (lower triangles); mean_arm m [K, D]; f, v [K]; u [K, D].
     """
     for j in range(f.size):
         if mask[j]:
             v[j] = product(cov_arm[j], x, u[j])
             for i in range(x.size):
                 u[j, i] /= prior[i]
-            f[j] = HALF + dot(mean_arm[j], x) + dot(u[j], mean0)
+            f[j] = offset[j] + dot(mean_arm[j], x) + dot(u[j], mean0)
 
 
 @kernel
-def cold_learn(x, arm, score, noise, prior, mean0, cov0, cov_arm, mean_arm, row, gain):
+def residual_learn(x, offset, arm, score, noise, prior, mean0, cov0, cov_arm, mean_arm, row, gain):
     """Add an outcome; returns what was predicted for it. row, gain [D] are scratch."""
     v = product(cov_arm[arm], x, gain)
     for i in range(x.size):
         row[i] = gain[i] / prior[i]
-    residual = score - HALF - dot(mean_arm[arm], x)
+    residual = score - offset - dot(mean_arm[arm], x)
     predicted = dot(row, mean0)
     variance = noise + v
     # the arm first: gain holds C x
@@ -53,7 +52,7 @@ def cold_learn(x, arm, score, noise, prior, mean0, cov0, cov_arm, mean_arm, row,
         for k in range(i + 1):
             cov_arm[arm, i, k] -= scaled * gain[k]
     shared_learn(row, residual - predicted, variance, mean0, cov0, gain)
-    return HALF + (score - HALF - residual) + predicted
+    return offset + (score - offset - residual) + predicted
 
 
 @kernel
@@ -78,7 +77,7 @@ def anchored_row(z, base, level, var, cross, out):
 
 @kernel
 def anchored_predict(z, base, level, mask, mean0, var_arm, cross, total, f, u, v):
-    """As `cold_predict`; base, level [K] static predictions and their means; var_arm [K] conditional variance of
+    """As `residual_predict`; base, level [K] static predictions and their means; var_arm [K] conditional variance of
     b_j; cross [K, d + 2] and total [K] sums of past rows and residuals over the noise."""
     for j in range(f.size):
         if mask[j]:

@@ -1,24 +1,30 @@
-"""`hier_mix`: hierarchical Bayesian models of the score, one anchored on the static `kernel` prediction, one not.
+"""`hier_mix`: hierarchical Bayesian models of the score, anchored on the static `kernel` prediction to several degrees.
 
-Two linear models (`hier_kernels`) see every outcome:
+Linear models (`hier_kernels`) that all see every outcome:
 
-    anchored  y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
-              its level, slope and dependence on the context, and a small one per arm;
-    cold      y = 1/2 + alpha + b_j + eta.z + delta_j.z: no offline label in it.
+    anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
+                its level, slope and dependence on the context, and a small one per arm;
+    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and context, the
+                offset o_j being f0 or the arm's mean score in the train split;
+    cold        the same with o_j = 1/2: no offline label in it.
 
 z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. Each
 model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
-(clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Every round one model is sampled by
-weight: averaging predictions instead gets stuck when the offline labels are wrong, since the anchored model is
-then only tested on the arms that it likes. With g the sampled model's greedy arm, the value of arm j is its
-expected utility plus `exploration` times the margin times N(0, 1) times the posterior deviation of (score of j -
-score of g): what the arms have in common costs no exploration. Where the horizon is long enough, every third
-round plays the least played arm until each has been played once.
+(clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0
+and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
+quasi-likelihood does (Wedderburn 1974). Every round one model is sampled by weight: averaging predictions instead
+gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it likes.
+With g the sampled model's greedy arm, the value of arm j is its expected utility plus `exploration` times the margin
+times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in common costs no
+exploration. Where the horizon is long enough, every third round plays the least played arm until each has been played
+once.
 
-The prior deviation of the level alpha decides how soon a wrong anchor is found out: a model that may shift all
-arms together explains the failures of its favourite by a shift, and goes on playing it. With .1 the policy stays
-half trusting on short streams; .03 ends that and costs nothing where the anchor is right. Small deviations of
-beta and b_j also save exploration that a right anchor does not need. `WIDE_ANCHOR` holds the wider ones.
+Anchored and cold model alone (preset `two_models`) fail where the arms' order is wrong and the prompts' difficulty is
+right: the anchored model predicts better, keeps its weight, and cannot move the arms. The corrections share its
+knowledge of the difficulty, so that what decides between them is the arms: one with small deviations per arm, which
+little evidence is enough for, one with large ones, and one that trusts the arms' means and not what is predicted for
+a prompt. Their level is as rigid as the anchor's: a model that may shift all
+arms together explains the failures of its favourite by a shift, and goes on playing it. `hier_options.WIDE_ANCHOR` does just that.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
 models' probabilities of winning, mixed by their weights; 1 in a forced round.
@@ -30,93 +36,80 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
 
 from cabs_core.compiled.jit import kernel
-from cabs_core.compiled.rng import ACTION, uniform
+from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Policy
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
     anchored_predict,
-    cold_learn,
-    cold_predict,
     contrast_deviation,
+    residual_learn,
+    residual_predict,
 )
+from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table, draw_largest, value_and_slope
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.thompson import CELLS, best_probabilities
 
 DEFAULT_HORIZON = 10_000
-#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
-WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
+LEAST_DISPERSION = 0.02
 
-
-class HierOptions(Options):
-    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
-
-    base: str = Field("kernel", description="Static predictor to anchor on; 'carrot': the accuracy head")
-    anchor_weight: float = Field(0.9, gt=0, lt=1, description="Prior weight of the anchored model")
-    anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
-    anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
-    anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
-    anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
-    cold_level: float = Field(0.3, gt=0)
-    cold_arm: float = Field(0.2, gt=0)
-    cold_context: float = Field(0.2, gt=0)
-    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
-    noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
-    exploration: float = Field(0.5, ge=0, description="Scale of the normal draw, in posterior deviations")
-    clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
-    share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
-    force_above: float = Field(
-        100.0, ge=0, description="Play every arm once when the horizon exceeds this x K"
-    )
-
-    @model_validator(mode="after")
-    def _known_base(self):
-        known = ("kernel", "ridge", "knn", "knn_literal", "carrot")
-        if self.base not in known:
-            raise ValueError(f"base must be one of {', '.join(known)}")
-        return self
-
-
-# Tuples of arrays that the kernels take:
+# Tuples of arrays that the kernels take (C residual models: the corrections, then the cold one):
 #   anchored = (mean [d + 2], cov [d + 2, d + 2], var [K], cross [K, d + 2], total [K], level [K])
-#   cold     = (mean [d + 1], cov [d + 1, d + 1], cov_arm [K, d + 1, d + 1], mean_arm [K, d + 1], prior [d + 1])
-#   work     = scratch: (f, v, sd, mean, pmf, other [K], below [2, K], x [d + 1], difference, row, gain [d + 2],
-#              u_anchored [K, d + 2], u_cold [K, d + 1])
-#   numbers  = (rho, share, exploration, noise, clip, fixed share, prior weight of the anchored model)
+#   residual = (mean [C, d + 1], cov [C, d + 1, d + 1], cov_arm [C, K, d + 1, d + 1], mean_arm [C, K, d + 1],
+#               prior [C, d + 1], kind [C]: 0 offset 1/2, 1 the arms' mean scores, 2 the static prediction)
+#   work     = scratch: (f, v, sd, mean, pmf, other, offset [K], below [2, K], x [d + 1], difference, row, gain [d + 2],
+#              u_anchored [K, d + 2], u_residual [K, d + 1], weights [C + 1])
+#   numbers  = (rho, share, noise, clip, fixed share, dispersion, then per model: prior weight [C + 1],
+#               exploration [C + 1])
+_HEAD = 6
 
 
-def scratch(k: int, d: int) -> tuple[np.ndarray, ...]:
+def scratch(k: int, d: int, models: int) -> tuple[np.ndarray, ...]:
     """Arrays that the kernels write to."""
-    vectors = [np.zeros(k) for _ in range(6)]
-    vectors.append(np.zeros((2, k)))
     return (
-        *vectors,
+        *(np.zeros(k) for _ in range(7)),
+        np.zeros((2, k)),
         np.zeros(d + 1),
         *(np.zeros(d + 2) for _ in range(3)),
         np.zeros((k, d + 2)),
         np.zeros((k, d + 1)),
+        np.zeros(models),
     )
 
 
 @kernel
-def _values(model, z, base, costs, mask, numbers, anchored, cold, work):
-    """Fill mean and sd [K] of the arms' values under one model (0 anchored, 1 cold); mean -inf: not available."""
-    f, v, sd, mean, _, _, _, x, difference, _, _, u_anchored, u_cold = work
-    rho, share, exploration = numbers[0], numbers[1], numbers[2]
+def _offset(kind, base, level):
+    """Offset of a residual model for an arm with this static prediction and mean score."""
+    if kind == 0:
+        return 0.5
+    return level if kind == 1 else base
+
+
+@kernel
+def _values(model, z, base, costs, mask, numbers, anchored, residual, work):
+    """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
+    available."""
+    f, v, sd, mean, _, _, offset, _, x, difference, _, _, u_anchored, u_residual, weights = work
+    rho, share, exploration = numbers[0], numbers[1], numbers[_HEAD + weights.size + model]
+    level = anchored[5]
     if model == 0:
-        a_mean, _, a_var, a_cross, a_total, level = anchored
+        a_mean, _, a_var, a_cross, a_total, _ = anchored
         anchored_predict(z, base, level, mask, a_mean, a_var, a_cross, a_total, f, u_anchored, v)
     else:
-        c_mean, _, c_cov_arm, c_mean_arm, c_prior = cold
+        r_mean, _, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
+        m = model - 1
         x[0] = 1.0
         for i in range(z.size):
             x[i + 1] = z[i]
-        cold_predict(x, mask, c_prior, c_mean, c_cov_arm, c_mean_arm, f, u_cold, v)
+        for j in range(f.size):
+            offset[j] = _offset(r_kind[m], base[j], level[j])
+        residual_predict(
+            x, offset, mask, r_prior[m], r_mean[m], r_cov_arm[m], r_mean_arm[m], f, u_residual, v
+        )
     greedy, most = -1, -np.inf
     for j in range(f.size):
         mean[j], sd[j] = -np.inf, 0.0
@@ -129,7 +122,7 @@ def _values(model, z, base, costs, mask, numbers, anchored, cold, work):
     if model == 0:
         contrast_deviation(u_anchored, v, mask, greedy, anchored[1], sd, difference)
     else:
-        contrast_deviation(u_cold, v, mask, greedy, cold[1], sd, difference)
+        contrast_deviation(u_residual, v, mask, greedy, residual[1][model - 1], sd, difference)
     for j in range(f.size):
         if mask[j]:
             _, slope = value_and_slope(f[j], costs[j], rho, share)
@@ -137,15 +130,22 @@ def _values(model, z, base, costs, mask, numbers, anchored, cold, work):
 
 
 @kernel
-def _trust(log_weights):
-    """Weight of the anchored model."""
-    return 1.0 / (1.0 + np.exp(log_weights[1] - log_weights[0]))
+def _weigh(log_weights, out):
+    """out [M] = weights of the models, from their logarithms up to a constant; the last is what the others leave."""
+    rest = 1.0
+    for m in range(out.size - 1):
+        total = 0.0
+        for k in range(out.size):
+            total += np.exp(log_weights[k] - log_weights[m])
+        out[m] = 1.0 / total
+        rest -= out[m]
+    out[-1] = max(0.0, rest)
 
 
 @kernel
-def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, anchored, cold, work):
+def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, anchored, residual, work):
     """Play a round: returns the arm and fills pmf [K] in work."""
-    sd, mean, pmf, other, below = work[2], work[3], work[4], work[5], work[6]
+    sd, mean, pmf, other, below, weights = work[2], work[3], work[4], work[5], work[7], work[14]
     if force and t % 3 == 2:
         least = -1
         for j in range(mask.size):
@@ -156,15 +156,19 @@ def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, a
             pmf[least] = 1.0
             plays[least] += 1
             return least
-    trust = _trust(log_weights)
-    model = 0 if uniform(keys, ACTION, t, 0) < trust else 1
-    _values(1 - model, z, base, costs, mask, numbers, anchored, cold, work)
+    _weigh(log_weights, weights)
+    model = draw(weights, uniform(keys, ACTION, t, 0))
+    pmf[:] = 0.0
+    for m in range(weights.size):
+        if m != model and weights[m] > 0.0:
+            _values(m, z, base, costs, mask, numbers, anchored, residual, work)
+            best_probabilities(mean, sd, other, below, CELLS)
+            for j in range(pmf.size):
+                pmf[j] += weights[m] * other[j]
+    _values(model, z, base, costs, mask, numbers, anchored, residual, work)
     best_probabilities(mean, sd, other, below, CELLS)
-    _values(model, z, base, costs, mask, numbers, anchored, cold, work)
-    best_probabilities(mean, sd, pmf, below, CELLS)
-    weight = trust if model == 0 else 1.0 - trust
     for j in range(pmf.size):
-        pmf[j] = weight * pmf[j] + (1.0 - weight) * other[j]
+        pmf[j] += weights[model] * other[j]
     arm = draw_largest(keys, t, mean, sd)
     plays[arm] += 1
     return arm
@@ -177,33 +181,40 @@ def _likelihood(score, predicted, clip):
 
 
 @kernel
-def _learn(z, base, arm, score, numbers, log_weights, anchored, cold, work):
-    """An outcome of `arm`, whose static prediction is `base`: both models, then their weights."""
+def _learn(z, base, arm, score, numbers, log_weights, anchored, residual, work):
+    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights."""
     a_mean, a_cov, a_var, a_cross, a_total, level = anchored
-    c_mean, c_cov, c_cov_arm, c_mean_arm, c_prior = cold
-    x, row, gain = work[7], work[9], work[10]
-    noise, clip, share, prior = numbers[3], numbers[4], numbers[5], numbers[6]
+    r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
+    x, row, gain, weights = work[8], work[10], work[11], work[14]
+    noise, clip, share, dispersion = numbers[2], numbers[3], numbers[4], numbers[5]
     x[0] = 1.0
     for i in range(z.size):
         x[i + 1] = z[i]
     d = x.size
-    first = anchored_learn(
+    predicted = anchored_learn(
         z, base, level[arm], arm, score, noise, a_mean, a_cov, a_var, a_cross, a_total, row, gain
     )
-    second = cold_learn(
-        x, arm, score, noise, c_prior, c_mean, c_cov, c_cov_arm, c_mean_arm, row[:d], gain[:d]
-    )
-    log_weights[0] += _likelihood(score, first, clip)
-    log_weights[1] += _likelihood(score, second, clip)
-    trust = (1.0 - share) * _trust(log_weights) + share * prior
-    log_weights[0] = np.log(max(trust, 1e-300))
-    log_weights[1] = np.log(max(1.0 - trust, 1e-300))
+    log_weights[0] += _likelihood(score, predicted, clip) / dispersion
+    for m in range(r_kind.size):
+        predicted = residual_learn(
+            x, _offset(r_kind[m], base, level[arm]), arm, score, noise, r_prior[m], r_mean[m], r_cov[m], r_cov_arm[m],
+            r_mean_arm[m], row[:d], gain[:d],
+        )  # fmt: skip
+        log_weights[m + 1] += _likelihood(score, predicted, clip) / dispersion
+    _weigh(log_weights, weights)
+    rest = 1.0
+    for m in range(weights.size - 1):
+        weights[m] = (1.0 - share) * weights[m] + share * numbers[_HEAD + m]
+        rest -= weights[m]
+    weights[-1] = rest
+    for m in range(weights.size):
+        log_weights[m] = np.log(max(weights[m], 1e-300))
 
 
 @kernel
 def _run(
     order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores,
-    active_from, active_until, numbers, log_weights, plays, anchored, cold, work, actions, propensities, traced,
+    active_from, active_until, numbers, log_weights, plays, anchored, residual, work, actions, propensities, traced,
 ):  # fmt: skip
     k, d = costs.shape[1], contexts.shape[1]
     mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
@@ -216,11 +227,12 @@ def _run(
             mask[j] = active_from[j] <= t < active_until[j]
         for i in range(d):
             z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
-        trust = _trust(log_weights)
-        traced[t, 0], traced[t, 1] = trust, 1.0 - trust
+        _weigh(log_weights, work[14])
+        for m in range(log_weights.size):
+            traced[t, m] = work[14][m]
         arm = _decide(
             z, base[query], costs[query], mask, keys, first + t - start, force, numbers, log_weights, plays,
-            anchored, cold, work,
+            anchored, residual, work,
         )  # fmt: skip
         actions[t], propensities[t] = arm, work[4][arm]
         while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
@@ -229,7 +241,7 @@ def _run(
             for i in range(d):
                 z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
             a = actions[s]
-            _learn(z, base[played, a], a, scores[played, a], numbers, log_weights, anchored, cold, work)
+            _learn(z, base[played, a], a, scores[played, a], numbers, log_weights, anchored, residual, work)
             if immediate:
                 break
             due += 1
@@ -243,6 +255,7 @@ class HierMix(Policy):
     """
 
     Settings: ClassVar = HierOptions
+    PRESETS: ClassVar = {"two_models": TWO_MODELS}
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
@@ -257,28 +270,53 @@ class HierMix(Policy):
         self.anchored = (
             np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), np.zeros((k, d + 2)), np.zeros(k), level,
         )  # fmt: skip
-        prior = np.array([o.cold_arm, *[o.cold_arm_context] * d]) ** 2
-        self.cold = (
-            np.zeros(d + 1), np.diag(np.array([o.cold_level, *[o.cold_context] * d]) ** 2),
-            np.tile(np.diag(prior), (k, 1, 1)), np.zeros((k, d + 1)), prior,
-        )  # fmt: skip
-        self.log_weights = np.log(np.array([o.anchor_weight, 1.0 - o.anchor_weight]))
+        self.residual = self._residual_priors(k)
+        self.log_weights = np.log(self.prior_weights())
         self.plays = np.zeros(k, dtype=np.int64)
-        self.work = scratch(k, d)
+        self.work = scratch(k, d, len(self.log_weights))
+
+    def _models(self) -> tuple[Correction, ...]:
+        """The residual models: the corrections, and the cold model last."""
+        o = self.settings
+        cold = Correction(
+            offset="none", weight=0.5, level=o.cold_level, arm=o.cold_arm, context=o.cold_context,
+            arm_context=o.cold_arm_context, exploration=1.0,
+        )  # fmt: skip
+        return (*o.corrections, cold)
+
+    def _residual_priors(self, k: int):
+        d, models = self.dim, self._models()
+        shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
+        arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
+        covariance = np.stack([np.diag(v) for v in shared])
+        own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
+        kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
+        return np.zeros_like(shared), covariance, own, np.zeros((len(models), k, d + 1)), arm, kinds
+
+    def prior_weights(self) -> np.ndarray:
+        """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum 1."""
+        o = self.settings
+        corrections = [m.weight for m in o.corrections]
+        rest = 1.0 - sum(corrections)
+        return np.array([rest * o.anchor_weight, *corrections, rest * (1.0 - o.anchor_weight)])
 
     @property
     def experts(self) -> int:
-        """Weights of the anchored and the cold model."""
-        return 2
+        """Weights of the models."""
+        return len(self.settings.corrections) + 2
 
     def weights(self) -> np.ndarray:
-        """Current weights [2] of the anchored and the cold model."""
-        trust = _trust(self.log_weights)
-        return np.array([trust, 1.0 - trust])
+        """Current weights of the anchored model, the corrections and the cold model."""
+        out = np.empty(self.experts)
+        _weigh(self.log_weights, out)
+        return out
 
     def _numbers(self, rho: float) -> np.ndarray:
         o = self.settings
-        return np.array([rho, self.share, o.exploration, o.noise, o.clip, o.share, o.anchor_weight])
+        explorations = [o.exploration, *(o.exploration * m.exploration for m in self._models())]
+        spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
+        head = (rho, self.share, o.noise * spread, o.clip, o.share, spread)
+        return np.array([*head, *self.prior_weights(), *explorations])
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
@@ -305,7 +343,7 @@ class HierMix(Policy):
         arm = int(
             _decide(
                 z, base, costs, mask, self.keys, self.round, self._force(), self._numbers(rho), self.log_weights,
-                self.plays, self.anchored, self.cold, self.work,
+                self.plays, self.anchored, self.residual, self.work,
             )
         )  # fmt: skip
         pmf = self.work[4].copy()
@@ -323,7 +361,7 @@ class HierMix(Policy):
             return False
         _learn(
             decision.memory["z"], float(decision.memory["base"][decision.arm]), self.arms.index(name),
-            float(score), self._numbers(self.rho), self.log_weights, self.anchored, self.cold, self.work,
+            float(score), self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.work,
         )  # fmt: skip
         return True
 
@@ -344,46 +382,55 @@ class HierMix(Policy):
         _run(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
             self.scaling, base, stream.static_costs, stream.scores, stream.active_from, stream.active_until,
-            self._numbers(self.rho), self.log_weights, self.plays, self.anchored, self.cold, self.work,
+            self._numbers(self.rho), self.log_weights, self.plays, self.anchored, self.residual, self.work,
             lane.actions, lane.propensities, lane.meta_weights,
         )  # fmt: skip
         self.round += stop - start
 
     _ANCHORED = ("a_mean", "a_cov", "a_var", "a_cross", "a_total", "a_level")
-    _COLD = ("c_mean", "c_cov", "c_cov_arm", "c_mean_arm", "c_prior")
+    _RESIDUAL = ("r_mean", "r_cov", "r_cov_arm", "r_mean_arm", "r_prior", "r_kind")
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Posteriors, model weights, plays, scaling of the contexts."""
         arrays = {"scaling": self.scaling, "log_weights": self.log_weights, "plays": self.plays}
         arrays |= dict(zip(self._ANCHORED, self.anchored, strict=True))
-        return arrays | dict(zip(self._COLD, self.cold, strict=True)), {}
+        return arrays | dict(zip(self._RESIDUAL, self.residual, strict=True)), {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Inverse of `state`; reads what an earlier version, with two models, wrote."""
+        if "c_mean" in arrays:
+            self.settings = self.settings.model_copy(update={"corrections": (), "dispersion": False})
+            old = dict(
+                zip(self._RESIDUAL, ("c_mean", "c_cov", "c_cov_arm", "c_mean_arm", "c_prior"), strict=False)
+            )
+            arrays = {**arrays, **{new: np.asarray(arrays[name])[None] for new, name in old.items()}}
+            arrays["r_kind"] = np.zeros(1, dtype=np.int64)
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
         self.plays = np.array(arrays["plays"])
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
-        self.cold = tuple(np.array(arrays[name]) for name in self._COLD)
-        self.work = scratch(len(self.arms), self.dim)
+        self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
+        self.work = scratch(len(self.arms), self.dim, self.experts)
 
     def _grow(self) -> None:
         """The new arm's deviations have their priors; what the arms share it has at once."""
         o, d = self.settings, self.dim
-        a, c = self.anchored, self.cold
+        a, r = self.anchored, self.residual
         var = np.append(a[2], o.anchor_arm**2)
         level = np.append(a[5], a[5].mean())
         self.anchored = (a[0], a[1], var, np.vstack([a[3], np.zeros(d + 2)]), np.append(a[4], 0.0), level)
-        cov_arm = np.concatenate([c[2], np.diag(c[4])[None]])
-        self.cold = (c[0], c[1], cov_arm, np.vstack([c[3], np.zeros(d + 1)]), c[4])
+        fresh = self._residual_priors(1)
+        own, means = np.concatenate([r[2], fresh[2]], axis=1), np.concatenate([r[3], fresh[3]], axis=1)
+        self.residual = (r[0], r[1], own, means, r[4], r[5])
         self.plays = np.append(self.plays, 0)
-        self.work = scratch(len(self.arms) + 1, d)
+        self.work = scratch(len(self.arms) + 1, d, self.experts)
 
     def _shrink(self, index: int) -> None:
-        a, c = self.anchored, self.cold
+        a, r = self.anchored, self.residual
         self.anchored = (a[0], a[1], *(np.delete(v, index, axis=0) for v in a[2:]))
-        self.cold = (c[0], c[1], np.delete(c[2], index, axis=0), np.delete(c[3], index, axis=0), c[4])
+        own, means = (np.delete(v, index, axis=1) for v in r[2:4])
+        self.residual = (r[0], r[1], own, means, r[4], r[5])
         self.plays = np.delete(self.plays, index)
-        self.work = scratch(len(self.arms) - 1, self.dim)
+        self.work = scratch(len(self.arms) - 1, self.dim, self.experts)
 
 
 def scaling_of(contexts: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace as with_changes
 
 import numpy as np
@@ -27,10 +28,10 @@ def with_kernel(problem, quality=1.0):
     return with_changes(problem, static_scores={"kernel": quality * problem.predicted_scores})
 
 
-def fresh(problem, rho=300.0, seed=0, **options):
+def fresh(problem, rho=300.0, seed=0, name="hier_mix", **options):
     stream = make_stream(problem, rho)
     policy = build_policy(
-        "hier_mix", arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
+        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
         horizon=problem.n, share=stream.share, **options,
     )  # fmt: skip
     return policy, stream
@@ -51,64 +52,81 @@ class Dense:
 
 
 def dense_models(policy, K, d):
+    """The anchored model, the corrections and the cold one."""
     o = policy.settings
     anchored = Dense([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d, *[o.anchor_arm] * K], o.noise)
-    cold = Dense(
-        [o.cold_level, *[o.cold_context] * d, *([o.cold_arm] + [o.cold_arm_context] * d) * K], o.noise
-    )
-    return anchored, cold
+    cold = (o.cold_level, o.cold_context, o.cold_arm, o.cold_arm_context)
+    sds = [(c.level, c.context, c.arm, c.arm_context) for c in o.corrections] + [cold]
+    return [anchored] + [
+        Dense([level, *[context] * d, *([arm] + [own] * d) * K], o.noise) for level, context, arm, own in sds
+    ]
 
 
-def rows_of(z, base, level, K):
-    """Rows [K, all coefficients] of the two models and their offsets [K]."""
+def rows_of(z, base, level, K, offsets):
+    """(rows [K, all coefficients], offsets [K]) of every model."""
     d = len(z)
     anchored = np.zeros((K, 2 + d + K))
-    cold = np.zeros((K, 1 + d + K * (1 + d)))
+    residual = np.zeros((K, 1 + d + K * (1 + d)))
     x = np.concatenate([[1.0], z])
     for j in range(K):
         anchored[j, : 2 + d] = [1.0, base[j] - level[j], *z]
         anchored[j, 2 + d + j] = 1.0
-        cold[j, : 1 + d] = x
-        cold[j, (1 + d) * (1 + j) : (1 + d) * (2 + j)] = x
-    return (anchored, base), (cold, np.full(K, 0.5))
+        residual[j, : 1 + d] = x
+        residual[j, (1 + d) * (1 + j) : (1 + d) * (2 + j)] = x
+    known = {"none": np.full(K, 0.5), "mean": level, "static": base}
+    return [(anchored, base), *((residual, known[o]) for o in offsets)]
 
 
-def test_both_models_equal_dense_posteriors_and_weights_the_likelihoods():
+CORRECTIONS = [
+    {"offset": "static", "weight": 0.2, "level": 0.05, "arm": 0.1, "context": 0.1, "arm_context": 0.03},
+    {"offset": "mean", "weight": 0.1, "level": 0.2, "arm": 0.2, "context": 0.1, "arm_context": 0.1,
+     "exploration": 0.6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "four models"])
+def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     K, d = 4, 5
     problem = with_kernel(synthetic_problem(n=150, K=K, d=d, offline=60, seed=3))
-    policy, stream = fresh(problem)
+    policy, stream = fresh(problem, name="hier_mix@two_models", corrections=corrections)
     dense = dense_models(policy, K, d)
+    offsets = [c["offset"] for c in corrections] + ["none"]
+    factors = [1.0] + [c.get("exploration", 1.0) for c in corrections] + [1.0]
     scaling = scaling_of(problem.offline_contexts)
     level = problem.offline_scores.mean(axis=0)
-    trust, o = 0.9, policy.settings
+    o = policy.settings
+    rest = 1.0 - sum(c["weight"] for c in corrections)
+    prior = np.array([0.9 * rest, *(c["weight"] for c in corrections), 0.1 * rest])
+    trust = prior.copy()
     for t, row in enumerate(query_order(0, "x", 0, 150)):
         request = stream.request(int(row), t)
         z = (problem.contexts[row] - scaling[0]) * scaling[1]
         base = problem.static_scores["kernel"][row]
-        assert policy.weights()[0] == pytest.approx(trust, abs=1e-9)
+        np.testing.assert_allclose(policy.weights(), trust, atol=1e-9)
         decision = policy.decide(request)
         arm, y = decision.arm, problem.scores[row, decision.arm]
         likelihood = []
-        for model, (rows, offset) in enumerate(rows_of(z, base, level, K)):
+        for model, (rows, offset) in enumerate(rows_of(z, base, level, K, offsets)):
             mean, covariance = dense[model].posterior()
             f = offset + rows @ mean
             if t % 15 == 0:
                 numbers = policy._numbers(300.0)
                 args = (z, base, problem.predicted_costs[row], np.ones(K, bool), numbers, policy.anchored)
-                _values(model, *args, policy.cold, policy.work)
+                _values(model, *args, policy.residual, policy.work)
                 value = expected_utility(f, problem.predicted_costs[row], 300.0)
                 np.testing.assert_allclose(policy.work[3], value, atol=1e-9)
                 contrast = rows - rows[np.argmax(value)]
                 deviation = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", contrast, covariance, contrast), 0))
                 margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
-                np.testing.assert_allclose(policy.work[2], 0.5 * margin * deviation, atol=1e-8)
+                expected = 0.5 * factors[model] * margin * deviation
+                np.testing.assert_allclose(policy.work[2], expected, atol=1e-8)
             p = np.clip(f[arm], o.clip, 1 - o.clip)
             likelihood.append(p**y * (1 - p) ** (1 - y))
             dense[model].rows.append(rows[arm])
             dense[model].targets.append(y - offset[arm])
         policy.update(decision, y, 0.0)
-        trust = trust * likelihood[0] / (trust * likelihood[0] + (1 - trust) * likelihood[1])
-        trust = (1 - o.share) * trust + o.share * o.anchor_weight
+        trust = trust * likelihood / (trust @ likelihood)
+        trust = (1 - o.share) * trust + o.share * prior
 
 
 @pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
@@ -125,12 +143,12 @@ def test_compiled_replay_is_the_slow_loop(condition, monkeypatch):
 def test_saved_half_way_continues_bit_for_bit(tmp_path):
     problem = with_kernel(synthetic_problem(n=700, K=4, d=5, offline=50))
     policy, stream = fresh(problem)
-    lane = Lane.empty(query_order(0, "x", 0, 700), experts=2)
+    lane = Lane.empty(query_order(0, "x", 0, 700), experts=policy.experts)
     policy.run(stream, lane, 0, 5)
     policy.save(tmp_path / "p")
     again = load_policy(tmp_path / "p")
     policy.run(stream, lane, 5, 700)
-    other = Lane.empty(lane.order, experts=2)
+    other = Lane.empty(lane.order, experts=policy.experts)
     other.actions[:5] = lane.actions[:5]
     again.run(stream, other, 5, 700)
     np.testing.assert_array_equal(lane.actions, other.actions)
@@ -170,7 +188,7 @@ def test_decisions_are_distributions_and_posteriors_shrink(seed, K, d, rho):
     problem = with_kernel(synthetic_problem(n=40, K=K, d=d, offline=20, seed=seed))
     policy, stream = fresh(problem, rho=rho, seed=seed)
     rng = np.random.default_rng(seed)
-    start = np.diag(policy.cold[1]).copy()
+    start = np.diag(policy.residual[1][-1]).copy()
     for t in range(40):
         mask = rng.random(K) < 0.7
         mask[rng.integers(K)] = True
@@ -179,22 +197,26 @@ def test_decisions_are_distributions_and_posteriors_shrink(seed, K, d, rho):
         assert decision.pmf.sum() == pytest.approx(1.0) and (decision.pmf[~mask] == 0).all()
         policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
         assert policy.weights().sum() == pytest.approx(1.0)
-    assert (np.diag(policy.cold[1]) <= start + 1e-15).all() and (np.diag(policy.anchored[1]) > 0).all()
+    assert (np.diag(policy.residual[1][-1]) <= start + 1e-15).all() and (
+        np.diag(policy.anchored[1]) > 0
+    ).all()
 
 
-def test_wrong_anchor_is_found_out_and_a_right_one_kept():
+@pytest.mark.parametrize("name", ["hier_mix", "hier_mix@two_models"])
+def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
     problem = with_kernel(synthetic_problem(n=900, K=5, d=6, offline=400, surrogate_quality=0.9))
     wrong = with_changes(
         problem,
         offline_scores=problem.offline_scores[:, ::-1],
         static_scores={"kernel": problem.static_scores["kernel"][:, ::-1]},
     )
-    right = replay(problem, "hier_mix", 0.0, trials=3)
-    bad = replay(wrong, "hier_mix", 0.0, trials=3)
+    right = replay(problem, name, 0.0, trials=3)
+    bad = replay(wrong, name, 0.0, trials=3)
     static = replay(wrong, "kernel", 0.0, trials=3)
-    assert right.meta_weights[:, -1, 0].min() > 0.5 and right.meta_weights[:, -1, 0].mean() > 0.8
-    assert bad.meta_weights[:, -1, 0].max() < 0.2
+    kept, left = (1.0 - np.median(r.meta_weights[:, -1, -1]) for r in (right, bad))
+    assert kept > 0.5 and left < 0.2
     assert bad.utilities().mean() > static.utilities().mean() + 0.03
+    assert right.utilities().mean() > bad.utilities().mean() + 0.03
 
 
 def test_arms_come_and_go():
@@ -214,7 +236,65 @@ def test_arms_come_and_go():
     assert policy.update(waiting[7], 1.0, 0.0)
     policy.remove_arm(policy.arms[waiting[8].arm])
     assert policy.update(waiting[8], 1.0, 0.0) is False
-    assert [len(policy.anchored[2]), len(policy.cold[2]), len(policy.plays)] == [4, 4, 4]
+    assert [len(policy.anchored[2]), policy.residual[2].shape[1], len(policy.plays)] == [4, 4, 4]
+
+
+def test_files_of_the_version_with_two_models_are_read(tmp_path):
+    problem = with_kernel(synthetic_problem(n=300, K=3, d=4, offline=50))
+    policy, stream = fresh(problem, name="hier_mix@two_models")
+    lane = Lane.empty(query_order(0, "x", 0, 300), experts=2)
+    policy.run(stream, lane, 0, 100)
+    policy.save(tmp_path / "p")
+    header = json.loads((tmp_path / "p/policy.json").read_text())
+    header["name"] = "hier_mix"
+    for option in ("corrections", "dispersion"):
+        del header["options"][option]
+    (tmp_path / "p/policy.json").write_text(json.dumps(header))
+    with np.load(tmp_path / "p/state.npz") as stored:
+        arrays = dict(stored)
+    del arrays["r_kind"]
+    arrays = {
+        **{k: v for k, v in arrays.items() if not k.startswith("r_")},
+        **{"c" + k[1:]: v[0] for k, v in arrays.items() if k.startswith("r_")},
+    }  # fmt: skip
+    np.savez(tmp_path / "p/state.npz", **arrays)
+    again = load_policy(tmp_path / "p")
+    assert again.experts == 2
+    other = Lane.empty(lane.order, experts=2)
+    other.actions[:100] = lane.actions[:100]
+    policy.run(stream, lane, 100, 300)
+    again.run(stream, other, 100, 300)
+    np.testing.assert_array_equal(lane.actions[100:], other.actions[100:])
+
+
+@pytest.mark.parametrize("quality", [1.0, -1.0])
+def test_corrections_move_arms_whose_order_is_wrong(quality):
+    """The prompts' difficulty is right, the arms' order is not: the two models stay with the anchor."""
+    rng = np.random.default_rng(0)
+    n, K = 1200, 5
+    problem = synthetic_problem(n=n, K=K, d=6, offline=300, seed=7)
+    hard = np.clip(0.55 + 0.3 * np.tanh(problem.contexts[:, :1]), 0.05, 0.95)
+    strength = np.linspace(-0.06, 0.06, K)
+    scores = (rng.random((n, K)) < np.clip(hard + strength, 0.02, 0.98)).astype(float)
+    wrong = with_changes(
+        problem, scores=scores, static_scores={"kernel": np.clip(hard + quality * strength, 0, 1)}
+    )
+    new = replay(wrong, "hier_mix", 0.0, trials=4).utilities().mean()
+    old = replay(wrong, "hier_mix@two_models", 0.0, trials=4).utilities().mean()
+    if quality < 0:
+        assert new > old + 0.01
+    else:
+        assert new > old - 0.01
+
+
+def test_graded_scores_scale_noise_and_evidence():
+    problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60, graded=True))
+    policy, stream = fresh(problem)
+    assert stream.share < 0.9
+    numbers = policy._numbers(0.0)
+    assert numbers[2] == pytest.approx(0.2 * stream.share) and numbers[5] == pytest.approx(stream.share)
+    plain, _ = fresh(problem, dispersion=False)
+    assert plain._numbers(0.0)[2] == 0.2 and plain._numbers(0.0)[5] == 1.0
 
 
 def test_constant_features_are_left_out_of_the_scaling():
@@ -232,6 +312,8 @@ def test_bad_options_and_requests_are_named():
     problem = with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20))
     with pytest.raises(PolicyError, match="base must be one of"):
         fresh(problem, base="forest")
+    with pytest.raises(PolicyError, match="less than 1"):
+        fresh(problem, corrections=[{**CORRECTIONS[0], "weight": 0.6}, {**CORRECTIONS[1], "weight": 0.5}])
     with pytest.raises(PolicyError, match="noise"):
         fresh(problem, noise=0)
     policy, stream = fresh(problem)

@@ -1,0 +1,79 @@
+"""Options of `hier_mix`: its models and their prior deviations."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from cabs_core.policies.base import Options
+
+#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
+WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
+#: the policy without corrections, as it was at first
+TWO_MODELS = {"corrections": (), "anchor_weight": 0.9, "dispersion": False, "exploration": 0.5}
+
+
+#: offsets of the residual models, by the number the kernels know
+OFFSETS = ("none", "mean", "static")
+
+
+class Correction(Options):
+    """A model beside the anchored and the cold one: what `offset` leaves, by arm and context. Deviations are prior
+    standard deviations, in units of the score."""
+
+    offset: Literal["none", "mean", "static"] = Field(
+        description="What is known before: 1/2, the arm's mean score in the train split, the static prediction"
+    )
+    weight: float = Field(gt=0, lt=1, description="Prior weight")
+    level: float = Field(0.05, gt=0, description="Deviation of alpha")
+    arm: float = Field(gt=0, description="Deviation of b_j")
+    context: float = Field(0.1, gt=0, description="Deviation of eta")
+    arm_context: float = Field(gt=0, description="Deviation of delta_j")
+    exploration: float = Field(1.0, ge=0, description="Factor on the policy's exploration")
+
+
+#: small deviations of the arms from the static prediction, large ones, and small ones from their mean scores
+CORRECTIONS = (
+    Correction(offset="static", weight=0.15, arm=0.08, arm_context=0.02),
+    Correction(offset="static", weight=0.04, arm=0.3, arm_context=0.05, exploration=0.6),
+    Correction(offset="mean", weight=0.1, arm=0.02, arm_context=0.02, exploration=0.5),
+)
+
+
+class HierOptions(Options):
+    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
+
+    base: str = Field("kernel", description="Static predictor to anchor on; 'carrot': the accuracy head")
+    anchor_weight: float = Field(
+        0.8, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
+    )
+    anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
+    anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
+    anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
+    anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
+    cold_level: float = Field(0.3, gt=0)
+    cold_arm: float = Field(0.2, gt=0)
+    cold_context: float = Field(0.2, gt=0)
+    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
+    corrections: tuple[Correction, ...] = Field(CORRECTIONS, max_length=8)
+    noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
+    dispersion: bool = Field(
+        True,
+        description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
+    )
+    exploration: float = Field(0.35, ge=0, description="Scale of the normal draw, in posterior deviations")
+    clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
+    share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
+    force_above: float = Field(
+        100.0, ge=0, description="Play every arm once when the horizon exceeds this x K"
+    )
+
+    @model_validator(mode="after")
+    def _known_base(self):
+        known = ("kernel", "ridge", "knn", "knn_literal", "carrot")
+        if self.base not in known:
+            raise ValueError(f"base must be one of {', '.join(known)}")
+        if sum(c.weight for c in self.corrections) >= 1.0:
+            raise ValueError("the weights of the corrections must add up to less than 1")
+        return self
