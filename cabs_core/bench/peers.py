@@ -132,10 +132,27 @@ def coba_peer(kind: str, K: int, d: int) -> Round:
     return play
 
 
+def paretobandit_peer(kind: str, K: int, d: int) -> Round:
+    """ParetoBandit's LinUCB with forgetting, cold, as the package plays it: select, mark as selected, update."""
+    from pareto_bandit.policy import DisjointLinUCBPolicy
+
+    names = [str(j) for j in range(K)]
+    model = DisjointLinUCBPolicy(names, dim=d, alpha=0.05, forgetting_factor=0.997, seed=0)
+
+    def play(x, reward_of):
+        name, _ = model.select_arm(x)
+        model.mark_selected(name)
+        model.update(name, x, float(reward_of(int(name))), advance_time=False)
+        return int(name)
+
+    return play
+
+
 #: policy -> {peer: maker}
 PEERS: dict[str, dict[str, Callable[..., Round]]] = {
     "epsilon_greedy": {"vowpal": vowpal_peer, "coba": coba_peer},
     "square_cb": {"vowpal": vowpal_peer, "coba": coba_peer},
     "lin_ucb": {"mabwiser": mabwiser_peer, "contextualbandits": contextualbandits_peer},
     "lin_ts": {"mabwiser": mabwiser_peer, "contextualbandits": contextualbandits_peer},
+    "pareto_bandit": {"paretobandit": paretobandit_peer},
 }

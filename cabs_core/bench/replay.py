@@ -197,7 +197,10 @@ def _measure(quick: bool) -> dict[str, Any]:
             extra["compared_rounds"] = n
         record(kind, "numpy", found, required, **extra)
     for kind, makers in PEERS.items():
-        options = {"propensity": "sampled"} if kind == "lin_ts" else {}
+        options = {
+            "lin_ts": {"propensity": "sampled"},
+            "pareto_bandit": {"prior_rounds": 0.0, "alpha": 0.05},
+        }.get(kind, {})
         for name, maker in makers.items():
             try:
                 peer = Peer(maker(kind, K, d), stream, order)

@@ -31,11 +31,12 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import atomic_path, write_text
+from cabs_core.bench.frontier_figures import FixedModels, combined, lines, sweep
 from cabs_core.catalog import STREAM_CONDITIONS, asset_name
 from cabs_core.errors import PoolError
 from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
 from cabs_core.paths import cabs_home
-from cabs_core.policies.hier_mix import WIDE_ANCHOR
+from cabs_core.policies.hier_options import WIDE_ANCHOR
 from cabs_core.replay import ReplayProblem, replay
 
 LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
@@ -53,9 +54,10 @@ CONDITIONS = {
 SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
 POLICIES = (
     "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel",
+    "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack", "pareto_bandit",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
-    "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix",
+    "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "hier_mix@two_models",
     "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm", "hier_mix_wide",
 )  # fmt: skip
 #: changes what is logged, not what is played
@@ -72,7 +74,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
     "cabs_c_all_arms": ("cabs_c_linear", {"graph": "all", "gamma": 16.0}),
     "cabs_c_tuned_warm": ("cabs_c_linear@tuned", {"warm": 0.3}),
-    "hier_mix_wide": ("hier_mix", WIDE_ANCHOR),
+    "hier_mix_wide": ("hier_mix@two_models", WIDE_ANCHOR),
 }
 #: (policy, reference, condition, least mean difference); None: no bound, reported only
 MARGINS = (
@@ -220,9 +222,18 @@ def _save(path: Path, result, test: ReplayProblem) -> None:
             utilities=result.rewards.mean(axis=1),
             regrets=(result.best_rewards - result.rewards).mean(axis=1),
             queries=(queries / np.maximum(plays, 1)).astype(np.float32),
+            costs=_per_query(result, test.costs, plays),
+            scores=_per_query(result, test.scores, plays),
             uncertified=np.array(int(result.uncertified.sum())),
             seconds=np.array(float(result.seconds.sum())),
         )
+
+
+def _per_query(result, values: np.ndarray, plays: np.ndarray) -> np.ndarray:
+    """[n] means over trials of what the played arm cost or scored on every query."""
+    total = np.zeros(len(values))
+    np.add.at(total, result.order.ravel(), values[result.order, result.actions].ravel())
+    return (total / np.maximum(plays, 1)).astype(np.float32)
 
 
 # -- the table --------------------------------------------------------------------------------------------------
@@ -282,9 +293,30 @@ def _errors(
     return np.array(means), float(error)
 
 
+def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, Any]:
+    """{policy: figures} of `frontier_figures`, for policies whose cells hold costs and scores, at the shared rhos.
+
+    Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
+    """
+    rhos, least = plan.shared
+    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    for seed in plan.split_seeds if condition not in STREAM_CONDITIONS else ():
+        folder = work / "problems" / pool / condition / f"seed{seed}" / "test"
+        if not (folder / "meta.json").is_file():
+            continue
+        test = ReplayProblem.load(folder, verify=False)
+        fixed = FixedModels.of(test, seed)
+        for policy in plan.policies:
+            cells = [_load(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
+            if all(c is not None and "costs" in c for c in cells):
+                costs, scores = (np.stack([c[name] for c in cells]) for name in ("costs", "scores"))
+                found.setdefault(policy, {})[seed] = sweep(costs, scores, fixed, seed)
+    return {policy: combined(splits) for policy, splits in found.items()}
+
+
 def table(plan: Plan, work: Path) -> dict[str, Any]:
     """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
-    out: dict[str, Any] = {"values": {}, "differences": [], "margins": [], "costs": []}
+    out: dict[str, Any] = {"values": {}, "fixed": {}, "differences": [], "margins": [], "costs": []}
     weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):
         found = collect(plan, work, pool, condition)
@@ -296,6 +328,7 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
                 row[regime], row[f"{regime}_se"] = float(means.mean()), error
             values[policy] = row
         out["values"].setdefault(pool, {})[condition] = values
+        out["fixed"].setdefault(pool, {})[condition] = against_fixed_models(plan, work, pool, condition)
         clean = collect(plan, work, pool, "clean") if condition in SAME_QUERIES else {}
         for policy in found:
             common = sorted(set(found[policy]) & set(clean.get(policy, {})))
@@ -336,6 +369,7 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
             for policy, row in values.items():
                 cells = " | ".join(f"{row[g]:.4f}" for g in (*REGIMES, "mean"))
                 yield f"| {policy} | {cells} | {row['mean_se']:.4f} | {len(row['splits'])} |"
+    yield from lines(figures["fixed"])
     if figures["costs"]:
         conditions = list(dict.fromkeys((c["pool"], c["condition"]) for c in figures["costs"]))
         found = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}

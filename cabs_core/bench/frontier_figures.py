@@ -1,0 +1,115 @@
+"""What a router gains over one fixed model, from the cells of a study: quality at equal cost, cost at equal quality, AIQ.
+
+A policy swept over rho is a set of points (mean cost, mean score) on the test queries; mixtures of two settings reach
+the non-decreasing convex hull (`metrics.frontier`). The fixed model is the one of largest mean score on the train
+split. Intervals: bootstrap over the queries of every split, all policies and the fixed model resampled together;
+splits are resampled on their own and then averaged. They are conditional on the splits and on the orders played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.metrics import aiq, bootstrap_ratio, cost_saved, hull_score
+from cabs_core.problem.replay_problem import ReplayProblem
+
+REPLICATES = 200
+TOLERANCE = 1e-6
+#: figure -> what a table calls it
+FIGURES = {"gain": "gain at equal cost", "saved": "cost saved at equal quality", "aiq": "AIQ"}
+
+
+@dataclass(frozen=True)
+class FixedModels:
+    """The arms of a test problem as fixed models.
+
+    costs, scores: realised means over queries and their bootstrap replicates `[1 + replicates, K]`, row 0 the means.
+    best: the arm of largest mean train score.
+    """
+
+    costs: np.ndarray
+    scores: np.ndarray
+    best: int
+
+    @classmethod
+    def of(cls, test: ReplayProblem, seed: int) -> FixedModels:
+        """Resampled with `seed`; the same seed resamples the same queries of a policy (`sweep`)."""
+        costs, scores = (
+            _resampled(np.asarray(v, dtype=np.float64).T, seed) for v in (test.costs, test.scores)
+        )
+        means = test.offline_scores.mean(axis=0) if len(test.offline_scores) else test.scores.mean(axis=0)
+        return cls(np.maximum(costs, 0.0), scores, int(np.argmax(means)))
+
+
+def _resampled(values: np.ndarray, seed: int) -> np.ndarray:
+    """[1 + replicates, m]: means of values [m, n] over queries, then their replicates."""
+    replicates = bootstrap_ratio(values, replicates=REPLICATES, seed=seed)
+    return np.vstack([values.mean(axis=1)[None], replicates.T])
+
+
+def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) -> dict[str, np.ndarray]:
+    """{figure: [1 + replicates]} of a policy with per-query mean costs and scores [rhos, n], row 0 the figure itself.
+
+    gain: hull at the cost of the best fixed model, less its score. saved: share of its cost that the hull saves at its
+    score; NaN where the hull does not reach it. aiq: mean height of the hull from the cheapest to the dearest arm.
+    """
+    x, y = np.maximum(_resampled(costs, seed), 0.0), _resampled(scores, seed)
+    out = {name: np.empty(len(x)) for name in FIGURES}
+    for i, (own, level) in enumerate(zip(x, y, strict=True)):
+        cost, score = fixed.costs[i, fixed.best], fixed.scores[i, fixed.best]
+        out["gain"][i] = hull_score(own, level, cost) - score
+        # replicates are exact to float32: what is equal there must count as reached
+        out["saved"][i] = cost_saved(own, level, cost, score - TOLERANCE)
+        out["aiq"][i] = aiq(own, level, fixed.costs[i].min(), fixed.costs[i].max())
+    return out
+
+
+def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
+    """{figure: {value, low, high, reached}} over splits: means, 95 % intervals of the averaged replicates.
+
+    reached: share of the replicates of all splits in which the figure exists (cost saved: the quality was reached);
+    value and interval are of those, NaN where the figure itself exists in no split.
+    """
+    out = {}
+    for name in FIGURES:
+        each = np.stack([found[name] for found in splits.values()])
+        known = np.isfinite(each)
+        mean = np.divide(
+            np.where(known, each, 0.0).sum(axis=0), known.sum(axis=0), out=np.full(each.shape[1], np.nan),
+            where=known.any(axis=0),
+        )  # fmt: skip
+        replicates = mean[1:][np.isfinite(mean[1:])]
+        low, high = np.percentile(replicates, [2.5, 97.5]) if len(replicates) else (np.nan, np.nan)
+        out[name] = {
+            "value": float(mean[0]),
+            "low": float(low),
+            "high": float(high),
+            "reached": float(known[:, 1:].mean()),
+        }
+    return out
+
+
+def lines(figures: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]]):
+    """Lines of Markdown of {pool: {condition: {policy: combined figures}}}, best AIQ first."""
+    for pool, conditions in figures.items():
+        for condition, rows in conditions.items():
+            if not rows:
+                continue
+            yield f"\n### {pool}, {condition}: against the best fixed model of the train split (95 % intervals)\n"
+            yield f"| policy | {' | '.join(FIGURES.values())} | quality reached |"
+            yield "|---|---|---|---|---|"
+            for policy, row in sorted(rows.items(), key=lambda item: -item[1]["aiq"]["value"]):
+                gain, saved, area = (row[name] for name in FIGURES)
+                yield (
+                    f"| {policy} | {_span(gain, '+.4f')} | {_span(saved, '+.1%')} | {_span(area, '.4f')} | "
+                    f"{saved['reached']:.0%} |"
+                )
+
+
+def _span(figure: Mapping[str, float], form: str) -> str:
+    if not np.isfinite(figure["value"]):
+        return "not reached"
+    return f"{figure['value']:{form}} ({figure['low']:{form}} to {figure['high']:{form}})"
