@@ -227,6 +227,8 @@ def _summary(data: PoolData) -> dict[str, Any]:
         "synthetic": bool(data.info["synthetic"]),
         "condition": data.info["condition"] or "none",
     }
+    if data.missing:
+        summary["missing"] = data.missing_text()
     if len(data.ranked) > 1:
         pair = data.pair(data.best, data.ranked[1])
         summary["runner_up"] = data.ranked[1]

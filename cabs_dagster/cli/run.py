@@ -118,8 +118,8 @@ def _summary(runner, pool: str, progress, seconds: float, report: bool) -> None:
     click.echo(f"{len(progress.run_ids)} runs in {seconds:.1f} s ({parts})")
     if report:
         record = runner.store.record(report_parts(pool))
-        if record is not None and record.summary.get("_text"):
-            click.echo(record.summary["_text"])
+        if record is not None and record.summary.get("missing"):
+            click.secho(record.summary["missing"], fg="yellow")
         click.secho(f"report: {runner.store.location((*report_parts(pool), 'index.html'))}", bold=True)
 
 

@@ -22,6 +22,7 @@ def test_a_policy_with_more_rhos_does_not_win_for_that(tmp_path):
     assert "cabs run --pool fake" in text
     report = build_report("fake", tmp_path)
     assert report.summary["best_policy"] == "hier_mix" and text in report.markdown
+    assert report.summary["missing"] == text  # what `cabs run` prints
     assert "at 2 cost sensitivities" in report.markdown
     assert "left out of every comparison" in report.path.read_text(encoding="utf-8")
 
@@ -31,7 +32,8 @@ def test_nothing_is_said_where_nothing_is_missing(tmp_path):
     build_all(tmp_path)
     data = PoolData("fake", tmp_path)
     assert data.missing == {} and data.missing_text() == ""
-    assert "Incomplete" not in build_report("fake", tmp_path).markdown
+    report = build_report("fake", tmp_path)
+    assert "Incomplete" not in report.markdown and "missing" not in report.summary
 
 
 def test_without_a_rho_in_common_there_is_no_winner(tmp_path):
