@@ -10,14 +10,14 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test ui bench lint clean
+.PHONY: help venv demo test test-all ui bench lint clean
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
-	@echo "make test   set up, run the tests"
+	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000"
 	@echo "make bench  set up with the peers, run the benchmarks"
-	@echo "make lint   set up, run ruff, the import contracts and dg check defs"
+	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 
 venv: $(STAMP)
 
@@ -35,7 +35,11 @@ demo: venv
 	@$(BIN)/cabs run --pool demo
 
 test: venv
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not e2e and not ray" $(PYTEST_ARGS)
+
+# The rest: real processes, kill -9, a browser, Ray, PostgreSQL.
+test-all: test
+	@$(BIN)/python -m pytest -m "e2e or ray" $(PYTEST_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui
@@ -49,6 +53,7 @@ lint: venv
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/mypy
 	@$(BIN)/dg check defs
 
 clean:

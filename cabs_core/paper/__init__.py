@@ -12,6 +12,7 @@ Caution on `openllm`: the published score matrix is misaligned between models, s
 from __future__ import annotations
 
 import csv
+import io
 from functools import lru_cache
 from importlib import resources
 
@@ -20,8 +21,8 @@ ENCODERS = ("mdeberta-v3-base", "all-MiniLM-L6-v2")
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    with resources.files(__package__).joinpath(name).open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 @lru_cache(maxsize=1)

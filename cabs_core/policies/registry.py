@@ -10,18 +10,24 @@ from typing import Any
 
 from cabs_core.catalog import policies, policy_record, split_name
 from cabs_core.errors import PolicyError, ProvenanceError
+from cabs_core.policies.base import Policy
 
 
-def policy_class(name: str) -> type:
+def policy_class(name: str) -> type[Policy]:
     """The class that implements a policy name. Raises PolicyError for unknown names."""
     module, _, attribute = policy_record(name).path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    found = getattr(importlib.import_module(module), attribute)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise PolicyError(
+            f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.policies.base.Policy"
+        )
+    return found
 
 
-class _Registry(Mapping[str, type]):
+class _Registry(Mapping[str, "type[Policy]"]):
     """name -> class, for every policy name; presets are written name@preset and share the class."""
 
-    def __getitem__(self, name: str) -> type:
+    def __getitem__(self, name: str) -> type[Policy]:
         try:
             return policy_class(name)
         except PolicyError as error:

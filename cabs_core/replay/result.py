@@ -76,7 +76,7 @@ class ReplayResult:
             out["microseconds_per_round"] = float(self.seconds.sum() / self.actions.size * 1e6)
         if self.gaps is not None and np.isfinite(self.gaps).any():
             out["max_gap"] = float(np.nanmax(self.gaps))
-            out["uncertified"] = int(self.uncertified.sum())
+            out["uncertified"] = 0 if self.uncertified is None else int(self.uncertified.sum())
         if self.meta_weights is not None:
             out["final_weights"] = [float(w) for w in self.meta_weights[:, -1].mean(axis=0)]
         return out

@@ -148,7 +148,8 @@ def tune(
     names = [p for p in dict.fromkeys(policies) if tunable(p)]
     for number, policy in enumerate(names):
         begin = time.perf_counter()
-        records, traces = [], []
+        records: list[dict[str, Any]] = []
+        traces: list[tuple[np.ndarray, np.ndarray]] = []
         candidates = configurations(policy, budget, seed, (grids or {}).get(policy))
         for step, options in enumerate(candidates):
             extra = dict((fixed or {}).get(policy, {}))

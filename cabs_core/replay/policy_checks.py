@@ -1,0 +1,193 @@
+"""What every policy promises, as a battery that its author can run: `check_policy("my_policy")`.
+
+    from cabs_core.replay.policy_checks import check_policy
+    check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
+
+It plays short synthetic problems, so it takes seconds, needs no files and tells nothing about quality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cabs_core.catalog import STREAM_CONDITIONS, check_policy_name, policy_description, policy_record
+from cabs_core.errors import PolicyError
+from cabs_core.policies import build_policy, load_policy, policy_class
+from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane
+from cabs_core.policies.requests import Decision
+from cabs_core.problem import ReplayProblem
+from cabs_core.problem.synthetic import synthetic_problem
+from cabs_core.replay.engine import make_stream, replay
+
+ROUNDS = 120
+RHO = 300.0
+#: compiled and online rounds may differ in the last digits of a probability, never in an action
+TOLERANCE = 1e-6
+
+
+def check_policy(name: str, **options: Any) -> None:
+    """Hold a policy to the promises of `Policy`.
+
+    Args:
+        name: `name` or `name@preset`, of the catalog or of a plug-in.
+        options: settings that override the preset's, such as smaller networks.
+
+    Raises:
+        PolicyError: a promise is broken; the message names it.
+    """
+    name = check_policy_name(name)
+    for check in (_record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
+        check(name, options)
+
+
+@lru_cache(maxsize=1)
+def _problem() -> ReplayProblem:
+    return synthetic_problem(n=ROUNDS, K=4, d=5, seed=3, offline=60, pool="check")
+
+
+def _expect(holds: Any, name: str, promise: str) -> None:
+    if not holds:
+        raise PolicyError(f"{name}: {promise}")
+
+
+def _build(name: str, options: dict[str, Any], stream: Any) -> Policy:
+    problem = _problem()
+    return build_policy(
+        name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n, seed=5,
+        share=stream.share, **options,
+    )  # fmt: skip
+
+
+def _record(name: str, options: dict[str, Any]) -> None:
+    """Class and record agree."""
+    record, cls = policy_record(name), policy_class(name)
+    for preset in record.presets:
+        _expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
+    _expect(policy_description(name).endswith("."), name, "its description must end with a full stop")
+    _expect(
+        record.feedback == "full" or not cls.needs_outcomes,
+        name,
+        "it looks at outcomes: feedback must be 'full'",
+    )
+
+
+def _traces(name: str, options: dict[str, Any]) -> None:
+    """Actions are arms, propensities probabilities, and equal seeds give equal traces."""
+    first, second = (replay(_problem(), name, rho=RHO, trials=2, options=options) for _ in range(2))
+    arms = range(_problem().K)
+    _expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
+    p = first.propensities
+    _expect(((p > 0) & (p <= 1 + 1e-9)).all(), name, "a propensity is not in (0, 1]")
+    for trace in ("actions", "propensities"):
+        same = np.array_equal(getattr(first, trace), getattr(second, trace))
+        _expect(same, name, f"two replays with one seed differ in their {trace}")
+
+
+def _lanes(name: str, options: dict[str, Any]) -> None:
+    """A trial is the same alone and among others, on one thread and on two."""
+    both = replay(_problem(), name, rho=RHO, trials=2, threads=2, options=options)
+    alone = replay(_problem(), name, rho=RHO, trials=[1], threads=1, options=options)
+    same = np.array_equal(both.actions[1], alone.actions[0])
+    _expect(same, name, "trial 1 plays otherwise alone than beside trial 0")
+
+
+def _conditions(name: str, options: dict[str, Any]) -> None:
+    """It plays under every condition of the stream, and never an arm that cannot be played."""
+    for condition in STREAM_CONDITIONS:
+        result = replay(_problem(), name, rho=RHO, trials=1, condition=condition, options=options)
+        _expect((result.actions >= 0).all(), name, f"rounds without an action under {condition}")
+    best = int(np.argmax(make_stream(_problem(), RHO).offline.utilities.mean(axis=0)))
+    half = ROUNDS // 2
+    gone = replay(_problem(), name, rho=RHO, trials=1, condition="arms_disappear", options=options)
+    _expect(best not in gone.actions[0, half:], name, "it plays an arm that has disappeared")
+
+
+def _played(
+    name: str, options: dict[str, Any], cuts: tuple[int, ...], advance: Callable[..., None]
+) -> tuple[Policy, Lane]:
+    """(policy, lane) after all rounds, saved and loaded at every cut."""
+    stream = make_stream(_problem(), RHO)
+    policy = _build(name, options, stream)
+    lane = Lane.empty(np.arange(ROUNDS), experts=policy.experts)
+    for start, stop in pairwise((0, *cuts, ROUNDS)):
+        if start:
+            with TemporaryDirectory() as folder:
+                policy = load_policy(policy.save(f"{folder}/policy"))
+        advance(policy, stream, lane, start, stop)
+    return policy, lane
+
+
+def _compiled(policy: Policy, stream: Any, lane: Lane, start: int, stop: int) -> None:
+    type(policy).run_lanes([policy], stream, [lane], start, stop, 1)
+
+
+def _resume(name: str, options: dict[str, Any]) -> None:
+    """Saved and loaded in between, it plays on as if nothing had happened."""
+    _, whole = _played(name, options, (), _compiled)
+    policy, parts = _played(name, options, (1, 50), _compiled)
+    _expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
+    same = np.array_equal(whole.actions, parts.actions) and np.array_equal(
+        whole.propensities, parts.propensities
+    )
+    _expect(same, name, "saved and loaded after round 1 and 50, it plays otherwise than without a break")
+
+
+def _online(name: str, options: dict[str, Any]) -> None:
+    """`decide` and `update` are the same policy as the compiled replay; decisions survive as JSON."""
+    if policy_class(name).needs_outcomes:
+        return
+    _, compiled = _played(name, options, (), _compiled)
+    _, online = _played(name, options, (), Policy.run)
+    _expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
+    gap = np.abs(compiled.propensities - online.propensities).max()
+    _expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")
+    stream = make_stream(_problem(), RHO)
+    policy = _build(name, options, stream)
+    decision = policy.decide(stream.request(0, 0))
+    pmf = decision.pmf
+    _expect(pmf.shape == (len(policy.arms),), name, f"pmf has shape {pmf.shape}, expected one entry per arm")
+    _expect((pmf >= 0).all() and abs(pmf.sum() - 1) < 1e-6, name, "pmf is no probability distribution")
+    _expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
+    again = Decision.from_dict(decision.to_dict())
+    _expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
+    policy.update(again, 1.0, 1e-4, **_extra(policy, stream))
+
+
+def _extra(policy: Policy, stream: Any) -> dict[str, Any]:
+    if not policy.full_feedback:
+        return {}
+    return {"all_scores": stream.scores[0], "all_costs": stream.costs[0]}
+
+
+def _options(name: str, options: dict[str, Any]) -> None:
+    """A misspelt option is an error."""
+    try:
+        policy_class(name).parse(name, {**options, "no_such_option": 1})
+    except PolicyError:
+        return
+    raise PolicyError(f"{name}: an unknown option is taken without an error")
+
+
+def _arms(name: str, options: dict[str, Any]) -> None:
+    """Arms come and go between rounds; an upper bound routes nothing, so its arms may stay as they are."""
+    if policy_record(name).feedback == "full":
+        return
+    policy = _build(name, options, make_stream(_problem(), RHO))
+    before = list(policy.arms)
+    policy.add_arm("another")
+    policy.remove_arm(before[0])
+    _expect(
+        policy.arms == [*before[1:], "another"], name, f"arms are {policy.arms} after one came and one went"
+    )
+    try:
+        policy.add_arm("another")
+    except PolicyError:
+        return
+    raise PolicyError(f"{name}: an arm that is there already is added without an error")

@@ -1,0 +1,83 @@
+"""Every policy passes the battery for plug-in authors, and the battery finds what it is there for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cabs_core.catalog import all_policies, policies, split_name
+from cabs_core.errors import PolicyError
+from cabs_core.policies.requests import Decision
+from cabs_core.policies.static import RandomPolicy
+from cabs_core.replay.policy_checks import check_policy
+
+#: options that keep networks small
+SMALL = {"hidden": 8, "batch": 4}
+
+
+@pytest.mark.parametrize("name", all_policies())
+def test_every_policy_passes(name):
+    check_policy(name, **(SMALL if policies()[split_name(name)[0]].family == "neural" else {}))
+
+
+class Forgetful(RandomPolicy):
+    """Forgets its round when it is loaded."""
+
+    @classmethod
+    def load(cls, folder):
+        policy = super().load(folder)
+        policy.round = 0
+        return policy
+
+
+class Careless(RandomPolicy):
+    """Plays arms that are not there."""
+
+    def run(self, stream, lane, start, stop):
+        lane.actions[start:stop] = int(np.argmax(stream.offline.utilities.mean(axis=0)))
+        lane.propensities[start:stop] = 1.0
+        self.round += stop - start
+
+
+class TwoFaced(RandomPolicy):
+    """Online it plays the last arm."""
+
+    def decide(self, request):
+        self.round += 1
+        pmf = np.zeros(len(self.arms))
+        pmf[-1] = 1.0
+        return Decision(len(pmf) - 1, 1.0, pmf, self.round - 1, self.rho, tuple(self.arms))
+
+
+class Drawn(RandomPolicy):
+    """Draws from a generator of its own."""
+
+    def run(self, stream, lane, start, stop):
+        lane.actions[start:stop] = np.random.default_rng().integers(0, len(self.arms), stop - start)
+        lane.propensities[start:stop] = 1.0 / len(self.arms)
+        self.round += stop - start
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (Forgetful, "its round is"),
+        (Careless, "it plays an arm that has disappeared"),
+        (TwoFaced, "decide plays otherwise than run"),
+        (Drawn, "two replays with one seed differ in their actions"),
+    ],
+)
+def test_broken_promises_are_found(cls, message, monkeypatch):
+    record = policies()["random"]
+    monkeypatch.setitem(policies(), "random", replace(record, path=f"{__name__}:{cls.__name__}"))
+    with pytest.raises(PolicyError, match=message):
+        check_policy("random")
+
+
+def test_the_battery_covers_every_family():
+    assert {policies()[split_name(n)[0]].family for n in all_policies()} >= {
+        "static",
+        "bandit",
+        "cabs",
+        "mix",
+    }
