@@ -55,6 +55,7 @@ def build_problems(
             offline_scores=outcomes.scores[train],
             offline_costs=outcomes.costs[train],
             embeddings=x,
+            offline_embeddings=embeddings[train],
             prompt_lengths=long,
             offline_prompt_lengths=lengths[train],
             static_scores=oracles.static_scores(x, long),

@@ -18,10 +18,10 @@ from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
 #: float32 is enough for what is large and only read; what is summed or compared is float64
-_SINGLE = ("surrogate_deltas", "embeddings")
+_SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings")
 _TEXT = ("query_ids", "tasks")
-#: arrays that earlier versions wrote and nothing read: left alone where a saved problem has them
-_RETIRED = ("offline_embeddings", "offline_tasks")
+#: an array that earlier versions wrote and nothing read: left alone where a saved problem has it
+_RETIRED = ("offline_tasks",)
 
 
 def _plain(array) -> np.ndarray:
@@ -45,7 +45,7 @@ class ReplayProblem:
         surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti): the
             surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
-        embeddings: `[n, e]` float32, optional.
+        embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel).
@@ -68,6 +68,7 @@ class ReplayProblem:
     offline_costs: np.ndarray
     latencies: np.ndarray | None = None
     embeddings: np.ndarray | None = None
+    offline_embeddings: np.ndarray | None = None
     prompt_lengths: np.ndarray | None = None
     offline_prompt_lengths: np.ndarray | None = None
     static_scores: dict[str, np.ndarray] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class ReplayProblem:
             "query_ids": (n,), "tasks": (n,), "contexts": (n, d), "scores": (n, k), "costs": (n, k), "latencies": (n, k),
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
-            "embeddings": (n, None), "prompt_lengths": (n,),
+            "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
             "offline_prompt_lengths": (N,), "static_costs": (n, k),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}

@@ -74,6 +74,7 @@ def synthetic_problem(
         offline_scores=scores[o],
         offline_costs=costs[o],
         embeddings=contexts[q],
+        offline_embeddings=contexts[o],
         prompt_lengths=length[q],
         offline_prompt_lengths=length[o],
         static_scores=dict.fromkeys(("knn", "knn_literal", "ridge", "kernel"), predicted[q]),

@@ -101,10 +101,10 @@ def test_rows(problem):
 
 
 def test_problems_of_earlier_versions_load(tmp_path):
-    """They hold two arrays more, which count in their content hash."""
+    """They hold an array more, which counts in their content hash."""
     it = synthetic_problem(n=30, K=3, d=4)
     it.save(tmp_path / "p")
-    extra = {"offline_embeddings": np.zeros((400, 4), np.float32), "offline_tasks": np.array(["a"] * 400)}
+    extra = {"offline_tasks": np.array(["a"] * 400)}
     meta = json.loads((tmp_path / "p/meta.json").read_text())
     for name, array in extra.items():
         np.save(tmp_path / f"p/{name}.npy", array)
