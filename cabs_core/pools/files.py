@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
+from cabs_core.catalog import check_policy_name
 from cabs_core.errors import PoolError
 from cabs_core.paths import data_dir, pools_dir
 from cabs_core.pools.config import ModelPool
@@ -143,8 +144,6 @@ def _explain(path: Path, error: ValidationError) -> str:
 
 
 def _check_policies(path: Path, pool: ModelPool) -> None:
-    from cabs_core.catalog import check_policy_name
-
     for field, names in (("policies", pool.policies), ("reference_policy", (pool.reference_policy,))):
         for name in names:
             try:

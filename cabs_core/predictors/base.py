@@ -1,6 +1,6 @@
 """The interface of a predictor of every arm's score, its checks of input, and its files.
 
-Belongs here: what all predictors of scores share. The predictors are in `static` and `kernel`.
+Belongs here: what all predictors of scores share. The predictors are in `simple` and `kernel_ridge`.
 """
 
 from __future__ import annotations
