@@ -1,0 +1,156 @@
+"""Logged decisions with their outcomes, as arrays, from an event log or from a user's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.errors import DataError
+from cabs_core.router.events import EventLog
+
+
+@dataclass(frozen=True)
+class LoggedData:
+    """n scored decisions between K arms.
+
+    Attributes:
+        arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
+        propensities: [n] probability of the played arm in (0, 1]; None: unknown.
+        features: [n, d], what the models of outcomes see; d may be 0.
+        pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
+        groups: text [n]; rows of one group (one prompt) are resampled together.
+    """
+
+    arms: list[str]
+    actions: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    features: np.ndarray
+    groups: np.ndarray
+    propensities: np.ndarray | None = None
+    pmf: np.ndarray | None = None
+
+    def __post_init__(self):
+        n, k = len(self.actions), len(self.arms)
+        for name in ("scores", "costs", "features", "groups", "propensities", "pmf"):
+            value = getattr(self, name)
+            if value is not None and len(value) != n:
+                raise DataError(f"log: {name} has {len(value)} rows, expected {n}")
+        for name, low, high in (("scores", 0.0, 1.0), ("costs", 0.0, np.inf), ("propensities", 0.0, 1.0)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            bad = ~((value >= low) & (value <= high)) | (value == 0.0 if name == "propensities" else False)
+            if bad.any():
+                row = int(np.flatnonzero(bad)[0])
+                wanted = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
+                raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {wanted}")
+        if n and not (0 <= self.actions.min() and self.actions.max() < k):
+            raise DataError(f"log: actions must be 0..{k - 1}")
+        if not np.isfinite(self.features).all():
+            raise DataError("log: features must be finite")
+        if self.pmf is not None and not np.allclose(self.pmf.sum(axis=1), 1.0, atol=1e-6):
+            row = int(np.argmax(np.abs(self.pmf.sum(axis=1) - 1.0)))
+            raise DataError(f"log row {row + 1}: pmf sums to {self.pmf[row].sum():.6g}, expected 1")
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> LoggedData:
+    """The scored decisions of an event log; features are the leading components of the embeddings.
+
+    Decisions between other arms are left out.
+
+    Raises:
+        DataError: there is none.
+    """
+    rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
+    names = list(arms)
+    rows = []
+    for d in log.decisions():
+        if d.id not in rewards or d.embedding is None:
+            continue
+        if json.loads(d.decision)["arms"] == names:
+            rows.append(d)
+    if not rows:
+        raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}")
+    found = [rewards[d.id] for d in rows]
+    vectors = np.stack([d.embedding for d in rows]).astype(np.float64)
+    centred = vectors - vectors.mean(axis=0)
+    _, _, basis = np.linalg.svd(centred, full_matrices=False)
+    return LoggedData(
+        arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
+        costs=np.array([r.cost for r in found]), features=centred @ basis[:components].T,
+        groups=np.array([d.prompt_hash for d in rows]), propensities=np.array([d.p for d in rows]),
+        pmf=np.stack([d.pmf for d in rows]),
+    )  # fmt: skip
+
+
+#: what a column of a user's table holds -> its usual name
+COLUMNS = {
+    "prompt": "prompt", "model": "model", "score": "score", "cost": "cost", "propensity": "propensity", "pmf": "pmf",
+}  # fmt: skip
+
+
+def read_table(
+    table: str | Path | pd.DataFrame,
+    features: np.ndarray,
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    arms: Sequence[str] | None = None,
+) -> LoggedData:
+    """A user's log: one row a decision, as CSV, parquet or data frame.
+
+    Args:
+        features: [rows, d] of the prompts, in the order of the rows.
+        columns: {what: column}, see `COLUMNS`; propensity and pmf (JSON: {model: probability}) may be absent.
+        arms: names; None: those that were played, in alphabetical order.
+
+    Raises:
+        DataError: a column is absent, or a value is impossible; row and value are named.
+    """
+    if isinstance(table, pd.DataFrame):
+        frame, origin = table, "table"
+    else:
+        origin = str(table)
+        try:
+            frame = pd.read_parquet(table) if origin.endswith(".parquet") else pd.read_csv(table)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{origin} cannot be read as a table: {error}") from None
+    names = {**COLUMNS, **(columns or {})}
+    for what in ("prompt", "model", "score", "cost"):
+        if names[what] not in frame.columns:
+            raise DataError(
+                f"{origin}: no column {names[what]!r} for the {what}; it has {', '.join(map(str, frame.columns))}"
+            )
+    values = {}
+    for what in ("score", "cost", "propensity"):
+        if names[what] not in frame.columns:
+            continue
+        column = pd.to_numeric(frame[names[what]], errors="coerce").to_numpy(dtype=np.float64)
+        if np.isnan(column).any():
+            row = int(np.flatnonzero(np.isnan(column))[0])
+            raise DataError(
+                f"{origin} row {row + 1}: {names[what]} is {frame[names[what]].iloc[row]!r}, expected a number"
+            )
+        values[what] = column
+    played = frame[names["model"]].astype(str).tolist()
+    known = sorted(set(played)) if arms is None else list(arms)
+    if unknown := sorted(set(played) - set(known)):
+        raise DataError(f"{origin}: model {unknown[0]!r} is none of {', '.join(known)}")
+    pmf = None
+    if names["pmf"] in frame.columns:
+        pmf = np.array(
+            [[float(json.loads(text).get(arm, 0.0)) for arm in known] for text in frame[names["pmf"]]]
+        )
+    return LoggedData(
+        arms=known, actions=np.array([known.index(m) for m in played]), scores=values["score"], costs=values["cost"],
+        features=np.asarray(features, dtype=np.float64), groups=frame[names["prompt"]].astype(str).to_numpy(),
+        propensities=values.get("propensity"), pmf=pmf,
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Estimators of the mean outcome of a target policy, as contributions of single decisions.
+
+n decisions, K arms, pi target, mu logging policy, w = pi(a|x) / mu(a|x) of the played arm, q [n, K] a model of the
+outcome. All but SNIPS are means of one number a decision, so that intervals resample those numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
+    """w [n] = pi(a|x) / mu(a|x) of the played arm."""
+    return target[np.arange(len(actions)), actions] / propensities
+
+
+def ips(w: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+    """Contributions w r [n] of inverse propensity scoring; their mean is the estimate."""
+    return w * outcomes
+
+
+def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
+    """Self-normalised: sum(w r) / sum(w). nan where every weight is 0."""
+    total = float(w.sum())
+    return float((w * outcomes).sum()) / total if total > 0.0 else float("nan")
+
+
+def direct(target: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Contributions sum_a pi q [n] of the direct method."""
+    return (target * q).sum(axis=1)
+
+
+def doubly_robust(
+    target: np.ndarray,
+    w: np.ndarray,
+    actions: np.ndarray,
+    outcomes: np.ndarray,
+    q: np.ndarray,
+    switch: float = np.inf,
+) -> np.ndarray:
+    """Contributions sum_a pi q + w (r - q_a) [n]; SWITCH corrects only where w <= switch."""
+    error = outcomes - q[np.arange(len(actions)), actions]
+    return direct(target, q) + np.where(w <= switch, w, 0.0) * error
+
+
+def effective_size(w: np.ndarray) -> float:
+    """(sum w)^2 / sum w^2: how many decisions of the target policy the log is worth."""
+    squares = float((w**2).sum())
+    return float(w.sum()) ** 2 / squares if squares > 0.0 else 0.0

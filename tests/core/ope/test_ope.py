@@ -1,0 +1,225 @@
+"""Off-policy estimates: against slow references, against the truth of full tables, against peers, and refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cabs_core.errors import DataError
+from cabs_core.ope import LoggedData, evaluate, pseudo_outcomes, read_table
+from cabs_core.ope.estimators import direct, doubly_robust, effective_size, ips, snips, weights
+from cabs_core.ope.models import folds, outcome_model
+
+ARMS = ["a", "b", "c"]
+RHO = 200.0
+
+
+def table(rng, n: int):
+    """A full table: features [n, 3], scores [n, 3] of 0 and 1, costs [n, 3]."""
+    x = rng.normal(size=(n, 3))
+    p = 1 / (
+        1 + np.exp(-(x @ np.array([[1.0, -1.0, 0.2], [0.5, 0.3, -1.0], [0.0, 1.0, 0.4]]) + [0.5, 0.0, -0.3]))
+    )
+    return (
+        x,
+        (rng.random((n, 3)) < p).astype(float),
+        np.array([1e-3, 3e-4, 5e-5]) * rng.lognormal(0, 0.3, (n, 3)),
+    )
+
+
+def policies(x):
+    """(logging, target) probabilities [n, 3]."""
+    z = x[:, :3] * 1.2
+    log = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    log = 0.85 * log + 0.05
+    target = np.full(log.shape, 0.05)
+    target[np.arange(len(x)), (-x[:, 1:2] + x[:, :1] > 0).astype(int).ravel()] = 0.9
+    return log, target
+
+
+def simulated(rng, full, n: int) -> tuple[LoggedData, np.ndarray]:
+    rows = rng.integers(0, len(full[0]), n)
+    x, scores, costs = (v[rows] for v in full)
+    log, target = policies(x)
+    actions = (rng.random((n, 1)) > log.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    at = np.arange(n)
+    return LoggedData(
+        ARMS, actions, scores[at, actions], costs[at, actions], x, rows.astype(str), log[at, actions], log
+    ), target
+
+
+def test_estimators_are_the_sums_they_are_named_after():
+    rng = np.random.default_rng(0)
+    data, target = simulated(rng, table(rng, 200), 150)
+    q = rng.random((150, 3))
+    w = [target[i, data.actions[i]] / data.propensities[i] for i in range(150)]
+    assert np.allclose(weights(target, data.actions, data.propensities), w, rtol=1e-12)
+    w = np.array(w)
+    slow = sum(w[i] * data.scores[i] for i in range(150))
+    assert ips(w, data.scores).mean() == pytest.approx(slow / 150, rel=1e-12)
+    assert snips(w, data.scores) == pytest.approx(slow / sum(w), rel=1e-12)
+    dr = switch = 0.0
+    for i in range(150):
+        model = sum(target[i, a] * q[i, a] for a in range(3))
+        error = data.scores[i] - q[i, data.actions[i]]
+        dr += model + w[i] * error
+        switch += model + (w[i] * error if w[i] <= 2.0 else 0.0)
+    assert doubly_robust(target, w, data.actions, data.scores, q).mean() == pytest.approx(dr / 150, rel=1e-12)
+    assert doubly_robust(target, w, data.actions, data.scores, q, 2.0).mean() == pytest.approx(
+        switch / 150, rel=1e-12
+    )
+    assert doubly_robust(target, w, data.actions, data.scores, q, 0.0).mean() == pytest.approx(
+        direct(target, q).mean()
+    )
+    assert effective_size(w) == pytest.approx(sum(w) ** 2 / sum(w**2))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_logging_policy_itself_is_estimated_by_its_mean(seed):
+    """w = 1 for every row: SNIPS, DR and SWITCH-DR differ from the mean by the model's mean error at most."""
+    rng = np.random.default_rng(seed)
+    data, _ = simulated(rng, table(rng, 300), 200)
+    played = np.eye(3)[data.actions]
+    found = evaluate(replace(data, propensities=np.full(200, 0.5), pmf=None), played, RHO, samples=20)
+    assert found.row("snips", "score").value == pytest.approx(data.scores.mean())
+    assert found.mean_weight == pytest.approx(2.0) and found.n_eff == pytest.approx(200.0)
+
+
+def test_intervals_cover_the_truth():
+    """95 % intervals over 200 logs from one full table, of utility and of its difference to the logging policy."""
+    rng = np.random.default_rng(7)
+    full = table(rng, 20_000)
+    log, target = policies(full[0])
+    utilities = np.clip(full[1] - RHO * full[2], 0, 1)
+    truth, logged = ((p * utilities).sum(axis=1).mean() for p in (target, log))
+    inside = {name: [0, 0] for name in ("snips", "dr", "switch_dr")}
+    for _ in range(200):
+        data, pi = simulated(rng, full, 800)
+        found = evaluate(data, pi, RHO, samples=300)
+        for name, count in inside.items():
+            row = found.row(name)
+            count[0] += row.low <= truth <= row.high
+            count[1] += row.difference_low <= truth - logged <= row.difference_high
+    assert all(184 <= c <= 196 for pair in inside.values() for c in pair), inside  # 92 to 98 %
+
+
+def test_the_model_has_not_seen_its_row():
+    """Cross-fitting: changing an outcome does not change the model's prediction of its own group."""
+    rng = np.random.default_rng(1)
+    data, _ = simulated(rng, table(rng, 50), 120)
+    fold = folds(data.groups)
+    assert all(len(set(fold[data.groups == g])) == 1 for g in set(data.groups))
+    q = outcome_model(data.features, data.actions, data.scores, 3, fold)
+    changed = data.scores.copy()
+    mine = data.groups == data.groups[0]
+    changed[mine] = 1.0 - changed[mine]
+    again = outcome_model(data.features, data.actions, changed, 3, fold)
+    assert np.array_equal(q[mine], again[mine]) and not np.array_equal(q, again)
+
+
+def test_the_model_is_ridge_regression():
+    from sklearn.linear_model import Ridge
+
+    rng = np.random.default_rng(2)
+    data, _ = simulated(rng, table(rng, 300), 300)
+    fold = np.arange(300) % 2
+    q = outcome_model(data.features, data.actions, data.scores, 3, fold)
+    x = data.features / np.sqrt((data.features**2).sum(axis=1).mean()) * 4.0
+    rows = (fold == 1) & (data.actions == 2)
+    expected = Ridge(alpha=10.0).fit(x[rows], data.scores[rows]).predict(x[fold == 0])
+    assert np.allclose(q[fold == 0, 2], expected)
+
+
+def test_pseudo_outcomes_have_the_right_means():
+    rng = np.random.default_rng(3)
+    full = table(rng, 20_000)
+    means = [
+        pseudo_outcomes(d, d.scores).mean(axis=0) for d in (simulated(rng, full, 500)[0] for _ in range(100))
+    ]
+    error = np.abs(np.mean(means, axis=0) - full[1].mean(axis=0))
+    assert (error < 4 * np.std(means, axis=0) / 10).all()
+    with pytest.raises(DataError, match="propensit"):
+        pseudo_outcomes(replace(simulated(rng, full, 10)[0], propensities=None), np.zeros(10))
+
+
+def test_refusals_say_why():
+    rng = np.random.default_rng(4)
+    data, target = simulated(rng, table(rng, 500), 400)
+    sure = replace(data, propensities=np.ones(400), pmf=np.eye(3)[data.actions])
+    found = evaluate(sure, target, RHO)
+    assert "deterministic" in found.refused and found.rows == []
+    with pytest.raises(DataError, match="deterministic"):
+        found.row("dr")
+    few = LoggedData(ARMS, data.actions[:20], data.scores[:20], data.costs[:20], data.features[:20], data.groups[:20],
+                     data.propensities[:20], data.pmf[:20])  # fmt: skip
+    assert "effective sample size" in evaluate(few, target[:20], RHO).refused
+    pmf = data.pmf.copy()
+    pmf[:, 1] += pmf[:, 2]
+    pmf[:, 2] = 0.0
+    hidden = replace(data, actions=np.where(data.actions == 2, 1, data.actions), pmf=pmf)
+    assert "never plays" in evaluate(hidden, np.tile([0.0, 0.0, 1.0], (400, 1)), RHO).refused
+    none = LoggedData(
+        ARMS, *(np.zeros(0) for _ in range(3)), np.zeros((0, 2)), np.zeros(0, dtype=str), np.zeros(0)
+    )
+    assert "no scored decision" in evaluate(none, np.zeros((0, 3)), RHO).refused
+    with pytest.raises(DataError, match="target"):
+        evaluate(data, target[:, :2], RHO)
+
+
+def test_without_propensities_it_is_an_assumption_and_not_far_off():
+    rng = np.random.default_rng(5)
+    full = table(rng, 20_000)
+    _, pi = policies(full[0])
+    truth = (pi * full[1]).sum(axis=1).mean()
+    data, target = simulated(rng, full, 3000)
+    found = evaluate(replace(data, propensities=None, pmf=None), target, RHO, samples=100)
+    assert found.assumed and abs(found.row("dr", "score").value - truth) < 0.05
+    assert {r.estimator for r in found.rows} >= {"dm", "dr"}
+
+
+def test_a_users_table(tmp_path):
+    frame = pd.DataFrame(
+        {"q": ["x", "y", "x"], "model": ["a", "b", "a"], "ok": [1, 0, 1], "usd": [1e-3, 1e-4, 1e-3], "propensity": [0.5, 0.2, 0.5]}
+    )  # fmt: skip
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    names = {"prompt": "q", "score": "ok", "cost": "usd"}
+    data = read_table(tmp_path / "log.csv", np.zeros((3, 1)), columns=names)
+    assert data.arms == ["a", "b"] and data.actions.tolist() == [0, 1, 0] and len(data) == 3
+    for column, value, words in (
+        ("ok", "good", "row 2: ok is 'good'"), ("ok", 1.5, "row 2: scores is 1.5"), ("usd", -1.0, "row 2: costs is -1"),
+        ("propensity", 0.0, "row 2: propensities is 0"),
+    ):  # fmt: skip
+        bad = frame.astype(object)
+        bad.loc[1, column] = value
+        with pytest.raises(DataError, match=words):
+            read_table(bad, np.zeros((3, 1)), columns=names)
+    with pytest.raises(DataError, match="no column 'prompt'"):
+        read_table(frame, np.zeros((3, 1)))
+    with pytest.raises(DataError, match="model 'b' is none of"):
+        read_table(frame, np.zeros((3, 1)), columns=names, arms=["a", "c"])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table(tmp_path / "none.csv", np.zeros((3, 1)))
+
+
+@pytest.mark.peers
+def test_ips_and_snips_agree_with_vw_estimators():
+    pytest.importorskip("estimators")
+    from estimators.bandits import ips as peer_ips
+    from estimators.bandits import snips as peer_snips
+
+    rng = np.random.default_rng(6)
+    data, target = simulated(rng, table(rng, 300), 250)
+    one, two = peer_ips.Estimator(), peer_snips.Estimator()
+    pi = target[np.arange(250), data.actions]
+    for p_log, r, p_pred in zip(data.propensities, data.scores, pi, strict=True):
+        one.add_example(p_log, r, p_pred)
+        two.add_example(p_log, r, p_pred)
+    w = weights(target, data.actions, data.propensities)
+    assert ips(w, data.scores).mean() == pytest.approx(one.get(), abs=1e-9)
+    assert snips(w, data.scores) == pytest.approx(two.get(), abs=1e-9)
