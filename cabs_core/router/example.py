@@ -1,0 +1,41 @@
+"""A small generated table of outcomes in CSV, for the documentation: three models, arithmetic and trivia.
+
+python -m cabs_core.router.example outcomes.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+from pathlib import Path
+
+MODELS = {"large": (0.9, 0.85, 2e-3), "medium": (0.8, 0.5, 3e-4), "small": (0.75, 0.15, 4e-5)}
+_EASY = (
+    "How many legs do {a} spiders have?",
+    "What colour is the sky at noon on day {a}?",
+    "Name {a} fruits.",
+)
+_HARD = ("Prove that {a} divides n^{b} - n for all n.", "Integrate x^{a} exp(-x) from 0 to {b}.",
+         "How many primes lie between {a} and {b}?")  # fmt: skip
+
+
+def write_example(path: str | Path, questions: int = 600, seed: int = 0) -> Path:
+    """Write the table: columns question, model, correct, usd. Easy questions every model can answer, hard ones few."""
+    rng = random.Random(seed)
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["question", "model", "correct", "usd"])
+        for i in range(questions):
+            hard = i % 2
+            text = rng.choice(_HARD if hard else _EASY).format(a=rng.randint(2, 900), b=rng.randint(2, 900))
+            for model, (easy, difficult, usd) in MODELS.items():
+                right = rng.random() < (difficult if hard else easy)
+                writer.writerow([text, model, int(right), f"{usd * rng.uniform(0.7, 1.3):.3g}"])
+    return Path(path)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write a generated table of outcomes.")
+    parser.add_argument("path")
+    print(write_example(parser.parse_args().path))

@@ -1,0 +1,193 @@
+"""The callback. Its parameter names are LiteLLM's, which calls by keyword."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from litellm.integrations.custom_logger import CustomLogger
+
+from cabs_core.errors import CabsError, RouterError
+from cabs_core.router.router import Router
+from cabs_core.router.server.forwarding import prompt_of
+
+logger = logging.getLogger("cabs.litellm")
+_MARK = "cabs"
+_QUIET = 60.0
+
+
+class CabsLogger(CustomLogger):
+    """Chooses the deployment of every call in a model group and logs how it ended.
+
+    Args:
+        router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
+        **options: of `Router`.
+    """
+
+    def __init__(self, router: str | Path | Router, *, free: tuple[str, ...] = (), **options: Any):
+        super().__init__()
+        self.router = router if isinstance(router, Router) else Router.load(router, **options)
+        known = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
+        self.free = known | set(free)
+        self.errors = 0
+        self.decided: dict[str, str] = {}
+        self._said = -_QUIET
+
+    async def async_filter_deployments(
+        self, model, healthy_deployments, messages, request_kwargs=None, parent_otel_span=None
+    ):
+        """One of the deployments; all of them where none is a model of the router, or something went wrong."""
+        try:
+            by_arm = {_arm(d): d for d in healthy_deployments if _arm(d) in self.router.arms}
+            if not by_arm:
+                return healthy_deployments
+            keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
+            text = _text(messages, keywords)
+            call = keywords.get("litellm_call_id")
+            made = await asyncio.to_thread(self.router.route, text, available=list(by_arm), call_id=call)
+            key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
+            # a copy: the caller's own dict may serve several calls
+            keywords[key] = {**(keywords.get(key) or {}), _MARK: made.id}
+            if call:
+                self._remember(call, made.id)
+            return [by_arm[made.model]]
+        except Exception as error:  # routing must never stop a call
+            self._failed("a deployment was not chosen", error)
+            return healthy_deployments
+
+    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+        """What the call cost and how long it took."""
+        await self._finish(kwargs, response_obj, start_time, end_time, "answered")
+
+    async def async_log_failure_event(self, kwargs, response_obj, start_time, end_time):
+        """The attempt failed; it gets no score."""
+        await self._finish(kwargs, response_obj, start_time, end_time, "error")
+
+    async def async_post_call_response_headers_hook(self, data, user_api_key_dict, response, *args, **kwargs):
+        """x-cabs-decision for the proxy's clients, by which they score the answer."""
+        name = _decision(data) or self.decided.get(data.get("litellm_call_id") or "")
+        return {"x-cabs-decision": name} if name else None
+
+    async def _finish(self, kwargs, response, start, end, status: str) -> None:
+        try:
+            name = _decision(kwargs.get("litellm_params") or {}) or self.decided.get(
+                kwargs.get("litellm_call_id") or ""
+            )
+            if name is None:
+                return
+            logged = self.router.log.decision(id=name)
+            if logged is None:  # another router's
+                return
+            cost = kwargs.get("response_cost") if status == "answered" else None
+            # LiteLLM says 0.0 for a model whose price it does not know
+            if cost is not None and (cost < 0 or (cost == 0 and logged.arm not in self.free)):
+                cost = None
+            await asyncio.to_thread(
+                self.router.finish, name, status=status, cost=cost,
+                latency=max((end - start).total_seconds(), 0.0), response_id=getattr(response, "id", None),
+            )  # fmt: skip
+        except Exception as error:  # logging must never stop a call
+            self._failed("the end of a call was not logged", error)
+
+    def _remember(self, call: str, name: str) -> None:
+        self.decided[call] = name
+        while len(self.decided) > 10_000:
+            self.decided.pop(next(iter(self.decided)))
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self.errors += 1
+        now = time.monotonic()
+        if now - self._said >= _QUIET:
+            self._said = now
+            logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
+
+    async def check(self, router: Any, group: str) -> None:
+        """Self-test at start: every deployment is a model with a price, and a mocked call's events arrive here.
+
+        Args:
+            router: LiteLLM's `Router`; group: name of the model group.
+
+        Raises:
+            RouterError: a deployment that is no model of the router, no price, or no event within ten seconds.
+        """
+        import litellm
+
+        deployments = [d for d in router.model_list if d["model_name"] == group]
+        names = [_arm(d) for d in deployments]
+        if unknown := sorted(
+            {n for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
+        ):
+            raise RouterError(
+                f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not both; the router "
+                f"knows {', '.join(self.router.arms)}: set model_info.id of every deployment to one of them"
+            )
+        for deployment in deployments:
+            info = router.get_router_model_info(deployment=deployment, received_model_name=group)
+            prices = [info.get("input_cost_per_token"), info.get("output_cost_per_token")]
+            if not any(prices) and _arm(deployment) not in self.free:
+                raise RouterError(
+                    f"LiteLLM knows no price of {_arm(deployment)!r} and would count 0 USD: set input_cost_per_token and "
+                    "output_cost_per_token in its litellm_params, or name it in free"
+                )
+        if self not in litellm.callbacks:
+            raise RouterError("litellm.callbacks does not hold this logger: append it first")
+        before = self.errors
+        answer = await router.acompletion(
+            model=group,
+            messages=[{"role": "user", "content": "self-test of the router"}],
+            mock_response="fine",
+        )
+        for _ in range(100):
+            made = self.router.log.decision(response_id=answer.id)
+            if made is not None and made.status == "answered":
+                return
+            await asyncio.sleep(0.1)
+        raise RouterError(
+            f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the version of "
+            "LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
+        )
+
+    def add_feedback_endpoint(self) -> None:
+        """POST /cabs/feedback {id, score} on the proxy's own port, for keys that the proxy accepts."""
+        from fastapi import Depends, Request
+        from fastapi.responses import JSONResponse
+        from litellm.proxy.proxy_server import app, user_api_key_auth
+
+        async def feedback(request: Request):
+            try:
+                body = await request.json()
+                result = await asyncio.to_thread(
+                    self.router.feedback,
+                    str(body["id"]),
+                    score=body.get("score"),
+                    cost=body.get("cost"),
+                    source="proxy",
+                )
+                return JSONResponse({"result": result}, 409 if result == "conflict" else 200)
+            except (CabsError, KeyError, TypeError, ValueError) as error:
+                status = 404 if str(error).startswith("unknown decision") else 400
+                return JSONResponse({"error": {"message": str(error)}}, status)
+
+        feedback.__annotations__["request"] = Request
+        app.post("/cabs/feedback", dependencies=[Depends(user_api_key_auth)])(feedback)
+
+
+def _arm(deployment: dict[str, Any]) -> str | None:
+    return (deployment.get("model_info") or {}).get("id")
+
+
+def _text(messages: Any, keywords: dict[str, Any]) -> str:
+    given = keywords.get("input")
+    if not messages and isinstance(given, str):
+        return given
+    return prompt_of({"messages": messages or given})
+
+
+def _decision(holder: dict[str, Any]) -> str | None:
+    for key in ("litellm_metadata", "metadata"):
+        if isinstance(found := holder.get(key), dict) and isinstance(found.get(_MARK), str):
+            return found[_MARK]
+    return None

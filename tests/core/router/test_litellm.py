@@ -1,0 +1,121 @@
+"""Inside LiteLLM's Router, with mocked answers; skipped without the extra [litellm]."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+litellm = pytest.importorskip("litellm")
+
+from cabs_core.errors import RouterError  # noqa: E402
+from cabs_core.router import Router  # noqa: E402
+from cabs_core.router.litellm import CabsLogger  # noqa: E402
+
+MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
+ASK = [{"role": "user", "content": "What is two plus two?"}]
+
+
+def deployments(failing=(), unpriced=()):
+    return [
+        {
+            "model_name": "cabs",
+            "litellm_params": {
+                "model": f"openai/{m}-made-up", "api_key": "none",
+                "mock_response": "litellm.RateLimitError" if m in failing else f"from {m}",
+                **({} if m in unpriced else {"input_cost_per_token": 1e-5, "output_cost_per_token": 2e-5}),
+            },
+            "model_info": {"id": m},
+        }
+        for m in MODELS
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def logger(make_bundle):
+    """One for all tests: LiteLLM keeps the first callback of a class."""
+    found = CabsLogger(make_bundle("carrot", epsilon=0.3))
+    before = litellm.callbacks
+    litellm.callbacks = [found]
+    yield found
+    litellm.callbacks = before
+
+
+@pytest.fixture
+def made(logger, make_bundle):
+    logger.router, logger.errors = Router.load(make_bundle("carrot", epsilon=0.3), seed=1), 0
+    return logger
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+async def settled(logger, count):
+    for _ in range(100):
+        found = logger.router.log.decisions()
+        if len(found) >= count and all(d.status != "decided" for d in found):
+            return found
+        await asyncio.sleep(0.05)
+    return logger.router.log.decisions()
+
+
+def test_routed_logged_and_priced(made):
+    async def work():
+        router = litellm.Router(model_list=deployments())
+        shared = {"user": "same dict for all"}
+        answers = [await router.acompletion(model="cabs", messages=ASK, metadata=shared) for _ in range(5)]
+        return answers, await settled(made, 5), shared
+
+    answers, found, shared = run(work())
+    assert made.errors == 0 and "cabs" not in shared and len({d.id for d in found}) == 5
+    for answer, d in zip(answers, found, strict=True):
+        assert answer.choices[0].message.content == f"from {d.arm}"
+        assert d.status == "answered" and d.response_id == answer.id and d.cost > 0
+    assert made.router.feedback_by(response_id=answers[0].id, score=1.0) == "recorded"
+
+
+def test_the_self_test(made):
+    async def passes():
+        await made.check(litellm.Router(model_list=deployments()), "cabs")
+
+    async def unpriced():
+        await made.check(litellm.Router(model_list=deployments(unpriced=MODELS[:1])), "cabs")
+
+    async def strangers():
+        await made.check(litellm.Router(model_list=deployments()[:3]), "cabs")
+
+    run(passes())
+    with pytest.raises(RouterError, match="knows no price"):
+        run(unpriced())
+    with pytest.raises(RouterError, match=r"model_info\.id"):
+        run(strangers())
+
+
+def test_a_failed_attempt_is_a_decision_of_its_own(made):
+    async def work():
+        router = litellm.Router(
+            model_list=deployments(failing=MODELS[:3]), num_retries=6, allowed_fails=0, cooldown_time=60
+        )
+        answer = await router.acompletion(model="cabs", messages=ASK)
+        return answer, await settled(made, 1)
+
+    answer, found = run(work())
+    assert answer.choices[0].message.content == f"from {MODELS[3]}"
+    assert found[-1].arm == MODELS[3] and found[-1].status == "answered"
+    assert all(d.status == "error" for d in found[:-1])
+
+
+def test_an_error_inside_never_stops_a_call(made, monkeypatch):
+    def broken(*arguments, **keywords):
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(made.router, "route", broken)
+
+    async def work():
+        return await litellm.Router(model_list=deployments()).acompletion(model="cabs", messages=ASK)
+
+    assert run(work()).choices[0].message.content.startswith("from ")
+    assert made.errors == 1
