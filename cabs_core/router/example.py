@@ -26,9 +26,13 @@ def write_example(path: str | Path, questions: int = 600, seed: int = 0) -> Path
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["question", "model", "correct", "usd"])
-        for i in range(questions):
-            hard = i % 2
+        seen: set[str] = set()
+        while len(seen) < questions:
+            hard = len(seen) % 2
             text = rng.choice(_HARD if hard else _EASY).format(a=rng.randint(2, 900), b=rng.randint(2, 900))
+            if text in seen:
+                continue
+            seen.add(text)
             for model, (easy, difficult, usd) in MODELS.items():
                 right = rng.random() < (difficult if hard else easy)
                 writer.writerow([text, model, int(right), f"{usd * rng.uniform(0.7, 1.3):.3g}"])
