@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class CabsError(Exception):
-    """Base class of every error that this project raises on purpose."""
+    """Base class of every error that this project raises on purpose.
+
+    A message can quote what it complains about, so it is bounded here: longer ones lose their middle, and what no
+    terminal or log should be handed (control characters, halves of surrogate pairs) is written as an escape.
+    """
+
+    LONGEST = 8000
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shortened(printable(str(message)), self.LONGEST))
 
 
 class PoolError(CabsError):
-    """A model pool file is missing, malformed or names something that does not exist."""
+    """A model pool file is missing, malformed or names something that does not exist. `path`: the file, if known."""
+
+    LONGEST = 500
+    path: Path | None = None
 
 
 class DataError(CabsError):
     """An outcome table or downloaded file is not what it should be (file, row, column and value are named)."""
+
+    LONGEST = 1000
 
 
 class ProvenanceError(CabsError):
@@ -37,3 +53,17 @@ class EncoderError(CabsError):
 
 class RouterError(CabsError):
     """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters (but newlines and tabs) and lone surrogates as escapes."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(c if c in "\n\t" or (ord(c) >= 32 and c != "\x7f") else f"\\x{ord(c):02x}" for c in text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, or its beginning and end with ` ... ` between, in at most `longest` characters."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - tail - 5]} ... {text[-tail:]}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from cabs_core.catalog import asset_name
+from cabs_core.pools import rho_key
 from cabs_dagster import jobs
 from cabs_dagster.pages import page_fresh, page_inputs_key
 from cabs_dagster.partitions import grid_key
@@ -70,7 +71,7 @@ def _replay_requests(chain: Chain, active: set[str]) -> Iterator[dg.RunRequest]:
     pool = chain.pool.name
     for rho in chain.pool.replay.rhos:
         partition = grid_key(pool, rho)
-        work = f"replay:{pool}:{int(rho):04d}"
+        work = f"replay:{pool}:{rho_key(rho)}"
         if work in active:
             continue
         stale = [s for s in map(chain.status, chain.replays([rho])) if s.state in ("stale", "missing")]

@@ -107,8 +107,8 @@ class Chain:
         source = self.pool.source
         if source.kind == "file":
             return {"table": hash_file(self.pool_file.table_path())}
-        if source.mirror:
-            folder = Path(source.mirror).expanduser()
+        folder = self.pool_file.mirror_path()
+        if folder is not None:
             files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
             return {f"mirror/{p.relative_to(folder).as_posix()}": hash_file(p) for p in files}
         return {}

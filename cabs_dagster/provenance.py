@@ -132,7 +132,7 @@ class Record:
         pool, _, rho = self.partition.partition("|")
         if not pool:
             return self.stage
-        return f"{self.stage} of pool {pool}" + (f" at rho {int(rho)}" if rho else "")
+        return f"{self.stage} of pool {pool}" + (f" at rho {float(rho):g}" if rho else "")
 
     def explain(
         self, *, code_version: str, config: Mapping[str, Any], inputs: Mapping[str, str]

@@ -130,7 +130,7 @@ class Added:
 def add_pool(file: Path) -> Added:
     """Validate a pool file and copy it into the pool folder, atomically.
 
-    A relative table path that is found beside the file is made absolute, so that it still holds after the copy.
+    Paths relative to the file are made absolute, so that they still hold after the copy.
 
     Raises:
         PoolError: the file is not a valid pool, or a shipped pool has the name.
@@ -142,22 +142,7 @@ def add_pool(file: Path) -> Added:
     target = pools_dir() / f"{name}.yaml"
     if other is not None and other.path != target.absolute():
         raise PoolError(f"{file}: the name {name!r} is taken by {other.path}; set another `name` in the file")
-    text = file.read_text(encoding="utf-8")
-    if given.pool.source.kind == "file":
-        table = given.table_path()
-        relative = given.pool.source.path or ""
-        if not Path(relative).is_absolute() and table.parent == (file.absolute().parent / relative).parent:
-            import yaml
-
-            data = yaml.safe_load(text)
-            data.setdefault("name", name)
-            data["source"]["path"] = str(table)
-            text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    if "name" not in (
-        line.partition(":")[0].strip() for line in text.splitlines() if not line.startswith((" ", "#"))
-    ):
-        text = f"name: {name}\n{text}"
-    write_bytes(target, text.encode())
+    write_bytes(target, given.portable_text().encode())
     changes = accept(load_pool_file(target).pool)
     if changes is None:
         return Added(find_pool(name), "added", [])

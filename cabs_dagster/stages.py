@@ -15,7 +15,8 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.catalog import asset_name, condition_that_changes, policy_record
-from cabs_core.pools import ModelPool
+from cabs_core.pools import ModelPool, rho_key
+from cabs_core.pools.config import OUTCOME_FIELDS
 from cabs_dagster.code_versions import code_version, module_file
 
 
@@ -55,7 +56,6 @@ REGISTRIES = (
 
 #: Times of single decisions, one row each.
 TIMES = "decisions.parquet"
-_OUTCOME_SETTINGS = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing")
 
 POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
@@ -63,7 +63,7 @@ POOL_STAGES: dict[str, Stage] = {
         Stage(
             "outcomes",
             (),
-            _OUTCOME_SETTINGS,
+            OUTCOME_FIELDS,
             ("assets.outcomes", "cabs_core.outcomes", "cabs_core.outcomes.sources.synthetic"),
         ),
         Stage("splits", ("outcomes",), ("split", "shift"), ("assets.splits", "cabs_core.outcomes.splits")),
@@ -138,11 +138,6 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
             result |= flatten(item, f"{prefix}.{name}" if prefix else str(name))
         return result
     return {prefix: value}
-
-
-def rho_key(rho: float) -> str:
-    """Partition key of a rho: four digits, so that keys sort as numbers."""
-    return f"{int(rho):04d}"
 
 
 @dataclass(frozen=True)

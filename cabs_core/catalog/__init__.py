@@ -28,7 +28,14 @@ from cabs_core.catalog.policies import (
     split_name,
 )
 from cabs_core.catalog.policy_record import FIXED_PRESETS, PRESET_TEXT, PolicyRecord
-from cabs_core.catalog.regimes import REGIMES, Regime, regime_of, regime_sql
+from cabs_core.catalog.regimes import (
+    REGIMES,
+    Regime,
+    is_paper_grid,
+    regime_of,
+    regime_sql,
+    regime_table,
+)
 
 __all__ = [
     "CONDITIONS",
@@ -46,6 +53,7 @@ __all__ = [
     "condition_record",
     "condition_that_changes",
     "families",
+    "is_paper_grid",
     "policies",
     "policy_description",
     "policy_label",
@@ -55,5 +63,6 @@ __all__ = [
     "random_key",
     "regime_of",
     "regime_sql",
+    "regime_table",
     "split_name",
 ]

@@ -1,8 +1,13 @@
-"""Cost regimes of the cost sensitivity rho (paper, section Experiments, Setup): one table for Python and SQL."""
+"""Cost regimes of the cost sensitivity rho: one table for Python and SQL.
+
+On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any other grid
+is cut into thirds by the rank of its rhos.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -25,18 +30,49 @@ _TABLE = (Regime("low", 300.0, True), Regime("medium", 800.0, False), Regime("hi
 REGIMES = tuple(regime.name for regime in _TABLE)
 
 
-def regime_of(rho: float) -> str:
-    """`low` for rho <= 300, `medium` for 300 < rho < 800, `high` for rho >= 800.
+#: the paper's grid holds every multiple of the step up to its end
+_PAPER_STEP, _PAPER_END = 50, 1000
+
+
+def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
+    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` for 300 < rho < 800, else `high`.
+
+    Args:
+        rho: cost sensitivity, >= 0.
+        grid: [R] all rhos of the pool; default: the paper's.
 
     Raises:
-        ValueError: rho is negative or not finite.
+        ValueError: rho is negative or not finite, or a grid that is not the paper's does not hold it.
     """
     if not math.isfinite(rho) or rho < 0:
         raise ValueError(f"rho is {rho!r}: expected a finite number >= 0")
-    return next(r.name for r in _TABLE if rho < r.limit or (r.closed and rho == r.limit))
+    if grid is None or is_paper_grid(grid):
+        return next(r.name for r in _TABLE if rho < r.limit or (r.closed and rho == r.limit))
+    found = regime_table(grid).get(float(rho))
+    if found is None:
+        raise ValueError(f"rho {rho:g} is not on the grid {', '.join(f'{r:g}' for r in grid)}")
+    return found
+
+
+def is_paper_grid(grid: Sequence[float]) -> bool:
+    """Whether every rho of the grid is one of the paper's."""
+    return all(0 <= rho <= _PAPER_END and rho % _PAPER_STEP == 0 for rho in grid)
+
+
+def regime_table(grid: Sequence[float]) -> dict[float, str]:
+    """{rho: regime} of a grid, ascending: the rule as data.
+
+    >>> regime_table((0, 0.1, 0.2, 0.5, 1, 2))
+    {0.0: 'low', 0.1: 'low', 0.2: 'medium', 0.5: 'medium', 1.0: 'high', 2.0: 'high'}
+    """
+    rhos = sorted({float(rho) for rho in grid})
+    if is_paper_grid(rhos):
+        return {rho: regime_of(rho) for rho in rhos}
+    # the middle of each rho's share of the ranks decides, so that both ends are alike
+    return {rho: REGIMES[(2 * i + 1) * len(REGIMES) // (2 * len(rhos))] for i, rho in enumerate(rhos)}
 
 
 def regime_sql() -> str:
-    """SQL expression of the regime of a column `rho`."""
+    """SQL expression of the regime of a column `rho` on the paper's grid."""
     cases = " ".join(f"WHEN {regime.condition} THEN '{regime.name}'" for regime in _TABLE[:-1])
     return f"CASE {cases} ELSE '{_TABLE[-1].name}' END"

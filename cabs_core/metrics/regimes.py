@@ -9,12 +9,13 @@ import numpy as np
 from cabs_core.catalog import REGIMES, regime_of
 
 
-def regime_mean(rhos: Sequence[float], values) -> dict[str, np.ndarray]:
+def regime_mean(rhos: Sequence[float], values, grid: Sequence[float] | None = None) -> dict[str, np.ndarray]:
     """Mean of `values` over the rhos of each regime.
 
     Args:
         rhos: [R] cost sensitivities.
         values: [R, ...] one value (or array: trials, queries) per rho.
+        grid: the pool's rhos, of which `rhos` may be a part; default: the paper's grid.
 
     Returns:
         {regime: [...]} for the regimes that have at least one rho, low to high.
@@ -22,11 +23,11 @@ def regime_mean(rhos: Sequence[float], values) -> dict[str, np.ndarray]:
     values = np.asarray(values, dtype=np.float64)
     if len(values) != len(rhos):
         raise ValueError(f"{len(rhos)} rhos but {len(values)} values: expected one value per rho")
-    labels = np.array([regime_of(r) for r in rhos])
+    labels = np.array([regime_of(r, grid) for r in rhos])
     return {name: values[labels == name].mean(axis=0) for name in REGIMES if (labels == name).any()}
 
 
-def overall_mean(rhos: Sequence[float], values) -> np.ndarray:
+def overall_mean(rhos: Sequence[float], values, grid: Sequence[float] | None = None) -> np.ndarray:
     """Mean of the regime values (not of the rhos: each regime counts the same however many rhos it has)."""
-    parts = regime_mean(rhos, values)
+    parts = regime_mean(rhos, values, grid)
     return np.mean(list(parts.values()), axis=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from cabs_core.pools import ModelPool, PoolFile
 def load_outcomes(pool_file: PoolFile) -> Outcomes:
     """Outcomes of a pool, from whatever source it names.
 
-    Order of the options: choose and rename models, keep tasks, costs from prices, drop incomplete queries,
-    rescale costs. `Outcomes.report` says what was done.
+    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop incomplete
+    queries, rescale costs. `Outcomes.report` says what was done.
 
     Raises:
         PoolError, DataError: with the place, the value, what was expected and what to do.
@@ -39,11 +38,9 @@ def read_source(pool_file: PoolFile) -> RawOutcomes:
         return synthetic_raw(pool_file.pool.source)
     from cabs_core.outcomes.sources import read_remote
 
-    source = pool_file.pool.source
-    if source.mirror:  # a relative folder is beside the pool file, wherever the process runs
-        folder = pool_file.path.parent / Path(source.mirror).expanduser()
-        source = source.model_copy(update={"mirror": str(folder)})
-    return read_remote(source)
+    mirror = pool_file.mirror_path()
+    update = {"mirror": None if mirror is None else str(mirror)}
+    return read_remote(pool_file.pool.source.model_copy(update=update))
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
@@ -55,43 +52,92 @@ def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         raise DataError(f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to route between")
     if pool.tasks:
         raw = raw.select_tasks(pool.tasks)
-    if pool.prices:
-        raw = replace(raw, costs=priced(raw, pool))
-    outcomes = raw.complete(pool.missing)
+    raw = _with_costs(raw, pool)
+    outcomes = raw.complete("error" if pool.missing == "error" else "drop_queries")
     return _rescale(outcomes, pool)
 
 
-def priced(raw: RawOutcomes, pool: ModelPool) -> np.ndarray:
-    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6.
+def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
+    """Costs from the table, from prices and constants, or from both (`missing: price`), and where they came from."""
+    given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
+    if not pool.prices and not pool.cost_per_call:
+        return replace(raw, costs=given)
+    filling = pool.missing == "price" and given is not None
+    ours = priced(raw, pool, every_model=not filling)
+    if not filling:
+        if pool.missing == "error":
+            _refuse_unknown_tokens(raw, pool, ours)
+        return replace(raw, costs=ours, report={**raw.report, "costs_from": "prices", **_lost(raw, ours)})
+    lacking = np.isnan(given) & ~np.isnan(raw.scores)
+    filled = lacking & ~np.isnan(ours)
+    report = {
+        **raw.report,
+        "costs_from": "table, prices where one lacks",
+        "costs_priced": {a: int(c) for a, c in zip(raw.arms, filled.sum(axis=0), strict=True) if c},
+    }
+    return replace(raw, costs=np.where(lacking, ours, given), report=report)
+
+
+def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
+    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6, or the constant per call.
+
+    nan where a token count that its price needs is missing: a missing cost is never taken as 0.
 
     Raises:
-        DataError: a model without a price, or a token count that its price needs is missing.
+        DataError: a model without a price (with `every_model`), or one whose tokens are all unknown.
     """
-    without = [arm for arm in raw.arms if arm not in pool.prices]
-    if without:
+    without = [arm for arm in raw.arms if arm not in pool.prices and arm not in pool.cost_per_call]
+    if without and every_model:
         raise DataError(
-            f"pool {pool.name!r}: prices lacks {', '.join(without)}; expected USD per 1M tokens for every "
-            "model. A missing price is never taken as 0"
+            f"pool {pool.name!r}: prices lacks {', '.join(without):.300}; expected USD per 1M tokens (prices) or USD "
+            "per call (cost_per_call) for every model. A missing price is never taken as 0"
         )
-    costs = np.zeros_like(raw.scores)
+    costs = np.full(raw.scores.shape, np.nan)
     for j, arm in enumerate(raw.arms):
-        price = pool.prices[arm]
-        for tokens, usd, side in (
-            (raw.input_tokens, price.input, "input"),
-            (raw.output_tokens, price.output, "output"),
-        ):
-            if usd == 0:
-                continue
-            column = np.full(len(costs), np.nan) if tokens is None else tokens[:, j]
-            unknown = np.flatnonzero(np.isnan(column) & ~np.isnan(raw.scores[:, j]))
-            if len(unknown):
-                raise DataError(
-                    f"{raw.origin}: the number of {side} tokens of query {str(raw.query_ids[unknown[0]])!r}, model "
-                    f"{arm!r} is missing ({len(unknown)} queries), but prices.{arm}.{side} is {usd:g}: map "
-                    f"source.columns.{side}_tokens, or set that price to 0 if it is not charged"
-                )
-            costs[:, j] += column * usd / 1e6
+        if arm in pool.cost_per_call:
+            costs[:, j] = pool.cost_per_call[arm]
+        elif arm in pool.prices:
+            costs[:, j] = 0.0
+            for side, usd, tokens in _sides(raw, pool, arm):
+                if usd == 0:
+                    continue
+                column = np.full(len(costs), np.nan) if tokens is None else tokens[:, j]
+                if every_model and np.isnan(column).all():
+                    raise DataError(
+                        f"{raw.origin}: the numbers of {side} tokens of model {arm!r:.100} are missing, but prices.{arm}."
+                        f"{side} is {usd:g}: map source.columns.{side}_tokens, set that price to 0 if it is not "
+                        "charged, or give cost_per_call"
+                    )
+                costs[:, j] += column * usd / 1e6
     return costs
+
+
+def _sides(raw: RawOutcomes, pool: ModelPool, arm: str):
+    price = pool.prices[arm]
+    yield "input", price.input, raw.input_tokens
+    yield "output", price.output, raw.output_tokens
+
+
+def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
+    """Calls with a score whose cost is unknown because their tokens are."""
+    lost = (np.isnan(costs) & ~np.isnan(raw.scores)).sum(axis=0)
+    found = {a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c}
+    return {"calls_without_tokens": found} if found else {}
+
+
+def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray) -> None:
+    unknown = np.argwhere(np.isnan(costs) & ~np.isnan(raw.scores))
+    for i, j in unknown[:1]:
+        side = next(
+            side
+            for side, usd, tokens in _sides(raw, pool, raw.arms[j])
+            if usd and (tokens is None or np.isnan(tokens[i, j]))
+        )
+        raise DataError(
+            f"{raw.origin}: the number of {side} tokens of query {str(raw.query_ids[i])!r:.100}, model "
+            f"{raw.arms[j]!r:.100} is missing ({len(unknown)} calls), but it has a price: set missing: drop_queries "
+            f"to leave such queries out, or that price to 0 if {side} tokens are not charged"
+        )
 
 
 def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
@@ -101,7 +147,7 @@ def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
         for arm, wanted in pool.rescale_mean_cost.items():
             if arm not in outcomes.arms:
                 raise DataError(
-                    f"pool {pool.name!r}: rescale_mean_cost names {arm!r}; the pool has {outcomes.arms}"
+                    f"pool {pool.name!r}: rescale_mean_cost names {arm!r:.100}; the pool has {outcomes.arms!r:.300}"
                 )
             j = outcomes.arms.index(arm)
             if means[j] <= 0:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +17,7 @@ from cabs_core.errors import DataError
 from cabs_core.outcomes.table import Outcomes, text_array
 
 LONGEST_PROMPT = 1_000_000
+LONGEST_NAME = 500
 _NUMBERS = {
     "score": "scores",
     "cost": "costs",
@@ -21,13 +25,15 @@ _NUMBERS = {
     "n_output_tokens": "output_tokens",
     "latency": "latencies",
 }
+#: the largest value, and what is expected
 _LIMITS = {
     "score": (1.0, "a number in [0, 1]"),
-    "cost": (np.inf, "USD >= 0"),
-    "n_input_tokens": (np.inf, "a token count >= 0"),
-    "n_output_tokens": (np.inf, "a token count >= 0"),
-    "latency": (np.inf, "seconds >= 0"),
+    "cost": (1e6, "USD >= 0, at most a million"),
+    "n_input_tokens": (1e12, "a token count >= 0"),
+    "n_output_tokens": (1e12, "a token count >= 0"),
+    "latency": (1e9, "seconds >= 0"),
 }
+_BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +54,30 @@ class RawOutcomes:
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_tidy(cls, df: pd.DataFrame, *, origin: str, first_row: int = 1) -> RawOutcomes:
+    def from_tidy(
+        cls,
+        df: pd.DataFrame,
+        *,
+        origin: str,
+        first_row: int = 1,
+        score_scale: float = 1.0,
+        ids_from_text: bool = False,
+    ) -> RawOutcomes:
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
         Args:
             df: one row per (query, model). A query without its row for a model has a missing cell there.
             origin: what error messages call the table.
             first_row: number of the first data row in error messages (2 for a CSV file with a header line).
+            score_scale: the score that counts as 1.
+            ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
 
         Raises:
             DataError: naming origin, row, column and value.
         """
         for column in ("query_id", "prompt", "model", "score"):
             if column not in df.columns:
-                raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)}")
+                raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)!r:.400}")
         if not len(df):
             raise DataError(f"{origin}: the table has no rows")
         texts = {c: text_column(df[c], c, origin, first_row) for c in ("query_id", "prompt", "model")}
@@ -71,7 +87,7 @@ class RawOutcomes:
         first = np.full(n, -1)
         first[query[::-1]] = np.arange(len(df))[::-1]
         cell = query.astype(np.int64) * k + arm
-        _refuse_duplicates(cell, texts, origin, first_row)
+        _refuse_duplicates(cell, texts, origin, first_row, ids_from_text)
         same_everywhere = {"prompt": texts["prompt"]}
         for column in ("task", "split"):
             if column in df.columns:
@@ -91,7 +107,7 @@ class RawOutcomes:
             if column not in df.columns:
                 arrays[name] = None
                 continue
-            values = number_column(df[column], column, origin, first_row)
+            values = number_column(df[column], column, origin, first_row, score_scale)
             array = np.full(n * k, np.nan)
             array[cell] = values
             arrays[name] = array.reshape(n, k)
@@ -122,7 +138,7 @@ class RawOutcomes:
                 called = "" if shown == wanted else f" (shown as {shown!r})"
                 raise DataError(
                     f"{self.origin}: no model {wanted!r}{called} in the table.{hint} It has: "
-                    f"{', '.join(self.arms)}"
+                    f"{', '.join(self.arms):.400}"
                 )
             columns.append(self.arms.index(wanted))
         return self._with(arms=list(names), columns=np.array(columns))
@@ -136,7 +152,9 @@ class RawOutcomes:
         known = sorted(set(self.tasks.tolist()))
         unknown = [task for task in tasks if task not in known]
         if unknown:
-            raise DataError(f"{self.origin}: no task {unknown[0]!r} in the table. It has: {', '.join(known)}")
+            raise DataError(
+                f"{self.origin}: no task {unknown[0]!r} in the table. It has: {', '.join(known):.400}"
+            )
         return self.take(np.isin(self.tasks, tasks))
 
     def take(self, rows: np.ndarray) -> RawOutcomes:
@@ -163,46 +181,45 @@ class RawOutcomes:
         )
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
-        """Drop the queries that some model did not answer (or refuse them) and return `Outcomes`.
+        """Drop the queries for which some model has no score or no cost (or refuse them) and return `Outcomes`.
 
-        A cost that is missing where the score is known is always an error: it is never taken as 0.
+        A missing cost is never taken as 0.
 
         Raises:
-            DataError: missing cells with `missing='error'`, a missing cost, or no query left.
+            DataError: missing cells with `missing='error'`, no cost at all, or no query left.
         """
-        if self.costs is None:
+        if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
             raise DataError(
-                f"{self.origin}: no cost column and no prices. Map source.columns.cost to the column that "
-                "holds USD per call, or give prices (USD per 1M tokens) for every model"
+                f"{self.origin}: no call has a cost. Map source.columns.cost to the column that holds USD per call, "
+                "or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
             )
-        absent = np.isnan(self.scores)
-        costless = np.argwhere(np.isnan(self.costs) & ~absent)
-        if len(costless):
-            i, j = costless[0]
-            raise DataError(
-                f"{self.origin}: cost of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is missing: "
-                f"expected USD >= 0 ({len(costless)} such cells). A missing cost is never taken as 0"
-            )
+        absent = {"score": np.isnan(self.scores), "cost": np.isnan(self.costs) & ~np.isnan(self.scores)}
         latencies = _known(self.latencies)
-        if latencies is not None and np.isnan(latencies[~absent]).any():
-            i, j = np.argwhere(np.isnan(latencies) & ~absent)[0]
+        holes = absent["score"] | absent["cost"]
+        incomplete = holes.any(axis=1)
+        if latencies is not None and np.isnan(latencies[~incomplete]).any():
+            i, j = np.argwhere(np.isnan(latencies) & ~incomplete[:, None])[0]
             raise DataError(
-                f"{self.origin}: latency of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is missing: "
-                "give it, or do not map source.columns.latency"
+                f"{self.origin}: latency of query {str(self.query_ids[i])!r:.100}, model {self.arms[j]!r:.100} is "
+                "missing: give it, or do not map source.columns.latency"
             )
-        incomplete = absent.any(axis=1)
         if incomplete.any() and missing == "error":
-            i, j = np.argwhere(absent)[0]
+            i, j = np.argwhere(holes)[0]
+            what = "score" if absent["score"][i, j] else "cost"
             raise DataError(
-                f"{self.origin}: query {str(self.query_ids[i])!r} has no score for model {self.arms[j]!r} "
-                f"({int(incomplete.sum())} of {len(absent)} queries miss a cell). Set missing: drop_queries "
-                "to leave such queries out, or choose fewer models"
+                f"{self.origin}: query {str(self.query_ids[i])!r:.100} has no {what} for model "
+                f"{self.arms[j]!r:.100} ({int(incomplete.sum())} of {len(holes)} queries miss a cell). Set missing: "
+                "drop_queries to leave such queries out, missing: price to take the model's price where a cost "
+                "lacks, or choose fewer models"
             )
+        per_model = {
+            what: {a: int(c) for a, c in zip(self.arms, cells.sum(axis=0), strict=True) if c}
+            for what, cells in absent.items()
+        }
         if incomplete.all():
-            per_model = {a: int(c) for a, c in zip(self.arms, absent.sum(axis=0), strict=True)}
             raise DataError(
-                f"{self.origin}: no query was answered by all {len(self.arms)} models; missing cells per "
-                f"model: {per_model}"
+                f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing scores "
+                f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}"
             )
         kept = self.take(~incomplete)
         tasks, task = np.unique(self.tasks, return_inverse=True)
@@ -210,9 +227,10 @@ class RawOutcomes:
         report = {
             **self.report,
             "origin": self.origin,
-            "queries_read": len(absent),
+            "queries_read": len(holes),
             "queries_dropped": int(incomplete.sum()),
-            "missing_cells": {a: int(c) for a, c in zip(self.arms, absent.sum(axis=0), strict=True) if c},
+            "missing_cells": per_model["score"],
+            "missing_costs": per_model["cost"],
             "dropped_by_task": {
                 str(t): {"read": int(r), "dropped": int(d)}
                 for t, r, d in zip(tasks, read, dropped, strict=True)
@@ -235,77 +253,171 @@ class RawOutcomes:
 
 
 def text_column(values: pd.Series, column: str, origin: str, first_row: int) -> pd.Series:
-    """The column as text. Missing, empty (except tasks: 'all') or over-long values are errors."""
+    """The column as text. Identifiers may be numbers or dates, prompts may not.
+
+    Raises:
+        DataError: a value that is missing, empty, over-long, no text, or cannot be written as UTF-8.
+    """
     values = values.reset_index(drop=True)
-    missing = np.flatnonzero(values.isna().to_numpy())
-    texts = values.astype("str")
-    empty = np.flatnonzero((texts.str.strip() == "").to_numpy(dtype=bool, na_value=True))
-    for rows, found in ((missing, "missing"), (empty, "empty")):
+
+    def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
         if len(rows):
             raise DataError(
-                f"{origin}, row {int(rows[0]) + first_row}: {column} is {found}; expected a text "
-                f"({len(rows)} such rows)"
+                f"{origin}, row {int(rows[0]) + first_row}: {column} {found}; {expected} ({len(rows)} such rows)"
             )
-    limit = LONGEST_PROMPT if column == "prompt" else 500
-    long = np.flatnonzero((texts.str.len() > limit).to_numpy(dtype=bool))
-    if len(long):
-        row = int(long[0])
-        raise DataError(
-            f"{origin}, row {row + first_row}: {column} has {len(texts.iloc[row]):,} characters; expected at "
-            f"most {limit:,}. Shorten it or leave the row out"
+
+    refuse(np.flatnonzero(values.isna().to_numpy()), "is missing")
+    if not isinstance(values.dtype, pd.StringDtype):
+        allowed = str if column == "prompt" else (str, int, float, date, np.integer, np.floating)
+        plain = np.fromiter((isinstance(v, allowed) for v in values), dtype=bool, count=len(values))
+        for row in np.flatnonzero(~plain)[:1]:
+            refuse(
+                np.flatnonzero(~plain), f"is a {type(values.iloc[row]).__name__}: {values.iloc[row]!r:.60}"
+            )
+    try:
+        texts = values.astype("str")
+    except UnicodeEncodeError:
+        halves = [isinstance(v, str) and re.search("[\ud800-\udfff]", v) is not None for v in values]
+        refuse(np.flatnonzero(halves), "holds half a surrogate pair")
+        raise
+    refuse(np.flatnonzero((texts.str.strip() == "").to_numpy(dtype=bool, na_value=True)), "is empty")
+    limit = LONGEST_PROMPT if column == "prompt" else LONGEST_NAME
+    for row in np.flatnonzero((texts.str.len() > limit).to_numpy(dtype=bool))[:1]:
+        refuse(
+            np.array([row]),
+            f"has {len(texts.iloc[row]):,} characters",
+            f"expected at most {limit:,}: shorten it or leave the row out",
         )
+    control = "\\x00" if column == "prompt" else "[\\x00-\\x1f\\x7f]"
+    bad = texts.str.contains(control, regex=True).to_numpy(dtype=bool)
+    refuse(np.flatnonzero(bad), "holds a control character")
     return texts
 
 
-def number_column(values: pd.Series, column: str, origin: str, first_row: int) -> np.ndarray:
-    """The column as float64 with nan for missing; text that is no number, and values out of range, are errors."""
+def number_column(
+    values: pd.Series, column: str, origin: str, first_row: int, scale: float = 1.0
+) -> np.ndarray:
+    """The column as float64 with nan for missing. Scores are divided by `scale`, and may be true or false.
+
+    Raises:
+        DataError: a value that is no number (dates, durations, lists, ...) or out of range; `$` before a cost is no
+            fault, other units are.
+    """
     values = values.reset_index(drop=True)
-    if values.dtype == bool:
-        values = values.astype(float)
-    if not pd.api.types.is_numeric_dtype(values):
-        text = values.astype(object).where(values.notna(), None)
-        text = text.map(lambda v: None if isinstance(v, str) and v.strip().lower() in _BLANK else v)
-        numbers = pd.to_numeric(text, errors="coerce").astype(float)
-        bad = np.flatnonzero((numbers.isna() & text.notna()).to_numpy())
-        if len(bad):
-            row = int(bad[0])
-            raise DataError(
-                f"{origin}, row {row + first_row}: {column} is {values.iloc[row]!r:.80}; expected "
-                f"{_LIMITS[column][1]} ({len(bad)} such rows)"
-            )
-        array = numbers.to_numpy(dtype=np.float64)
+    dtype = values.dtype
+
+    def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
+        expected = _LIMITS[column][1] if scale == 1 or column != "score" else f"a number in [0, {scale:g}]"
+        return DataError(
+            f"{origin}, row {row + first_row}: {column} is {shown}; expected {expected} ({count} such rows).{hint}"
+        )
+
+    array = None
+    if isinstance(dtype, pd.StringDtype):
+        try:  # the quick way for a column of plain numbers
+            array = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    if array is not None:
+        pass
+    elif not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        array = np.full(len(values), np.nan)
+        bad: list[int] = []
+        for row, value in enumerate(values.astype(object).where(values.notna(), None)):
+            number = _number(value, column)
+            if number is None:
+                bad.append(row)
+            else:
+                array[row] = number
+        if bad:
+            value = values.iloc[bad[0]]
+            raise refuse(bad[0], f"{value!r:.80}", len(bad), _fix(value, column))
     else:
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    highest, expected = _LIMITS[column]
+    if column == "score" and scale != 1:
+        array = array / scale
+    highest = _LIMITS[column][0]
     with np.errstate(invalid="ignore"):
-        bad = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
-    if len(bad):
-        row = int(bad[0])
-        raise DataError(
-            f"{origin}, row {row + first_row}: {column} is {array[row]:g}; expected {expected} "
-            f"({len(bad)} such rows)"
-        )
+        wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
+    if len(wrong):
+        row = int(wrong[0])
+        largest = float(np.nanmax(array)) * (scale if column == "score" else 1)
+        hint = ""
+        if column == "score" and (array[~np.isnan(array)] >= 0).all() and np.isfinite(largest):
+            to = next((s for s in (1, 5, 10, 20, 100, 1000) if largest <= s), None)
+            hint = (
+                ""
+                if to is None or to == scale
+                else f" If the scores run from 0 to {to}, set score_scale: {to}"
+            )
+        shown = array[row] * (scale if column == "score" else 1)
+        raise refuse(row, f"{shown:g}", len(wrong), hint)
     return array
 
 
-_BLANK = {"", "nan", "na", "n/a", "null", "none"}
+def _number(value: Any, column: str) -> float | None:
+    """One cell as a number, nan where it is blank; None: it is no number."""
+    if value is None:
+        return np.nan
+    if isinstance(value, bool | np.bool_):
+        return float(value) if column == "score" else None
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in _BLANK:
+            return np.nan
+        if column == "score" and text.lower() in ("true", "false"):
+            return float(text.lower() == "true")
+        if column == "cost":
+            text = text.removeprefix("$").strip()
+        value = text if text.isascii() and "_" not in text else ""
+    elif not isinstance(value, int | float | Decimal | np.integer | np.floating):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _fix(value: Any, column: str) -> str:
+    """What to do about a cell that is no number, where that is known."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.endswith("%"):
+            return " Write percent as plain numbers, and set score_scale: 100 for scores"
+        if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
+            return " Write numbers with a decimal point and without thousands separators"
+        if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):
+            return " Write costs as plain numbers of USD"
+    if isinstance(value, timedelta):
+        return " Write durations as numbers of seconds"
+    if isinstance(value, date):
+        return f" That is a date: is source.columns.{column.removeprefix('n_')} mapped to the right column?"
+    return ""
 
 
 def _known(array: np.ndarray | None) -> np.ndarray | None:
     return None if array is None or np.isnan(array).all() else array
 
 
-def _refuse_duplicates(cell: np.ndarray, texts: dict[str, pd.Series], origin: str, first_row: int) -> None:
+def _refuse_duplicates(
+    cell: np.ndarray, texts: dict[str, pd.Series], origin: str, first_row: int, ids_from_text: bool
+) -> None:
     again = np.flatnonzero(pd.Series(cell).duplicated().to_numpy())
-    if len(again):
-        row = int(again[0])
-        earlier = int(np.flatnonzero(cell[:row] == cell[row])[0])
-        raise DataError(
-            f"{origin}, row {row + first_row}: duplicate (query, model): query "
-            f"{texts['query_id'].iloc[row]!r:.80}, model {texts['model'].iloc[row]!r} stands already in row "
-            f"{earlier + first_row}; expected each pair once ({len(again)} such rows). If the table has no "
-            "query_id column, give it one: without it the prompt text is the identity of a query"
-        )
+    if not len(again):
+        return
+    row = int(again[0])
+    earlier = int(np.flatnonzero(cell[:row] == cell[row])[0])
+    if ids_from_text:
+        what = f"the prompt {texts['prompt'].iloc[row]!r:.120}"
+        advice = "Give the table a query_id column: without one, the prompt is the identity of a query"
+    else:
+        what = f"query {texts['query_id'].iloc[row]!r:.80}"
+        advice = "Leave one of the two rows out, or give the second its own query_id"
+    raise DataError(
+        f"{origin}, row {row + first_row}: duplicate (query, model): {what}, model "
+        f"{texts['model'].iloc[row]!r:.100} stands already in row {earlier + first_row}; expected each pair once "
+        f"({len(again)} such rows). {advice}"
+    )
 
 
 def outcomes_from_frame(df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:

@@ -2,6 +2,7 @@
 
 from cabs_core.pools.config import DEFAULT_POLICIES, RHO_GRID, ModelPool
 from cabs_core.pools.files import PoolFile, find_pool, list_pools, load_pool_file
+from cabs_core.pools.rhos import parse_rho_key, rho_key
 
 __all__ = [
     "DEFAULT_POLICIES",
@@ -11,4 +12,6 @@ __all__ = [
     "find_pool",
     "list_pools",
     "load_pool_file",
+    "parse_rho_key",
+    "rho_key",
 ]

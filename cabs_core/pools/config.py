@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from cabs_core.catalog import CONDITIONS
 from cabs_core.paths import safe_name
+from cabs_core.pools.rhos import PAPER_GRID, rounded_rho
 
-RHO_GRID = tuple(float(r) for r in range(0, 1001, 50))
+RHO_GRID = PAPER_GRID
 DEFAULT_POLICIES = (
     "random", "best_single", "oracle_best", "knn", "ridge", "carrot", "kernel",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full",
@@ -23,58 +33,71 @@ DEFAULT_POLICIES = (
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
 )  # fmt: skip
 
+#: fields that say which outcomes a pool has
+OUTCOME_FIELDS = (
+    "source", "models", "tasks", "score_scale", "prices", "cost_per_call", "missing", "rescale_mean_cost",
+    "rescale_grand_mean_cost",
+)  # fmt: skip
+
 
 def _known_condition(name: str) -> str:
     if name not in CONDITIONS:
-        raise ValueError(f"{name!r} is no stress condition; expected one of {', '.join(CONDITIONS)}")
+        raise ValueError(f"{name!r:.60} is no stress condition; expected one of {', '.join(CONDITIONS)}")
     return name
 
 
+#: a name or path: a mistake that is longer is no help in a message
+Text = Annotated[str, Field(max_length=1000)]
+_SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
+_MOST_USD = 1e6  #: of a price or a call: beyond it, it is not USD
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Columns(_Strict):
     """Which columns of the user's table hold what. Tidy: one row per (query, model). Wide: one row per query."""
 
-    prompt: str = "prompt"
-    query_id: str | None = Field(
+    prompt: Text = "prompt"
+    query_id: Text | None = Field(
         "query_id", description="None or an absent column: derived from the prompt text"
     )
-    task: str | None = Field("task", description="An absent column means one task named 'all'")
-    model: str = Field("model", description="Tidy tables only")
-    score: str = Field("score", description="Tidy: a column. Wide: a pattern with {model}, e.g. '{model}'")
-    cost: str | None = Field(
+    task: Text | None = Field("task", description="An absent column means one task named 'all'")
+    model: Text = Field("model", description="Tidy tables only")
+    score: Text = Field("score", description="Tidy: a column. Wide: a pattern with {model}, e.g. '{model}'")
+    cost: Text | None = Field(
         "cost", description="Tidy: a column. Wide: a pattern with {model}. None: from prices"
     )
-    input_tokens: str | None = "n_input_tokens"
-    output_tokens: str | None = "n_output_tokens"
-    latency: str | None = Field(None, description="Seconds per call, >= 0")
-    split: str | None = Field(None, description="Used by split kind 'column': train, validation or test")
+    input_tokens: Text | None = "n_input_tokens"
+    output_tokens: Text | None = "n_output_tokens"
+    latency: Text | None = Field(None, description="Seconds per call, >= 0")
+    split: Text | None = Field(None, description="Used by split kind 'column': train, validation or test")
 
 
 class Price(_Strict):
     """USD per one million tokens."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
+    input: float = Field(ge=0, le=_MOST_USD)
+    output: float = Field(ge=0, le=_MOST_USD)
 
 
 class Source(_Strict):
     """Where the outcomes come from."""
 
     kind: Literal["file", "synthetic", "routerbench", "sprout", "openllm_v2"]
-    path: str | None = Field(
+    path: Text | None = Field(
         None, description="file: the table, relative to CABS_DATA_DIR or to the pool file"
     )
     layout: Literal["tidy", "wide"] = "tidy"
     columns: Columns = Columns()
-    mirror: str | None = Field(
-        None, description="Remote sources: a local folder with the files, read instead"
+    mirror: Text | None = Field(
+        None,
+        description="Remote sources: a local folder with the files, read instead; relative: beside the pool file",
     )
     published_order: bool = Field(False, description="openllm_v2: keep the misaligned published row order")
     queries: int = Field(1500, ge=50, le=200_000, description="synthetic: number of prompts")
-    seed: int = Field(7, ge=0, description="synthetic: seed of the generator")
+    seed: int = Field(7, ge=0, le=_SEED, description="synthetic: seed of the generator")
 
     @model_validator(mode="after")
     def _file_needs_path(self) -> Source:
@@ -93,10 +116,10 @@ class Split(_Strict):
         description="by_task: whole tasks go to test (distribution shift); default: the source's own split",
     )
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
-    test_tasks: tuple[str, ...] = Field(
-        (), description="by_task: the tasks of the test split; empty: half of them"
+    test_tasks: tuple[Text, ...] = Field(
+        (), max_length=10_000, description="by_task: the tasks of the test split; empty: half of them"
     )
-    split_seed: int = Field(0, ge=0)
+    split_seed: int = Field(0, ge=0, le=_SEED)
 
     @field_validator("fractions")
     @classmethod
@@ -109,8 +132,8 @@ class Split(_Strict):
 class Encoder(_Strict):
     """A text encoder: a name known to `cabs_core.encoders`, a Hugging Face id, or a local folder."""
 
-    name: str = "all-MiniLM-L6-v2"
-    revision: str | None = None
+    name: Text = "all-MiniLM-L6-v2"
+    revision: Text | None = None
     max_length: int = Field(256, ge=8, le=8192, description="Tokens; longer prompts are cut and counted")
     normalize: bool = Field(True, description="Scale embeddings to unit length")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
@@ -122,7 +145,7 @@ class Oracle(_Strict):
     """Surrogate-reward oracles, trained on the train split, stopped and selected on validation."""
 
     kind: Literal["auto", "network", "ridge"] = "auto"
-    oracle_seed: int = Field(0, ge=0)
+    oracle_seed: int = Field(0, ge=0, le=_SEED)
     max_epochs: int = Field(60, ge=1, le=1000)
     learning_rate: float = Field(1e-4, gt=0, le=0.1, description="Adam; 1e-4 is the paper's")
     hidden: int = Field(256, ge=8, le=4096)
@@ -148,58 +171,97 @@ class Replay(_Strict):
     """Online replay over the test split."""
 
     trials: int = Field(10, ge=1, le=1000)
-    order_seed: int = Field(0, ge=0)
-    rhos: tuple[float, ...] = RHO_GRID
+    order_seed: int = Field(0, ge=0, le=_SEED)
+    answer_value_usd: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (),
+        max_length=1000,
+        exclude=True,
+        description="Instead of rhos: what one right answer is worth in USD; each value is the rho 1 / value",
+    )
+    rhos: tuple[float, ...] = Field(
+        None,  # type: ignore[assignment]  # the validator puts the default
+        validate_default=True,
+        description="Cost sensitivities: 1 / rho is the dollar value of one right answer. A list; `paper` (0, 50, ..., "
+        "1000); in a pool file also `auto`, chosen from the table's costs, the default for source kind file",
+    )
     latency_weight: float = Field(
-        0.0, ge=0, description="rho_1 of the utility: weight of the latency in seconds"
+        0.0, ge=0, le=1e6, description="rho_1 of the utility: weight of the latency in seconds"
     )
     condition: Annotated[str, AfterValidator(_known_condition)] = Field(
         "none", description="Stress condition, see cabs_core.catalog.conditions"
     )
     rounds: int | None = Field(None, ge=2, description="Replay only the first rounds of every trial's order")
 
+    @field_validator("rhos", mode="before")
+    @classmethod
+    def _one_way_to_say_it(cls, value: Any, info: ValidationInfo) -> Any:
+        worth = info.data.get("answer_value_usd") or ()
+        if worth and value is not None:
+            raise ValueError(
+                "replay has rhos and answer_value_usd; 1 / rho is the answer's value, so give one"
+            )
+        if worth:
+            return tuple(1 / v for v in worth)
+        if isinstance(value, str) and value != "paper":
+            raise ValueError(
+                f"expected a list of numbers, `paper` or (in a pool file) `auto`, found {value!r:.60}"
+            )
+        return PAPER_GRID if value is None or value == "paper" else value
+
     @field_validator("rhos")
     @classmethod
     def _valid_rhos(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not value:
-            raise ValueError("replay.rhos is empty: name at least one cost sensitivity")
-        bad = [r for r in value if not 0 <= r <= 9999 or r != int(r)]
-        if bad:
-            raise ValueError(f"replay.rhos holds {bad}: expected whole numbers from 0 to 9999")
-        if len(set(value)) != len(value):
-            raise ValueError("replay.rhos holds a value twice")
-        return tuple(sorted(value))
+        if not 0 < len(value) <= 1000:
+            raise ValueError(f"replay.rhos holds {len(value)} values: expected 1 to 1000 cost sensitivities")
+        rhos = [rounded_rho(r) for r in value]
+        if len(set(rhos)) != len(rhos):
+            raise ValueError("replay.rhos holds a value twice (they are rounded to six digits)")
+        return tuple(sorted(rhos))
 
 
 class ModelPool(_Strict):
     """One model pool file. See the README for an example of ten lines."""
 
     name: str
-    title: str = ""
-    description: str = ""
+    title: Text = ""
+    description: str = Field("", max_length=10_000)
     synthetic: bool = Field(False, description="Generated data: said on every page that shows its results")
     source: Source
-    models: dict[str, str] | tuple[str, ...] = Field(
+    models: dict[str, Text] | tuple[str, ...] = Field(
         (), description="Models to use (default all): a list, or a mapping {name shown: name in the source}"
     )
-    tasks: tuple[str, ...] = Field((), description="Keep only these tasks (default all)")
-    prices: dict[str, Price] = Field({}, description="Cost = tokens x price; used when columns.cost is null")
-    rescale_mean_cost: dict[str, Annotated[float, Field(gt=0)]] = Field(
+    tasks: tuple[Text, ...] = Field((), max_length=10_000, description="Keep only these tasks (default all)")
+    score_scale: float = Field(
+        1.0, gt=0, le=1e9, description="file: the score that counts as 1; scores are divided by it"
+    )
+    prices: dict[str, Price] = Field(
+        {},
+        description="Cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks",
+    )
+    cost_per_call: dict[str, Annotated[float, Field(ge=0, le=_MOST_USD)]] = Field(
+        {}, description="Constant USD per call of a model, for models without prices; used like them"
+    )
+    rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=_MOST_USD)]] = Field(
         {}, description="Multiply each model's costs so that their mean is this (USD)"
     )
     rescale_grand_mean_cost: float | None = Field(
         None,
         gt=0,
+        le=_MOST_USD,
         description="Multiply all costs by one factor so that the mean over queries and models is this",
     )
-    missing: Literal["drop_queries", "error"] = "drop_queries"
+    missing: Literal["drop_queries", "error", "price"] = Field(
+        "drop_queries",
+        description="Queries for which some model has no score or no cost: drop_queries leaves them out and counts "
+        "them, error refuses the table, price first takes the arm's price for costs that lack, then drops",
+    )
     split: Split = Split()
     encoder: Encoder = Encoder()
     oracle: Oracle = Oracle()
     features: Features = Features()
     replay: Replay = Replay()
-    policies: tuple[str, ...] = DEFAULT_POLICIES
-    reference_policy: str = Field("lin_ucb", description="Relative cumulative regret is measured against it")
+    policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=200)
+    reference_policy: Text = Field("lin_ucb", description="Relative cumulative regret is measured against it")
     tuning_budget: int = Field(
         12, ge=0, le=1000, description="Validation configurations tried per policy; 0: none"
     )
@@ -216,11 +278,21 @@ class ModelPool(_Strict):
     def _consistent(self) -> ModelPool:
         if not self.policies:
             raise ValueError("policies is empty: name at least one policy")
-        twice = sorted({p for p in self.policies if self.policies.count(p) > 1})
+        twice = sorted(p for p, count in Counter(self.policies).items() if count > 1)
         if twice:
             raise ValueError(f"policies names {twice} more than once")
-        if self.source.kind == "file" and self.source.columns.cost is None and not self.prices:
-            raise ValueError("source.columns.cost is null, so prices must name a price for every model")
+        priced = [*self.prices, *self.cost_per_call]
+        if self.source.kind == "file" and self.source.columns.cost is None and not priced:
+            raise ValueError(
+                "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every model"
+            )
+        both = sorted(set(self.prices) & set(self.cost_per_call))
+        if both:
+            raise ValueError(f"prices and cost_per_call both name {both[0]!r}: give one of them")
+        if self.missing == "price" and not priced:
+            raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
+        if self.score_scale != 1 and self.source.kind != "file":
+            raise ValueError("score_scale is for source kind file; the other sources have scores from 0 to 1")
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
             raise ValueError(
                 "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
@@ -229,6 +301,8 @@ class ModelPool(_Strict):
             raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
         names = self.arm_names()
         if names is not None:
+            if len(names) > 1000:
+                raise ValueError(f"models names {len(names):,} models: expected at most 1000")
             if len(names) < 2:
                 raise ValueError("models names fewer than two models: there is nothing to route between")
             if len(set(names)) != len(names):
@@ -238,11 +312,11 @@ class ModelPool(_Strict):
             long = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
             if long:
                 raise ValueError(f"models holds {long[0]!r:.80}: expected 1 to 200 printable characters")
-            for field in ("prices", "rescale_mean_cost"):
+            for field in ("prices", "cost_per_call", "rescale_mean_cost"):
                 unknown = sorted(set(getattr(self, field)) - set(names))
                 if unknown:
                     raise ValueError(
-                        f"{field} names models that are not in the pool: {unknown}; pool has {names}"
+                        f"{field} names models that are not in the pool: {unknown!r:.100}; pool has {names!r:.200}"
                     )
         return self
 

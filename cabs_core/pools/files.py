@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import json
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args
 
-import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cabs_core.catalog import check_policy_name
-from cabs_core.errors import PoolError
+from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.paths import data_dir, pools_dir
+from cabs_core.pools import plain_yaml
 from cabs_core.pools.config import ModelPool
 
 SHIPPED = Path(__file__).parent / "shipped"
 _SUFFIXES = (".yaml", ".yml")
-_LARGEST = 1 << 20
-#: libyaml's parser where it is compiled in: ten times as fast, and as safe.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: problems of one file that are shown; the rest is counted
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class PoolFile:
-    """A pool and the file it was read from."""
+    """A pool and the file it was read from.
+
+    Attributes:
+        rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why they could
+            not be had from there.
+        document: the file's content with its lines.
+    """
 
     pool: ModelPool
     path: Path
     shipped: bool
+    rhos_from: str = "file"
+    document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:
         """Absolute path of the outcome table of a `file` pool.
@@ -35,60 +46,129 @@ class PoolFile:
         A relative path is looked for in CABS_DATA_DIR, then beside the pool file.
 
         Raises:
-            PoolError: the table is in neither place.
+            PoolError: the table is in neither place, or is no file.
         """
-        wanted = Path(self.pool.source.path or "").expanduser()
-        if wanted.is_absolute():
-            places = [wanted]
-        else:
-            places = [folder / wanted for folder in (data_dir(), self.path.parent) if folder is not None]
+        places = self._places(self.pool.source.path or "", "source.path", data_dir(), self.path.parent)
         for place in places:
-            if place.is_file():
+            if _is(Path.is_file, place):
                 return place.absolute()
-        looked = " nor ".join(str(p) for p in places)
+        folder = next((place for place in places if _is(Path.is_dir, place)), None)
+        if folder is not None:
+            raise self._error(f"source.path {folder} is a folder; expected one .parquet, .csv or .jsonl file")
+        looked = " nor ".join(_shown(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
-        raise PoolError(
-            f"pool {self.pool.name!r} ({self.path}): source.path {str(wanted)!r} is not at {looked}.{hint}"
-        )
+        raise self._error(f"source.path {self.pool.source.path!r:.120} is not at {looked}.{hint}")
+
+    def mirror_path(self) -> Path | None:
+        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool file.
+
+        Raises:
+            PoolError: the path cannot be one.
+        """
+        if self.pool.source.mirror is None:
+            return None
+        return self._places(self.pool.source.mirror, "source.mirror", self.path.parent)[0].absolute()
+
+    def portable_text(self) -> str:
+        """The file's text with its name written out and paths that are relative to the file made absolute.
+
+        A copy of it in another folder means the same pool. Comments and layout stay.
+
+        Raises:
+            PoolError: the table of a `file` pool is not there.
+        """
+        text = self.path.read_text(encoding="utf-8-sig")
+        source = self.pool.source
+        changed: dict[plain_yaml.Place, Path | None] = {("source", "mirror"): self.mirror_path()}
+        if source.kind == "file":
+            table = self.table_path()
+            beside = self._places(source.path or "", "source.path", self.path.parent)[0].absolute()
+            changed["source", "path"] = table if table == beside else None
+        spans = [(self.document.spans[place], path) for place, path in changed.items() if path is not None]
+        for (start, end), path in sorted(spans, reverse=True, key=lambda item: item[0]):
+            text = text[:start] + json.dumps(str(path), ensure_ascii=False) + text[end:]
+        if ("name",) not in self.document.lines:
+            head, line, rest = text.partition("\n---\n") if text.startswith("%") else ("", "", text)
+            rest = rest.removeprefix("---\n")
+            text = f"{head}{line}name: {self.pool.name}\n{rest}"
+        return text
+
+    def _places(self, wanted: str, name: str, *folders: Path | None) -> list[Path]:
+        try:
+            path = Path(wanted).expanduser()
+        except RuntimeError:
+            raise self._error(f"{name} {wanted!r:.120} names the home folder of nobody known here") from None
+        return [path] if path.is_absolute() else [folder / path for folder in folders if folder is not None]
+
+    def _error(self, message: str) -> PoolError:
+        return _problem(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
 
 
 def load_pool_file(path: Path) -> PoolFile:
     """Read and validate one pool file.
 
     Raises:
-        PoolError: unreadable, not safe YAML, or not a valid pool; the message names file, field and value.
+        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and value in
+            at most 500 characters.
     """
     path = Path(path)
-    if not path.is_file():
-        raise PoolError(f"pool file {path} does not exist")
-    if path.stat().st_size > _LARGEST:
-        raise PoolError(f"pool file {path} is larger than 1 MiB: this is not a pool file")
     try:
-        text = path.read_text(encoding="utf-8")
+        if not path.is_file():
+            raise PoolError(f"pool file {_shown(path)} {'is no file' if path.exists() else 'does not exist'}")
+        if path.stat().st_size > 4 * plain_yaml.LARGEST:
+            raise _problem(path, None, "is larger than 4 MiB: this is not a pool file", separator=" ")
+        text = path.read_text(encoding="utf-8-sig")
+        pool, document, auto = _parse(path, text)
     except UnicodeDecodeError as error:
-        raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
-    return PoolFile(_parse(path, text), path.absolute(), path.absolute().parent == SHIPPED)
+        raise _problem(
+            path, None, f"is not plain YAML: byte {error.start} is not UTF-8", separator=" "
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _problem(path, None, f"cannot be read: {error}", separator=" ") from None
+    except PoolError as error:
+        error.path = path
+        raise
+    absolute = path.absolute()
+    pool_file = PoolFile(pool, absolute, absolute.parent == SHIPPED, "costs" if auto else "file", document)
+    return _with_rhos_for_its_table(pool_file) if auto else pool_file
+
+
+def _with_rhos_for_its_table(pool_file: PoolFile) -> PoolFile:
+    # Only the room above reads tables; it is asked for by name, when a file leaves its rhos to one.
+    rhos, reason = import_module("cabs_core.outcomes.grid").rhos_for_table(pool_file)
+    replay = pool_file.pool.replay.model_copy(update={"rhos": rhos})
+    pool = pool_file.pool.model_copy(update={"replay": replay})
+    return replace(pool_file, pool=pool, rhos_from=reason or "costs")
 
 
 @lru_cache(maxsize=256)
-def _parse(path: Path, text: str) -> ModelPool:
+def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]:
+    """The pool, its text with lines, and whether its rhos are to come from the costs of its table."""
     try:
-        data = yaml.load(text, Loader=_LOADER)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise PoolError(f"pool file {path} is not plain YAML: {error}") from None
+        document = plain_yaml.read(text)
+    except plain_yaml.NotPlain as error:
+        raise _problem(path, error.line, f"not plain YAML: {error}") from None
+    data = document.data
     if not isinstance(data, dict):
-        raise PoolError(
-            f"pool file {path}: expected a mapping of fields at the top, found {type(data).__name__}"
-        )
-    data.setdefault("name", path.stem)
+        found = "nothing" if data is None else f"a {type(data).__name__}"
+        raise _problem(path, 1, f"expected a mapping of fields at the top, found {found}")
+    data = {"name": path.stem, **data}
+    replay = data.get("replay")
+    asked = isinstance(replay, dict) and replay.get("rhos") == "auto"
+    if asked:
+        data["replay"] = {k: v for k, v in replay.items() if k != "rhos"}
     try:
         pool = ModelPool.model_validate(data)
     except ValidationError as error:
-        raise PoolError(_explain(path, error)) from None
+        raise _explain(path, document, error) from None
     except PoolError as error:  # of a name; pydantic lets it through as it is
-        raise PoolError(f"pool file {path}: {error}") from None
-    _check_policies(path, pool)
-    return pool
+        raise _problem(path, document.line(("name",)), str(error)) from None
+    silent = not {"rhos", "answer_value_usd"} & pool.replay.model_fields_set
+    if asked and not (silent and pool.source.kind == "file"):
+        why = "replay.answer_value_usd is given too" if not silent else "it is for source kind file"
+        raise _problem(path, document.line(("replay", "rhos")), f"replay.rhos is auto, but {why}")
+    _check_policies(path, document, pool)
+    return pool, document, silent and pool.source.kind == "file"
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
@@ -96,18 +176,21 @@ def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
     found: dict[str, PoolFile] = {}
     errors: list[PoolError] = []
     for folder in (SHIPPED, pools_dir()):
-        if not folder.is_dir():
+        try:
+            paths = sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES and p.name[0] != ".")
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        for path in sorted(
-            p for p in folder.iterdir() if p.suffix in _SUFFIXES and not p.name.startswith(".")
-        ):
+        except OSError as error:
+            errors.append(PoolError(f"pool folder {_shown(folder)} cannot be read: {error.strerror}"))
+            continue
+        for path in paths:
             try:
                 pool_file = load_pool_file(path)
                 name = pool_file.pool.name
                 if name in found:
-                    raise PoolError(
-                        f"pool file {path}: the name {name!r} is taken by {found[name].path}; rename it"
-                    )
+                    taken = _problem(path, None, f"the name {name!r} is taken by {_shown(found[name].path)}")
+                    taken.path = path
+                    raise taken
                 found[name] = pool_file
             except PoolError as error:
                 errors.append(error)
@@ -118,35 +201,112 @@ def find_pool(name: str) -> PoolFile:
     """The pool called `name`.
 
     Raises:
-        PoolError: no such pool (the known ones are listed), or its file is invalid.
+        PoolError: no such pool (the closest and the known ones are named), or its file is invalid.
     """
     pools, errors = list_pools()
     for pool_file in pools:
         if pool_file.pool.name == name:
             return pool_file
-    broken = [str(error) for error in errors if f"{name}.y" in str(error)]
-    if broken:
-        raise PoolError(broken[0])
-    known = ", ".join(p.pool.name for p in pools)
-    raise PoolError(f"no pool called {name!r}; known pools: {known}. Add one with `cabs pool add FILE`.")
+    for error in errors:
+        if error.path is not None and error.path.stem == name:
+            raise error
+    names = [p.pool.name for p in pools]
+    raise PoolError(
+        f"no pool called {name!r:.100}.{did_you_mean(name, names)} Known pools: {', '.join(names)}. Add one with "
+        "`cabs pool add FILE`."
+    )
 
 
-def _explain(path: Path, error: ValidationError) -> str:
+def did_you_mean(wanted: str, known: list[str]) -> str:
+    """` Did you mean 'x'?` for the closest known name, or an empty text."""
+    close = difflib.get_close_matches(str(wanted)[:200], known, n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _is(question, place: Path) -> bool:
+    try:
+        return question(place)
+    except (OSError, ValueError):  # a name too long for the file system, or with a null byte
+        return False
+
+
+def _shown(path: Path) -> str:
+    text = printable(str(path))
+    return text if len(text) <= 160 else f"...{text[-157:]}"
+
+
+def _problem(path: Path, line: int | None, message: str, separator: str = ": ") -> PoolError:
+    return PoolError(f"pool file {_shown(path)}{f', line {line}' if line else ''}{separator}{message}")
+
+
+def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
     lines = []
-    for item in error.errors():
-        place = ".".join(str(part) for part in item["loc"]) or "(top level)"
+    for item in _told_once(error):
+        place = _place(document, item["loc"])
         message = item["msg"].removeprefix("Value error, ")
+        found = item.get("input")
+        shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
         if item["type"] == "extra_forbidden":
-            message = "unknown field; docs/model-pools.md lists those there are"
-        found = "" if item["type"] in ("value_error", "missing") else f" (found {item.get('input')!r:.120})"
-        lines.append(f"  {place}: {message}{found}")
-    return f"pool file {path} is not a valid model pool:\n" + "\n".join(lines)
+            message, shown = f"unknown field.{_meant(place)}", ""
+        name = shortened(".".join(str(part) for part in place), 100)
+        lines.append(f"line {document.line(place)}: {name + ': ' if name else ''}{message}{shown}")
+    more = f"\n  and {len(lines) - _SHOWN} more problems" if len(lines) > _SHOWN else ""
+    if len(lines) == 1:
+        return PoolError(f"pool file {_shown(path)}, {lines[0]}")
+    listed = "".join(f"\n  {text}" for text in lines[:_SHOWN])
+    return PoolError(f"pool file {_shown(path)} is not a valid model pool:{listed}{more}")
 
 
-def _check_policies(path: Path, pool: ModelPool) -> None:
-    for field, names in (("policies", pool.policies), ("reference_policy", (pool.reference_policy,))):
-        for name in names:
-            try:
-                check_policy_name(name)
-            except Exception as error:
-                raise PoolError(f"pool file {path}: {field}: {error}") from None
+def _told_once(error: ValidationError) -> list[Any]:
+    """The errors, without those of a union's branches that the value was never meant for."""
+    items: list[Any] = error.errors(include_url=False, include_context=False)
+    meant = [i for i in items if i["type"] not in ("dict_type", "tuple_type")]
+    fields = {i["loc"][:1] for i in meant}
+    return [i for i in items if i in meant or i["loc"][:1] not in fields]
+
+
+def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_yaml.Place:
+    """Where an error of pydantic is in the file: its names of union branches and of keys are left out."""
+    place: plain_yaml.Place = ()
+    for position, part in enumerate(loc):
+        if (*place, part) in document.lines or not _invented(part, position):
+            place = (*place, part)
+    return place
+
+
+def _invented(part: int | str, position: int) -> bool:
+    return position > 0 and isinstance(part, str) and (part == "[key]" or "[" in part)
+
+
+def _meant(place: plain_yaml.Place) -> str:
+    """What an unknown field may have been meant for: a field spelt alike, or one of another section."""
+    section: type[BaseModel] = ModelPool
+    for part in place[:-1]:
+        section = _sections(section).get(str(part), section)
+    wanted = str(place[-1])
+    homes = [
+        f"{name}.{wanted}" for name, model in _sections(ModelPool).items() if wanted in model.model_fields
+    ]
+    homes += [wanted] if wanted in ModelPool.model_fields else []
+    if homes:
+        return f" It belongs to {' or '.join(homes)}"
+    return did_you_mean(wanted, list(section.model_fields)) or (" docs/model-pools.md lists those there are")
+
+
+def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """{field: model} of the fields that are models, or mappings to models."""
+    found = {}
+    for name, info in model.model_fields.items():
+        for kind in (info.annotation, *get_args(info.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                found[name] = kind
+    return found
+
+
+def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:
+    named = [(("policies", i), name) for i, name in enumerate(pool.policies)]
+    for place, name in [*named, (("reference_policy",), pool.reference_policy)]:
+        try:
+            check_policy_name(name)
+        except PolicyError as error:
+            raise _problem(path, document.line(place), f"{place[0]}: {error}") from None

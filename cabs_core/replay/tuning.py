@@ -26,7 +26,15 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import write_text
-from cabs_core.catalog import FIXED_PRESETS, policy_record, random_key, split_name
+from cabs_core.catalog import (
+    FIXED_PRESETS,
+    REGIMES,
+    is_paper_grid,
+    policy_record,
+    random_key,
+    regime_table,
+    split_name,
+)
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import ProvenanceError
 from cabs_core.metrics import standard_error, two_way_error
@@ -208,15 +216,27 @@ def _per_query(runs, n: int) -> np.ndarray:
     return total / np.maximum(count, 1)
 
 
+def search_rhos(grid: Sequence[float]) -> list[float]:
+    """The rhos of a pool's grid that the search looks at, ascending.
+
+    On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each regime.
+    """
+    own = np.array(sorted(grid))
+    if is_paper_grid(own):
+        return sorted({float(own[np.argmin(np.abs(own - r))]) for r in RHOS})
+    table = regime_table(own)
+    members = [[r for r, regime in table.items() if regime == name] for name in REGIMES]
+    return [rhos[len(rhos) // 2] for rhos in members if rhos]
+
+
 def tune_policies(problem: ReplayProblem, pool, *, progress=None, cancel=None) -> dict[str, dict[str, Any]]:
     """`TuningResult.chosen` for a pool's policies with the pool's budget (0: nothing is tuned).
 
-    The rhos searched are those of `RHOS` nearest among the pool's own; ties go to the smaller.
+    The rhos searched are those of `search_rhos`.
     """
     if not pool.tuning_budget:
         return {}
-    own = np.array(sorted(pool.replay.rhos))
-    rhos = sorted({float(own[np.argmin(np.abs(own - r))]) for r in RHOS})
+    rhos = search_rhos(pool.replay.rhos)
     return tune(
         problem,
         pool.policies,

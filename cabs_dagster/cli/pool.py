@@ -16,11 +16,20 @@ def pool() -> None:
 @pool.command("add")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def add(file: Path) -> None:
-    """Validate a pool file, copy it to the pool folder and register its partitions."""
+    """Validate a pool file, read its table, copy it to the pool folder and register its partitions.
+
+    Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not read.
+    """
+    from cabs_core.pools import load_pool_file
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
     from cabs_dagster.registry import add_pool
 
+    given = load_pool_file(file)
+    if given.pool.source.kind in ("file", "synthetic"):
+        from cabs_core.validation.overview import overview
+
+        click.echo(overview(given).text)
     added = add_pool(file)
     with open_instance() as instance:
         register(instance, [added.pool_file.pool])

@@ -7,6 +7,8 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +17,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, shortened
 from cabs_core.outcomes.raw import RawOutcomes, number_column, text_column
 from cabs_core.outcomes.table import text_array
 from cabs_core.pools import PoolFile
 from cabs_core.pools.config import Columns
+from cabs_core.pools.files import did_you_mean
 
 READERS = (".parquet", ".csv", ".jsonl", ".ndjson")
 _CANONICAL = {
@@ -47,36 +50,92 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
         DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
     """
     path = pool_file.table_path()
-    source = pool_file.pool.source
-    if source.layout == "tidy":
-        return _tidy(path, source.columns)
-    return _wide(path, source.columns, pool_file.pool.source_names())
+    pool = pool_file.pool
+    columns = pool.source.columns
+    if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
+        required = _REQUIRED[:-1]  # a cost column is used where there is one
+    else:
+        required = _REQUIRED
+    if pool.source.layout == "tidy":
+        return _tidy(path, columns, required, pool.score_scale)
+    return _wide(path, columns, required, pool.source_names(), pool.score_scale)
 
 
 def column_names(path: Path) -> list[str]:
     """Names of the table's columns, without reading the rows (JSON lines: of the first line)."""
-    try:
-        if path.suffix == ".parquet":
+    with _readable(path) as suffix:
+        if suffix == ".parquet":
             return list(pq.read_schema(path).names)
         with open(path, encoding="utf-8-sig", newline="") as handle:
-            if path.suffix == ".csv":
-                return next(csv.reader(handle), [])
+            if suffix == ".csv":
+                names = next(csv.reader(handle), [])
+                _refuse_other_separators(path, names)
+                return names
             first = json.loads(handle.readline() or "{}")
             return list(first) if isinstance(first, dict) else []
-    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as {path.suffix or 'a table'}: {error}") from None
 
 
 def read_columns(path: Path, columns: list[str]) -> tuple[pd.DataFrame, int]:
     """The named columns and the number that the first row has in the file. Nothing is guessed: text stays text."""
-    try:
-        if path.suffix == ".parquet":
-            return pq.read_table(path, columns=columns).to_pandas(), 1
-        if path.suffix == ".csv":
+    with _readable(path) as suffix:
+        if suffix == ".parquet":
+            return _parquet(path, columns), 1
+        if suffix == ".csv":
             return _csv(path, columns), 2
         return _json_lines(path, columns), 1
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as {path.suffix}: {error}") from None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[str]:
+    """The suffix of a table that can be read; what goes wrong inside is a DataError that says what to do."""
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        hints = {
+            ".xlsx": "a spreadsheet: save it as CSV (UTF-8, comma separated)",
+            ".xls": "a spreadsheet: save it as CSV (UTF-8, comma separated)",
+            ".ods": "a spreadsheet: save it as CSV (UTF-8, comma separated)",
+            ".json": "write one JSON object per line, and call it .jsonl",
+            ".tsv": "separate the columns by commas, and call it .csv",
+            ".gz": "unpack it",
+            ".zip": "unpack it",
+        }
+        hint = f" ({hints[suffix]})" if suffix in hints else ""
+        raise DataError(
+            f"{path}: cannot read {suffix or 'a file without suffix'}{hint}; expected one of {', '.join(READERS)}"
+        )
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty (0 bytes): write the table again")
+        yield suffix
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        if not isinstance(error, UnicodeDecodeError) and "UTF8" not in str(error):
+            raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
+        raise DataError(
+            f"{path} is not UTF-8 text ({error!s:.200}): it may be Latin-1, Windows-1252 or UTF-16. Save it as UTF-8 "
+            "(in Excel: 'CSV UTF-8')"
+        ) from None
+    except (OSError, ValueError, KeyError, csv.Error, pa.ArrowException, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
+
+
+def _refuse_other_separators(path: Path, names: list[str]) -> None:
+    for separator, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")):
+        if len(names) == 1 and names[0].count(separator) >= 2:
+            raise DataError(
+                f"{path}: the columns are separated by {called}: {names[0]!r:.120}. Save the table with commas and with "
+                "decimal points (1,234.5 as 1234.5)"
+            )
+
+
+def _parquet(path: Path, columns: list[str]) -> pd.DataFrame:
+    """Columns by their exact names. What pandas wrote beside them (an index, its own types) is not looked at."""
+    with pq.ParquetFile(path) as file:
+        nested = [c for c in columns if pa.types.is_nested(file.schema_arrow.field(c).type)]
+        if nested:
+            raise DataError(f"{path}: column {nested[0]!r} holds lists or structs; expected texts or numbers")
+        table = file.read(columns=columns, use_pandas_metadata=False).select(columns)
+    table.validate(full=True)  # texts that are not UTF-8, offsets that point nowhere
+    return table.replace_schema_metadata(None).to_pandas()
 
 
 def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
@@ -102,7 +161,7 @@ def _json_lines(path: Path, columns: list[str]) -> pd.DataFrame:
                 raise DataError(f"{path}, row {number}: an empty line; expected one JSON object per line")
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, row {number}: not JSON ({error})") from None
             if not isinstance(record, dict):
                 raise DataError(
@@ -112,33 +171,35 @@ def _json_lines(path: Path, columns: list[str]) -> pd.DataFrame:
                 value = record.get(column)
                 if isinstance(value, dict | list):
                     raise DataError(
-                        f"{path}, row {number}: {column} holds a {type(value).__name__}; expected a text or number"
+                        f"{path}, row {number}: {column!r:.100} holds a {type(value).__name__}; expected a text or "
+                        "number"
                     )
                 data[column].append(value)
     return pd.DataFrame({column: pd.Series(values, dtype=object) for column, values in data.items()})
 
 
 def _known_columns(path: Path) -> list[str]:
-    if path.suffix not in READERS:
-        raise DataError(
-            f"{path}: cannot read {path.suffix or 'a file without suffix'}; expected one of {READERS}"
-        )
     names = column_names(path)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise DataError(f"{path}: two columns are called {twice[0]!r}; rename one")
+        raise DataError(f"{path}: two columns are called {twice[0]!r:.100}; rename one")
     return names
 
 
 def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
-    shown = ", ".join(names[:40]) + (", ..." if len(names) > 40 else "")
+    shown = shortened(", ".join(names), 400)
+    cost = (
+        ". Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+        if field == "cost"
+        else ""
+    )
     return DataError(
-        f"{path}: no column {wanted!r}, which source.columns.{field} names; columns are: {shown}. Map "
-        f"source.columns.{field} to the right column"
+        f"{path}: no column {wanted!r:.100}, which source.columns.{field} names; columns are: {shown}."
+        f"{did_you_mean(wanted, names)} Map source.columns.{field} to the right column{cost}"
     )
 
 
-def _tidy(path: Path, columns: Columns) -> RawOutcomes:
+def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: float) -> RawOutcomes:
     names = _known_columns(path)
     chosen: dict[str, str] = {}
     for field, canonical in _CANONICAL.items():
@@ -147,18 +208,27 @@ def _tidy(path: Path, columns: Columns) -> RawOutcomes:
             continue
         if wanted in names:
             chosen[canonical] = wanted
-        elif field in _REQUIRED or field in columns.model_fields_set:
+        elif field in required or field in columns.model_fields_set:
             raise _absent(path, field, wanted, names)
     frame, first_row = read_columns(path, sorted(set(chosen.values())))
     frame = pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()})
-    if "query_id" not in frame.columns:
+    ids_from_text = "query_id" not in frame.columns
+    if ids_from_text:
         frame["query_id"] = [
             _text_id(p) for p in text_column(frame["prompt"], "prompt", str(path), first_row)
         ]
-    return RawOutcomes.from_tidy(frame, origin=str(path), first_row=first_row)
+    return RawOutcomes.from_tidy(
+        frame, origin=str(path), first_row=first_row, score_scale=score_scale, ids_from_text=ids_from_text
+    )
 
 
-def _wide(path: Path, columns: Columns, models: dict[str, str] | None) -> RawOutcomes:
+def _wide(
+    path: Path,
+    columns: Columns,
+    required: tuple[str, ...],
+    models: dict[str, str] | None,
+    score_scale: float,
+) -> RawOutcomes:
     names = _known_columns(path)
     per_query: dict[str, str] = {}
     for field in ("query_id", "prompt", "task", "split"):
@@ -184,10 +254,10 @@ def _wide(path: Path, columns: Columns, models: dict[str, str] | None) -> RawOut
             raise DataError(
                 f"{path}: source.layout is wide, so the pattern of {canonical} must hold {_MODEL}; found {pattern!r}"
             )
-    if columns.cost is not None and "cost" not in patterns:
+    if "cost" in required and columns.cost is not None and "cost" not in patterns:
         raise DataError(
             f"{path}: source.layout is wide, so source.columns.cost must hold {_MODEL}, e.g. "
-            f"'{_MODEL}_cost', or be null with prices given; found {columns.cost!r}"
+            f"'{_MODEL}_cost', or give prices or cost_per_call; found {columns.cost!r}"
         )
     wanted_models = (
         list(models.values()) if models else _discover(path, names, patterns, set(per_query.values()))
@@ -216,7 +286,7 @@ def _wide(path: Path, columns: Columns, models: dict[str, str] | None) -> RawOut
     arrays = {}
     for canonical, pattern in patterns.items():
         cells = [
-            _cell_column(frame, pattern.replace(_MODEL, m), canonical, origin, first_row)
+            _cell_column(frame, pattern.replace(_MODEL, m), canonical, origin, first_row, score_scale)
             for m in wanted_models
         ]
         arrays[canonical] = np.column_stack(cells)
@@ -236,11 +306,13 @@ def _wide(path: Path, columns: Columns, models: dict[str, str] | None) -> RawOut
     )
 
 
-def _cell_column(frame: pd.DataFrame, name: str, canonical: str, origin: str, first_row: int) -> np.ndarray:
+def _cell_column(
+    frame: pd.DataFrame, name: str, canonical: str, origin: str, first_row: int, score_scale: float
+) -> np.ndarray:
     try:
-        return number_column(frame[name], canonical, origin, first_row)
+        return number_column(frame[name], canonical, origin, first_row, score_scale)
     except DataError as error:
-        raise DataError(f"{error} (column {name!r})") from None
+        raise DataError(f"{error} (column {name!r:.100})") from None
 
 
 def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:
@@ -260,7 +332,7 @@ def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set
     if not found:
         raise DataError(
             f"{path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; columns are: "
-            f"{', '.join(names[:40])}"
+            f"{shortened(', '.join(names), 400)}"
         )
     return found
 

@@ -164,7 +164,9 @@ def test_missing_price_or_token_count_is_an_error(tmp_path: Path, pool_file) -> 
     write(frame, tmp_path / "t.parquet")
     both = {**one, "large": {"input": 1, "output": 2}}
     with pytest.raises(DataError, match=r"output tokens of query 'q4', model 'large' is missing"):
-        load_outcomes(pool_file(source=source, models=["small", "large"], prices=both))
+        load_outcomes(pool_file(source=source, models=["small", "large"], prices=both, missing="error"))
+    outcomes = load_outcomes(pool_file(source=source, models=["small", "large"], prices=both))
+    assert len(outcomes) == 5 and outcomes.report["missing_costs"] == {"large": 1}
     both["large"]["output"] = 0
     assert len(load_outcomes(pool_file(source=source, models=["small", "large"], prices=both))) == 6
 
@@ -235,10 +237,20 @@ BAD_CELLS = {
     "score infinite": (put(4, "score", "inf"), r"row 6: score is inf; expected"),
     "negative cost": (put(4, "cost", -1), r"row 6: cost is -1; expected USD >= 0"),
     "infinite cost": (put(4, "cost", "Infinity"), r"row 6: cost is inf; expected USD >= 0"),
-    "missing cost": (
-        put(4, "cost", ""),
-        r"cost of query 'q1', model 'odd/../name' is missing.*never taken as 0",
+    "cost in euros": (
+        put(4, "cost", "€0.1"),
+        r"row 6: cost is '€0.1'; .* Write costs as plain numbers of USD",
     ),
+    "cost with a comma": (put(4, "cost", "0,002"), r"row 6: cost is '0,002'; .* with a decimal point"),
+    "cost is true": (put(4, "cost", True), r"row 6: cost is 'True'"),
+    "cost beyond all costs": (put(4, "cost", "1e300"), r"row 6: cost is 1e\+300; expected USD >= 0, at most"),
+    "an integer of 400 digits": (put(4, "cost", "1" + "0" * 400), r"row 6: cost is inf; expected"),
+    "score in percent": (put(4, "score", "87%"), r"row 6: score is '87%'; .* set score_scale: 100"),
+    "score of 100": (put(4, "score", 87), r"row 6: score is 87; .*run from 0 to 100, set score_scale: 100"),
+    "score of 5": (put(4, "score", 4), r"row 6: score is 4; .* set score_scale: 5"),
+    "score with an underscore": (put(4, "score", "1_0"), r"row 6: score is '1_0'"),
+    "control character": (put(4, "model", "a\x1bb"), "row 6: model holds a control character"),
+    "null byte": (put(4, "prompt", "a\0b"), "row 6: prompt holds a control character"),
     "negative tokens": (put(4, "n_input_tokens", -3), r"row 6: n_input_tokens is -3; expected a token count"),
     "no prompt": (put(4, "prompt", ""), r"row 6: prompt is empty; expected a text"),
     "blank model": (put(4, "model", "  "), r"row 6: model is empty; expected a text"),
@@ -311,18 +323,49 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
     ("name", "content", "expected"),
     [
         ("t.parquet", b"PAR1 but not really", "cannot be read"),
-        ("t.xlsx", b"PK", "cannot read .xlsx"),
+        ("t.xlsx", b"PK", "cannot read .xlsx .a spreadsheet: save it as CSV"),
+        ("t.json", b"[]", "one JSON object per line, and call it .jsonl"),
+        ("t.parquet", b"", "is empty .0 bytes."),
+        ("t.jsonl", b"", "is empty .0 bytes."),
         ("t", b"a,b", "a file without suffix"),
-        ("t.csv", b"", "no column 'prompt'"),
+        ("t.csv", b"", "is empty .0 bytes."),
+        ("t.csv", b"\n", "no column 'prompt'"),
+        (
+            "t.csv",
+            b"prompt;model;score;cost\na;m;1;1\n",
+            "separated by semicolons: .*Save the table with commas",
+        ),
+        ("t.csv", b"prompt\tmodel\tscore\tcost\na\tm\t1\t1\n", "separated by tabs"),
+        ("t.csv", "prompt,model,score,cost\né,m,1,1\n".encode("latin-1"), "not UTF-8 text .*may be Latin-1"),
+        ("t.csv", "prompt,model,score,cost\na,m,1,1\n".encode("utf-16"), "not UTF-8 text .*UTF-16"),
+        ("t.csv", b"promt,model,score,cost\na,m,1,1\n", "no column 'prompt', .* Did you mean 'promt'"),
+        ("t.csv", b"prompt,model,score\na,m,1\n", "no column 'cost', .*give prices .* or cost_per_call"),
         ("t.csv", b"prompt,model,score,cost\na,m,1,1,9\n", "Expected 4 columns, got 5"),
         ("t.csv", b"prompt,model,score,cost\na,m,1,1\na,n,1", "Expected 4 columns, got 3"),
         ("t.csv", b"prompt,model,score,score,cost\na,m,1,1,1\n", "two columns are called 'score'"),
-        ("t.csv", b"prompt,model,score,cost\n\xff\xfe,m,1,1\n", "cannot be read"),
+        ("t.csv", b"prompt,model,score,cost\n\xff\xfe,m,1,1\n", "not UTF-8 text"),
         ("t.jsonl", b'{"prompt": "a"\n', "cannot be read|not JSON"),
+        ("t.jsonl", b'{"a":' * 5000, "cannot be read|not JSON"),
+        (
+            "t.jsonl",
+            b'{"prompt":"a","model":"m","score":' + b"9" * 5000 + b',"cost":1}\n',
+            "cannot be read|not JSON",
+        ),
+        (
+            "t.jsonl",
+            b'{"prompt":"a\\ud800","model":"m","score":1,"cost":1}\n',
+            "row 1: prompt holds half a surrogate",
+        ),
+        ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":true}\n', "row 1: cost is True"),
+        (
+            "t.jsonl",
+            b'{"prompt":5,"model":"m","score":1,"cost":1}\n',
+            "row 1: prompt is a int: 5; expected a text",
+        ),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\nnot json\n', "row 2: not JSON"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n[1]\n', "row 2: expected a JSON object"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n\n{}\n', "row 2: an empty line"),
-        ("t.jsonl", b'{"prompt":"a","model":"m","score":{"a":1},"cost":1}\n', "row 1: score holds a dict"),
+        ("t.jsonl", b'{"prompt":"a","model":"m","score":{"a":1},"cost":1}\n', "row 1: 'score' holds a dict"),
     ],
 )
 def test_unreadable_files(tmp_path: Path, pool_file, name: str, content: bytes, expected: str) -> None:

@@ -14,6 +14,8 @@ from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.paths import safe_name
 from cabs_core.pools import RHO_GRID, find_pool, list_pools, load_pool_file
 from cabs_core.pools.config import ModelPool
+from cabs_core.pools.rhos import grid_for_costs
+from cabs_core.validation.overview import overview
 
 MINIMAL = {"source": {"kind": "file", "path": "t.csv"}}
 
@@ -24,17 +26,22 @@ def write(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
     return path
 
 
+#: tables whose costs the paper's grid does not fit
+ON_THEIR_OWN_GRID = ("zeroeval", "paretobandit_k4", "llmdrift", "llmrouter_dcrouter")
+
+
 def test_shipped_pools() -> None:
     pools, errors = list_pools()
     assert errors == []
     names = {p.pool.name for p in pools if p.shipped}
     assert names == {
         "demo", "openllm_lb_v2_carrot", "mmlu_pro_tiger", "routerbench_sub3", "routerbench", "sprout", "openllm_v2",
-        "demo_tfidf", "openllm_lb_v2_carrot_tfidf",
+        "demo_tfidf", "openllm_lb_v2_carrot_tfidf", *ON_THEIR_OWN_GRID,
     }  # fmt: skip
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
-        assert pool_file.pool.replay.rhos == RHO_GRID
+        assert (pool_file.pool.replay.rhos == RHO_GRID) == (pool_file.pool.name not in ON_THEIR_OWN_GRID)
+        assert pool_file.rhos_from == "file", "no shipped pool waits for its table"
     assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo", "demo_tfidf"]
 
 
@@ -67,6 +74,10 @@ def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
         ("openllm_lb_v2_carrot", 17_793, 18, 0),
         ("mmlu_pro_tiger", 10_326, 29, 1706),
         ("routerbench_sub3", 3150, 11, 28),
+        ("zeroeval", 2825, 28, 15),
+        ("paretobandit_k4", 3559, 4, 0),
+        ("llmdrift", 1500, 4, 0),
+        ("llmrouter_dcrouter", 6108, 9, 0),
     ],
 )
 def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, models, dropped) -> None:
@@ -82,6 +93,10 @@ def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, mod
             assert mean == pytest.approx(row.cost), row.name
     if name == "mmlu_pro_tiger":
         assert outcomes.costs.mean() == pytest.approx(5e-4)
+    if name in ON_THEIR_OWN_GRID:
+        assert pool_file.pool.replay.rhos == grid_for_costs(outcomes.costs.mean(axis=0))
+        text = overview(pool_file).text  # and no check that would stop a run fails
+        assert f"{queries:,} queries x {models} models" in text and "note:" not in text
 
 
 def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) -> None:
@@ -124,13 +139,13 @@ def test_users_folder_is_found_and_a_broken_file_hides_nothing(cabs_home: Path) 
     assert len(errors) == 2
     with pytest.raises(PoolError, match="not plain YAML"):
         find_pool("bad")
-    with pytest.raises(PoolError, match=r"no pool called 'nope'; known pools: demo, .*good"):
+    with pytest.raises(PoolError, match=r"no pool called 'nope'. Known pools: demo, .*good"):
         find_pool("nope")
 
 
 BAD_POOLS = {
-    "empty": ("", "expected a mapping of fields at the top, found NoneType"),
-    "list": ("- a\n", "found list"),
+    "empty": ("", "expected a mapping of fields at the top, found nothing"),
+    "list": ("- a\n", "found a list"),
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
     "nested tag": ("source: !!python/name:os.system", "not plain YAML"),
     "no source": ("title: a\n", "source: Field required"),
@@ -144,7 +159,7 @@ BAD_POOLS = {
     "one model": ("source: {kind: synthetic}\nmodels: [a]\n", "fewer than two models"),
     "model twice": ("source: {kind: synthetic}\nmodels: [a, a]\n", "names a model more than once"),
     "source twice": ("source: {kind: synthetic}\nmodels: {a: x, b: x}\n", "maps two names to one model"),
-    "unprintable model": ('source: {kind: synthetic}\nmodels: ["a", "b\\u0007"]\n', "printable characters"),
+    "unprintable model": ('source: {kind: synthetic}\nmodels: ["a", "b\\u2028"]\n', "printable characters"),
     "huge model": (f"source: {{kind: synthetic}}\nmodels: [a, {'b' * 300}]\n", "printable characters"),
     "unknown price": (
         "source: {kind: synthetic}\nmodels: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
@@ -174,8 +189,30 @@ BAD_POOLS = {
     "unknown preset": ("source: {kind: synthetic}\npolicies: [cabs_d_linear@best]\n", "has no preset 'best'"),
     "no policy": ("source: {kind: synthetic}\npolicies: []\n", "policies is empty"),
     "policy twice": ("source: {kind: synthetic}\npolicies: [random, random]\n", "more than once"),
-    "negative rho": ("source: {kind: synthetic}\nreplay: {rhos: [-1]}\n", "whole numbers from 0 to 9999"),
-    "rho with a fraction": ("source: {kind: synthetic}\nreplay: {rhos: [0.5]}\n", "whole numbers"),
+    "negative rho": (
+        "source: {kind: synthetic}\nreplay: {rhos: [-1]}\n",
+        "-1 is no rho: expected 0 or a number from 1e-06",
+    ),
+    "rho twice": ("source: {kind: synthetic}\nreplay: {rhos: [0.5, 5e-1]}\n", "a value twice"),
+    "huge rho": ("source: {kind: synthetic}\nreplay: {rhos: [1e10]}\n", "1e[+]10 is no rho"),
+    "rho is text": ("source: {kind: synthetic}\nreplay: {rhos: fine}\n", "a list of numbers, `paper` or"),
+    "two grids": (
+        "source: {kind: synthetic}\nreplay: {rhos: [1], answer_value_usd: [1]}\n",
+        "1 / rho is the answer's value, so give one",
+    ),
+    "worthless answer": ("source: {kind: synthetic}\nreplay: {answer_value_usd: [0]}\n", "greater than 0"),
+    "two prices": (
+        "source: {kind: synthetic}\nprices: {a: {input: 1, output: 1}}\ncost_per_call: {a: 1}\n",
+        "prices and cost_per_call both name 'a'",
+    ),
+    "price without prices": (
+        "source: {kind: synthetic}\nmissing: price\n",
+        "missing is price, so give prices",
+    ),
+    "scale of a source with scores": (
+        "source: {kind: synthetic}\nscore_scale: 100\n",
+        "for source kind file",
+    ),
     "unknown condition": (
         "source: {kind: synthetic}\nreplay: {condition: sabotage}\n",
         "replay.condition: 'sabotage' is no stress condition; expected one of",
@@ -195,7 +232,7 @@ def test_bad_pool_files(tmp_path: Path, case: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(PoolError, match=expected) as caught:
         load_pool_file(path)
-    assert str(path) in str(caught.value)
+    assert str(path) in str(caught.value) and "line " in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
 
 
@@ -205,12 +242,12 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PoolError, match="not plain YAML"):
         load_pool_file(tmp_path / "binary.yaml")
-    (tmp_path / "huge.yaml").write_text("# " + "x" * (1 << 20))
-    with pytest.raises(PoolError, match="larger than 1 MiB"):
+    (tmp_path / "huge.yaml").write_text("# " + "x" * (1 << 22))
+    with pytest.raises(PoolError, match="larger than 4 MiB"):
         load_pool_file(tmp_path / "huge.yaml")
-    (tmp_path / "deep.yaml").write_text("[" * 20_000)
-    with pytest.raises(PoolError, match="not plain YAML"):
-        load_pool_file(tmp_path / "deep.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(PoolError, match="is no file"):
+        load_pool_file(tmp_path / "folder.yaml")
 
 
 def test_conditions_are_those_of_the_catalog() -> None:

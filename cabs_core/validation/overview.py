@@ -1,0 +1,177 @@
+"""What a pool's table holds, in a few lines, and whether a run would take it: for `cabs pool add`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.errors import DataError, shortened
+from cabs_core.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.pools import PoolFile
+from cabs_core.pools.rhos import dollars, grid_for_costs
+from cabs_core.validation.catalog import check_names
+from cabs_core.validation.run import run_checks
+
+_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A table that a run would take.
+
+    Attributes:
+        outcomes: what was loaded.
+        lines: the overview as text.
+        warnings: what will not stop a run but should be known.
+    """
+
+    outcomes: Outcomes
+    lines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All lines, warnings last."""
+        return "\n".join((*self.lines, *(f"note: {warning}" for warning in self.warnings)))
+
+
+def overview(pool_file: PoolFile) -> Overview:
+    """Read the pool's table, split it and run the checks that would stop a run.
+
+    Raises:
+        PoolError, DataError: what `cabs run` would say.
+    """
+    outcomes = load_outcomes(pool_file)
+    _refuse_what_a_run_would(outcomes, pool_file)
+    lines = [
+        *_shape(outcomes),
+        *_costs_from(outcomes),
+        *_models(outcomes),
+        *_repeated(outcomes),
+        *_rhos(outcomes, pool_file),
+    ]
+    return Overview(outcomes, tuple(lines), tuple(_warnings(outcomes, pool_file)))
+
+
+def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> None:
+    pool = pool_file.pool
+    splits = split_under(outcomes, pool.split, pool.replay.condition)
+    for stage in ("outcomes", "splits"):
+        blocking = [spec.name for spec in check_names(stage) if spec.blocking]
+        for found in run_checks(stage, outcomes, splits, pool, only=blocking):
+            if not found.passed:
+                raise DataError(
+                    f"{outcomes.report.get('origin', pool.name)}: check {found.name} fails: {found.observed}; expected "
+                    f"{found.expected}. {found.description}{_advice(found.name, outcomes)}"
+                )
+
+
+def _advice(check: str, outcomes: Outcomes) -> str:
+    missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
+    if check not in ("queries_kept", "tasks_kept") or not missing:
+        return ""
+    worst = max(missing, key=lambda arm: missing[arm])
+    return f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`"
+
+
+def _shape(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    tasks = sorted(set(outcomes.tasks.tolist()))
+    named = f": {shortened(', '.join(tasks), 100)}" if len(tasks) > 1 else ""
+    lines = [
+        f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, {len(outcomes):,} "
+        f"queries x {len(outcomes.arms)} models, {len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
+    ]
+    dropped = int(report.get("queries_dropped", 0))
+    if dropped:
+        lines.append(
+            f"left out: {dropped:,} of {report['queries_read']:,} queries, because a score or a cost is missing"
+        )
+        lines += [
+            f"  missing {what}: {shortened(', '.join(f'{model} {count:,}' for model, count in cells.items()), 200)}"
+            for what, cells in (
+                ("scores", report.get("missing_cells")),
+                ("costs", report.get("missing_costs")),
+            )
+            if cells
+        ]
+    return lines
+
+
+def _costs_from(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
+    if report.get("costs_priced"):
+        lines.append(
+            f"  priced calls: {', '.join(f'{m} {c:,}' for m, c in report['costs_priced'].items()):.200}"
+        )
+    return lines
+
+
+def _models(outcomes: Outcomes) -> list[str]:
+    scores, costs = outcomes.scores.mean(axis=0), outcomes.costs.mean(axis=0)
+    order = np.argsort(-scores, kind="stable")
+    width = min(40, max(len(arm) for arm in outcomes.arms))
+    lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls"]
+    lines += [
+        f"{outcomes.arms[j]:{width}.{width}s}  {scores[j]:10.3f}  {1000 * costs[j]:19.4g}"
+        for j in order[:_LISTED]
+    ]
+    if len(order) > _LISTED:
+        lines.append(f"  and {len(order) - _LISTED} more models, mean scores {scores.min():.3f} and up")
+    return lines
+
+
+def _repeated(outcomes: Outcomes) -> list[str]:
+    texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
+    again = np.flatnonzero(counts > 1)
+    if not len(again):
+        return []
+    most = again[counts[again].argmax()]
+    return [
+        f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; the queries of one "
+        "prompt stay in one split"
+    ]
+
+
+def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    rhos = pool_file.pool.replay.rhos
+    shown = [f"{r:g}" for r in rhos]
+    listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
+    chosen = ", chosen from the costs" if pool_file.rhos_from == "costs" else ""
+    positive = [r for r in rhos if r > 0]
+    lines = [f"rhos: {listed} ({len(rhos)} values{chosen})"]
+    if positive:
+        lines.append(
+            f"  utility = score - rho x cost, so one right answer is worth from {dollars(positive[-1])} (rho "
+            f"{positive[-1]:g}) to {dollars(positive[0])} (rho {positive[0]:g})"
+        )
+    fitting = [r for r in grid_for_costs(outcomes.costs.mean(axis=0)) if r > 0]
+    if pool_file.rhos_from != "costs" and fitting:
+        lines.append(
+            f"  for these costs the choice of a model depends on rho between about {fitting[0]:g} and {fitting[-1]:g} "
+            "(replay.rhos: auto)"
+        )
+    return lines
+
+
+def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    costs, rhos = outcomes.costs.mean(axis=0), np.array(pool_file.pool.replay.rhos)
+    found = []
+    if (costs == 0).all():
+        found.append(
+            "all costs are 0: rho changes nothing, and the best model is the one with the best score"
+        )
+    worthless = costs[None, :] * rhos[:, None] >= 1
+    if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
+        found.append(
+            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} rhos most models cost more than one right answer "
+            "is worth, so the cheapest wins by its price alone: use replay.rhos: auto, or smaller rhos"
+        )
+    if outcomes.scores.max() <= 0.2:
+        found.append(
+            f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good as it gets, set "
+            "score_scale to the score that counts as 1"
+        )
+    return found
