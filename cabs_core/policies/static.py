@@ -177,8 +177,9 @@ class Predicted(StaticPolicy):
     knn, ridge, kernel; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
     (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each does and its sources.
 
-    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor attached by
-    `attach` or fitted by `fit`, which is saved with the policy.
+    Online, predictions come with the request (`static_scores`, `static_costs`), or from a predictor: attached by
+    `attach`, fitted by `fit`, or else fitted on the train split that the policy was built with when the first request
+    without predictions comes. It is saved with the policy.
     """
 
     Settings = PredictedOptions
@@ -190,6 +191,8 @@ class Predicted(StaticPolicy):
         from cabs_core.predictors import make_score_predictor
 
         self.predictor = self.cost_predictor = None
+        self.on_embeddings = True
+        self.offline = offline if offline is not None and len(offline) >= 2 else None
         make_score_predictor(self.key, **self.predictor_settings)
 
     @property
@@ -228,21 +231,36 @@ class Predicted(StaticPolicy):
 
     def attach(self, predictor, cost_predictor) -> None:
         """Use these fitted predictors (of score and cost) for requests that come without predictions."""
-        self.predictor, self.cost_predictor = predictor, cost_predictor
+        self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
+
+    def _adopt(self, offline: Offline) -> None:
+        """Take the predictor fitted on this train split as its own, unless it has one."""
+        if self.predictor is None:
+            self.predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
+            self.on_embeddings = offline.embeddings is not None
+
+    @property
+    def _fit_key(self) -> tuple[str, str]:
+        return self.key, json.dumps(self.predictor_settings, sort_keys=True)
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities from the request's predictions, else from the attached predictor."""
         k = len(self.arms)
-        scores, costs = request.static_scores.get(self.key), request.static_costs
+        scores = None if self.predictor_settings else request.static_scores.get(self.key)
+        costs = request.static_costs
         if scores is None:
-            if self.predictor is None or request.embedding is None:
+            if self.predictor is None and self.offline is not None:
+                self._adopt(self.offline)
+            point = request.embedding if self.on_embeddings else request.context
+            if self.predictor is None or point is None:
                 raise PolicyError(
                     f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
-                    "Request.embedding and Request.prompt_length"
+                    f"Request.{'embedding' if self.on_embeddings else 'context'} and Request.prompt_length"
                 )
             length = np.array([float(request.prompt_length or 0.0)])
-            scores = self.predictor.predict(np.asarray(request.embedding)[None], length)[0]
-            costs = self.cost_predictor.predict(length)[0] if costs is None else costs
+            scores = self.predictor.predict(np.asarray(point)[None], length)[0]
+            if costs is None and self.cost_predictor is not None:
+                costs = self.cost_predictor.predict(length)[0]
         if costs is None:
             costs = self.need(request, "predicted_costs", (k,))
         return expected_utility(scores, costs, self.rho_of(request), self.share)
@@ -262,21 +280,31 @@ class Predicted(StaticPolicy):
                 f"{self.name}: the problem has no static_scores[{self.key!r}] and no train split to fit on"
             )
 
+        self._adopt(offline)
+
         def predict():
             rows = stream.contexts if offline.embeddings is None else stream.embeddings
             lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
-            return self._fitted(offline).predict(rows, np.zeros(len(rows)) if lengths is None else lengths)
+            predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
+            return predictor.predict(rows, np.zeros(len(rows)) if lengths is None else lengths)
 
-        return offline.fit_once(
-            ("predicted", self.key, json.dumps(self.predictor_settings, sort_keys=True)), predict
-        )
+        return offline.fit_once(("predicted", *self._fit_key), predict)
+
+    def state(self):
+        """What its predictor was fitted on; the predictor itself has files of its own."""
+        return {}, {"on_embeddings": self.on_embeddings}
+
+    def set_state(self, arrays, values):
+        """Inverse of `state`."""
+        self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save(self, folder: str | Path) -> Path:
         """The policy, and the attached predictors in subfolders."""
         super().save(folder)
         if self.predictor is not None:
             self.predictor.save(Path(folder) / "predictor")
-            self.cost_predictor.save(Path(folder) / "cost_predictor")
+            if self.cost_predictor is not None:
+                self.cost_predictor.save(Path(folder) / "cost_predictor")
         return Path(folder)
 
     @classmethod
@@ -286,8 +314,7 @@ class Predicted(StaticPolicy):
         if (Path(folder) / "predictor").is_dir():
             from cabs_core.predictors import CostPredictor, load_score_predictor
 
-            policy.attach(
-                load_score_predictor(Path(folder) / "predictor"),
-                CostPredictor.load(Path(folder) / "cost_predictor"),
-            )
+            policy.predictor = load_score_predictor(Path(folder) / "predictor")
+            if (Path(folder) / "cost_predictor").is_dir():
+                policy.cost_predictor = CostPredictor.load(Path(folder) / "cost_predictor")
         return policy
