@@ -245,11 +245,10 @@ class Runner:
         ] + ([] if len(found) == len(keys) else [text.strip() for text in failures])
 
     def _replay_ops(self, keys: Iterable[dg.AssetKey]) -> Iterator[str]:
-        from cabs_core.catalog import policy_name
-        from cabs_dagster.specs import family_of
+        from cabs_core.catalog import policy_name, policy_record
 
         for key in keys:
-            yield f"replay_{family_of(policy_name(key.path[-1]))}"
+            yield f"replay_{policy_record(policy_name(key.path[-1])).family}"
 
     def _marts(self, tags: dict[str, str]) -> None:
         from cabs_dagster.sql import SqlFreshness, model_key, sql_models
