@@ -39,6 +39,7 @@ import numpy as np
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
+from cabs_core.compiled.utility import value_and_slope
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.hier_kernels import (
@@ -50,7 +51,7 @@ from cabs_core.policies.hier_kernels import (
 )
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.mix import arrival_table, draw_largest, value_and_slope
+from cabs_core.policies.mix import arrival_table, draw_largest
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.thompson import CELLS, best_probabilities
 

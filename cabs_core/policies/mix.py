@@ -27,6 +27,7 @@ from pydantic import Field
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import NOISE, normal
+from cabs_core.compiled.utility import value_and_slope
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
@@ -58,19 +59,6 @@ def mix_weights(losses, temperature, out):
         total += out[m]
     for m in range(losses.size):
         out[m] /= total
-
-
-@kernel
-def value_and_slope(f, cost, rho, share):
-    """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
-    f = min(1.0, max(0.0, f))
-    top = min(1.0, max(0.0, 1.0 - rho * cost))
-    value, slope = f * top, top
-    if share < 1.0:
-        linear = f - rho * cost
-        value = share * value + (1.0 - share) * min(1.0, max(0.0, linear))
-        slope = share * slope + (1.0 - share) * (1.0 if linear > 0.0 else 0.0)
-    return value, slope
 
 
 @kernel

@@ -12,17 +12,12 @@ import numpy as np
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, GRAPH, NOISE, draw, normal, uniform
+from cabs_core.compiled.utility import clip01
 from cabs_core.graph.affinity import sample_graph
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression.ridge import dot, quadratic
 from cabs_core.solver.workspace import solve_kernel
-
-
-@kernel
-def clip01(x):
-    """x cut to [0, 1]."""
-    return min(max(x, 0.0), 1.0)
 
 
 @kernel

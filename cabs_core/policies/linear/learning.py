@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.utility import clip01
 from cabs_core.graph.pruning import keep_large_deltas
 from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.linear.experts import clip01
 from cabs_core.regression.ridge import dot, downdate, observe, product
 
 

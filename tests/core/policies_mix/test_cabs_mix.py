@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.compiled.rng import query_order
+from cabs_core.compiled.utility import value_and_slope
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
-from cabs_core.policies.mix import value_and_slope
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.compiled.utility import clip01, value_and_slope
 from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, utility
 
 
@@ -39,3 +40,18 @@ def test_latency():
     assert margin([1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
     with pytest.raises(ValueError, match="no latencies"):
         utility([1.0], [0.0], 0.0, None, 0.1)
+
+
+def test_compiled_utility_is_that_of_arrays():
+    """`value_and_slope` against `expected_utility` and a difference quotient; `clip01` against clipping."""
+    rng = np.random.default_rng(0)
+    f, cost = rng.uniform(0.02, 0.98, 60), rng.uniform(0, 3e-3, 60)
+    for rho in (0.0, 300.0, 900.0):
+        for share in (1.0, 0.4):
+            expected = expected_utility(f, cost, rho, share)
+            step = (expected_utility(f + 1e-7, cost, rho, share) - expected) / 1e-7
+            for i in range(len(f)):
+                value, slope = value_and_slope(f[i], cost[i], rho, share)
+                assert value == pytest.approx(expected[i], abs=1e-12)
+                assert slope == pytest.approx(step[i], abs=1e-5)
+    assert [clip01(x) for x in (-0.5, 0.0, 0.3, 1.0, 1.5)] == [0.0, 0.0, 0.3, 1.0, 1.0]
