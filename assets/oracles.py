@@ -29,8 +29,9 @@ class OracleConfig(StageConfig):
 def oracles(
     context: dg.AssetExecutionContext, config: OracleConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.oracles import diagnose, diagnostic_plots, train_oracles
+    from cabs_core.oracles import diagnose, train_oracles
     from cabs_core.outcomes import outcomes_under
+    from cabs_core.plots import diagnostic_plots
     from cabs_dagster.loading import embeddings, outcomes_of, split_of
 
     chain = cabs.chain(context.partition_key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -38,16 +37,13 @@ PROFILE = "profile.html"
 
 
 def page_code_version() -> str:
-    """Code version of the pages: the report room with its templates."""
-    if module_file("cabs_core.report") is None:
+    """Code version of the pages: report, plots and profile with their templates."""
+    rooms = ("cabs_core.report", "cabs_core.plots", "cabs_core.validation.profile")
+    roots = [Path(path).parent for path in map(module_file, rooms) if path]
+    if not roots:
         return "none"
-    root = Path(module_file("cabs_core.report") or "")
-    files = (
-        [p for p in root.parent.rglob("*") if p.suffix in (".html", ".css", ".js", ".j2")]
-        if root.name
-        else []
-    )
-    return code_version(["cabs_core.report"], files=files)
+    files = [p for root in roots for p in root.rglob("*") if p.suffix in (".html", ".css", ".js", ".j2")]
+    return code_version(list(rooms), files=files)
 
 
 def report_parts(pool: str) -> tuple[str, str]:
@@ -134,17 +130,25 @@ def page_fresh(store: ArtifactStore, pool: str | None) -> bool:
 
 def make_report(chain: Chain, *, force: bool, run_id: str) -> tuple[Made, dict[str, Any]]:
     """The report of one pool."""
-    from cabs_core.report import build_report
+    from cabs_core.report import VERDICT, build_report
 
     store, pool = chain.store, chain.pool
     artifacts = SqlFreshness(store).folder
 
     def build(folder: Path) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="cabs-report-") as name:
-            (Path(name) / MARTS).symlink_to(artifacts / MARTS, target_is_directory=True)
-            page = build_report(pool.name, name)
-            shutil.copytree(Path(page.path).parent, folder, dirs_exist_ok=True)
-        _profile(chain, folder / PROFILE)
+        known = _known(chain)
+        parts = report_parts(pool.name)
+        page = build_report(
+            pool.name,
+            artifacts,
+            folder,
+            profile_link=PROFILE if known else "",
+            previous=store.folder(parts) / VERDICT if store.record(parts) is not None else None,
+            problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
+            outcomes=known.get("outcomes"),
+        )
+        if known:
+            _profile(chain, known, folder / PROFILE)
         return {**plain(page.summary), "_markdown": page.markdown, "_images": inline(page.images)}
 
     inputs = mart_inputs(store, pool.name)
@@ -155,16 +159,25 @@ def make_report(chain: Chain, *, force: bool, run_id: str) -> tuple[Made, dict[s
     return made, shown
 
 
-def _profile(chain: Chain, path: Path) -> None:
-    """The page about the pool's data, where they are at hand (marts may come from elsewhere)."""
-    from cabs_core.validation.profile import write_profile
-    from cabs_dagster.loading import outcomes_of, split_of
-
+def _known(chain: Chain) -> dict[str, Path]:
+    """Folders of the pool's data and problem, where they are at hand: marts may come from elsewhere."""
     try:
         folders = {name: chain.verified(chain.stage(name)) for name in ("outcomes", "splits")}
     except ProvenanceError:
-        return
-    write_profile(outcomes_of(folders), split_of(folders), chain.pool, path)
+        return {}
+    try:
+        return folders | {"replay_problem": chain.verified(chain.stage("replay_problem"))}
+    except ProvenanceError:
+        return folders
+
+
+def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
+    """The page about the pool's data."""
+    from cabs_core.validation.profile import write_profile
+    from cabs_dagster.loading import outcomes_of, split_of
+
+    links = (("Report", "index.html"), ("All pools", "../index.html"))
+    write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)
 
 
 def make_leaderboard(store: ArtifactStore, *, force: bool, run_id: str) -> tuple[Made, dict[str, Any]]:

@@ -90,14 +90,40 @@ def write_pool(
     policies=None,
     seed=0,
 ):
-    """Save the replays of every (rho, policy) of a pool under `artifacts/replay/<pool>/`; returns the problem."""
+    """Save problem, prompts and the replays of every (rho, policy) of a pool; returns the problem."""
     problem = fake_problem(n, arms, seed)
+    write_evidence(artifacts, pool.name, problem)
     for rho in rhos:
         for policy in policies or SKILL:
             result = fake_result(problem, policy, rho, trials=trials, pool=pool.name, seed=seed)
             folder = artifacts / "replay" / pool.name / f"{int(rho):04d}" / asset_name(policy)
             save_replay_result(result, problem, folder, pool=pool)
     return problem
+
+
+def write_evidence(artifacts, pool: str, problem) -> None:
+    """The problem behind fake replays and its prompts, as the store has them; the replays then name its hash."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from cabs_core.problem import ReplayProblem
+
+    n, k = problem.scores.shape
+    one = np.ones((n, 1))
+    real = ReplayProblem(
+        arms=problem.arms, query_ids=problem.query_ids, tasks=np.array([f"task {i % 3}" for i in range(n)]), contexts=one,
+        scores=problem.scores, costs=problem.costs, predicted_scores=0.2 + 0.5 * problem.scores, predicted_costs=problem.costs,
+        surrogate_deltas=np.zeros((n, k, k)), offline_contexts=one, offline_scores=problem.scores, offline_costs=problem.costs,
+        pool=pool,
+    )  # fmt: skip
+    real.save(artifacts / "replay_problem" / pool / "test")
+    problem.content_hash = real.content_hash()
+    folder = artifacts / "outcomes" / pool
+    folder.mkdir(parents=True, exist_ok=True)
+    prompts = [f"prompt of <b>{q}</b>" for q in problem.query_ids]
+    pq.write_table(
+        pa.table({"query_id": problem.query_ids.tolist(), "prompt": prompts}), folder / "queries.parquet"
+    )
 
 
 def build_artifacts(artifacts):

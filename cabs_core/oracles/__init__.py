@@ -6,7 +6,6 @@
     problems = build_problems(outcomes, split, embeddings, oracles, pool)    # {'test', 'validation': ReplayProblem}
 
     report = diagnose(oracles, embeddings, outcomes, split)                  # JSON: errors on test, per arm, calibration
-    pngs = diagnostic_plots(report, oracles.metrics.get("training"))         # {name: PNG bytes, < 100 kB each}
 
 `network`, `network_training`: the paper's network. `propagation`: surrogates by residual correlation. The static
 predictors among which heads are chosen are in `cabs_core.predictors`.
@@ -15,7 +14,6 @@ Importing this package imports no torch.
 
 from cabs_core.oracles.diagnostics import diagnose
 from cabs_core.oracles.oracles import Oracles
-from cabs_core.oracles.plots import diagnostic_plots
 from cabs_core.oracles.problems import build_problems
 from cabs_core.oracles.train import train_oracles
 
@@ -23,6 +21,5 @@ __all__ = [
     "Oracles",
     "build_problems",
     "diagnose",
-    "diagnostic_plots",
     "train_oracles",
 ]

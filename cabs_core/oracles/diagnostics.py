@@ -1,7 +1,7 @@
 """How good the oracles are, against simple references, on rows that nothing was learned or chosen from.
 
     report = diagnose(oracles, embeddings, outcomes, split)        # JSON values; rows of the test split
-    figures = diagnostic_plots(report)                             # {name: PNG bytes, each under 100 kB}
+    plots.diagnostic_plots(report)                                 # {name: PNG bytes, each under 100 kB}
 
 Squared errors are compared in pairs (same queries); standard errors are over queries.
 """

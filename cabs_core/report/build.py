@@ -1,23 +1,29 @@
-"""Assembling the pages from marts, charts, tables and sentences."""
+"""Assembling the pages from marts, evidence, figures, tables and sentences."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
-from cabs_core.report import charts, findings, png, sections, stages, svg
-from cabs_core.report.data import PoolData, read_mart
-from cabs_core.report.names import condition_name, condition_text, label
-from cabs_core.report.tables import Table, estimate, number, words
+from cabs_core.plots import render_page
+from cabs_core.report import cards, charts, findings, leaderboard, sections, stages
+from cabs_core.report.changes import VERDICT, changes, previous_facts
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence, examples, load_evidence
+from cabs_core.report.names import condition_name, condition_text, label, says
+from cabs_core.report.tables import Table, write_tables
+from cabs_core.report.verdict import Verdict, routers, verdicts
 
 TEMPLATES = Path(__file__).parent / "templates"
+#: Requests a month that the page starts with.
+REQUESTS = 100_000
+_LONGEST_PROMPT = 600
 
 
 @dataclass(frozen=True)
@@ -36,50 +42,70 @@ def build_report(
     folder: str | Path | None = None,
     *,
     leaderboard_link: str = "../index.html",
+    profile_link: str = "",
+    previous: str | Path | None = None,
+    problem: str | Path | None = None,
+    outcomes: str | Path | None = None,
 ) -> ReportResult:
-    """Write the page of one pool: `index.html`, with its tables as CSV and LaTeX and its plots as PNG beside it.
+    """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and
+    LaTeX and its plots as PNG.
 
     Args:
         folder: where to write; default `<artifacts_dir>/reports/<pool>`.
-        leaderboard_link: address of the leaderboard as seen from the page; empty for none.
+        leaderboard_link, profile_link: addresses as seen from the page; empty for none.
+        previous: the last report's `verdict.json`; default the one in `folder`.
+        problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has them.
+            Without them, or without the replays, the page lacks what needs single queries and prompts.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
     """
-    data = PoolData(safe_name(pool, "pool name"), Path(artifacts_dir))
-    folder = Path(folder or Path(artifacts_dir) / "reports" / pool)
-    _ = data.info  # an unknown pool is reported before anything else
-    figures = [
-        c
-        for c in (
-            charts.overview(data),
-            charts.frontiers(data),
-            charts.regret_curves(data),
-            charts.utility_by_rho(data),
-        )
-        if c
-    ]
-    tables = _tables(data)
-    text = {
-        "opening": findings.opening(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data),
-        "rq3": findings.rq3(data), "rq4": findings.rq4(data), "encoders": findings.encoders(data),
-    }  # fmt: skip
-    page = _environment().get_template("report.html.j2").render(
-        info=data.info, text=text, tables=tables, figures={"regret": None} | {c.key: (c, svg.render(c)) for c in figures},
-        stress=condition_name(data.info["condition"]), provenance=_provenance(data), commands=_commands(data), leaderboard_link=leaderboard_link, **_assets(),
+    artifacts_dir = Path(artifacts_dir)
+    data = PoolData(safe_name(pool, "pool name"), artifacts_dir)
+    folder = Path(folder or artifacts_dir / "reports" / pool)
+    _ = data.info, data.best  # an unknown pool, or one without a ranking, is reported before anything else
+    evidence = load_evidence(
+        pool, artifacts_dir, str(data.info["problem_hash"]), left_out=frozenset(rho for rhos in data.missing.values() for rho in rhos),
+        problem=None if problem is None else Path(problem), outcomes=None if outcomes is None else Path(outcomes),
     )  # fmt: skip
-    _write_tables(folder, tables)
+    found = verdicts(data, evidence)
+    figures = charts.figures(data, evidence)
+    tables = _tables(data, evidence)
+    facts = _facts(data, found)
+    before = previous_facts(Path(previous or folder / VERDICT), facts)
+    changed = changes(before, facts)
+    text = {
+        "ranking": findings.ranking(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data), "rq3": findings.rq3(data),
+        "rq4": findings.rq4(data), "encoders": findings.encoders(data), "paper": bool(data.info["paper_benchmark"]),
+    }  # fmt: skip
+    banners = sections.banners(data, evidence)
+    cases = _cases(found)
+    shown = {key: figure for key, figure in figures.items() if figure}
+    page = render_page(
+        "report.html.j2", TEMPLATES, info=data.info, text=text, tables=tables, figures={**dict.fromkeys(figures), **shown},
+        stress=condition_name(data.info["condition"]),
+        condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
+        links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
+        banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
+        winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
+        export_command=cards.export_command(data.pool), examples=_examples(evidence, found), shown_rho=_shown_rho(evidence, found),
+        glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, evidence, found),
+    )  # fmt: skip
+    write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    images = {c.key: png.render(c) for c in figures}
+    note = cards.markdown(data, found, changes=changed or [], banners=banners, ranking=text["ranking"])
+    write_text(folder / "verdict.md", note)
+    write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners))
+    images = {key: figure.png for key, figure in shown.items()}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    return ReportResult(path, _summary(data), _markdown(data, text["opening"], tables["utility"]), images)
+    return ReportResult(path, _summary(data, found), note, images)
 
 
 def build_leaderboard(
     artifacts_dir: str | Path, folder: str | Path | None = None, *, report_link: str = "{pool}/index.html"
 ) -> ReportResult:
-    """Write the page over all pools: every pool's winner, and every policy's utility and rank in every pool.
+    """Write the page over all pools: every pool's verdict, and every policy's rank, gap closed and savings in each.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
@@ -89,46 +115,19 @@ def build_leaderboard(
         ResultError: the marts have not been built.
     """
     artifacts_dir = Path(artifacts_dir)
-    board = read_mart(artifacts_dir, "mart_policy_leaderboard")
-    pools = read_mart(artifacts_dir, "stg_pools")
-    cards = []
-    for info in pools.to_dict("records"):
-        data = PoolData(info["pool"], artifacts_dir)
-        ranked = bool(data.ranked)
-        cards.append(
-            {
-                "info": info,
-                "opening": findings.opening(data) if ranked else f"No ranking: {data.unranked_text()}",
-                "winner": label(data.best) if ranked else "–",
-                "stress": condition_name(info["condition"]),
-                "link": report_link.format(pool=info["pool"]),
-            }
-        )
-    shown = {
-        p["pool"]: p["pool"] + _remarks("synthetic" if p["synthetic"] else "", condition_name(p["condition"]))
-        for p in pools.to_dict("records")
-    }
-    table = _across_pools(board, shown)
-    page = (
-        _environment()
-        .get_template("leaderboard.html.j2")
-        .render(cards=cards, tables={table.key: table}, **_assets())
-    )
+    pools, tables = leaderboard.tables(artifacts_dir, report_link)
+    page = render_page("leaderboard.html.j2", TEMPLATES, pools=len(pools), tables=tables)
     folder = Path(folder or artifacts_dir / "reports")
-    _write_tables(folder, {table.key: table})
+    write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    lines = [f"* **{c['info']['title']}**: {c['winner']}" for c in cards]
-    summary = {"pools": len(cards), "policies": int(board["policy"].nunique()) if len(board) else 0}
+    lines = [f"* **{title}**: {winner}" for title, winner in pools]
+    summary = {"pools": len(pools), "policies": len(tables["leaderboard"].rows) if pools else 0}
     return ReportResult(path, summary, "\n".join(lines) or "No replays yet.", {})
 
 
-def _remarks(*remarks: str) -> str:
-    said = ", ".join(r for r in remarks if r)
-    return f" ({said})" if said else ""
-
-
-def _tables(data: PoolData) -> dict[str, Table | None]:
+def _tables(data: PoolData, evidence: Evidence | None) -> dict[str, Table | None]:
     """Every table by its key; None where the pool has nothing to show."""
+    names = routers(data)
     return {
         "utility": sections.utility(data),
         "coupled": sections.coupled(data),
@@ -141,29 +140,130 @@ def _tables(data: PoolData) -> dict[str, Table | None]:
         "oracles": stages.oracle_heads(data),
         "oracle_arms": stages.oracle_arms(data),
         "tuning": stages.tuning(data),
+        "tasks": sections.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
+        if evidence and names
+        else None,
+        "propensities": sections.propensities(evidence) if evidence else None,
     }
 
 
-def _across_pools(board: pd.DataFrame, pools: dict[str, str]) -> Table:
-    ranks = board[board["rank"].notna()].groupby("policy")["rank"].agg(["mean", "count"])
-    order = ranks.sort_values(["count", "mean"], ascending=[False, True]).index.tolist()
-    order += [p for p in board["policy"].unique() if p not in order]
-    by = board.set_index(["policy", "pool"])
-    rows = []
-    for policy in order:
-        row = [words(label(policy)), number(ranks["mean"].get(policy), 1)]
-        for pool in pools:
-            if (policy, pool) not in by.index:
-                row.append(number(None))
-                continue
-            r = by.loc[(policy, pool)]
-            row.append(estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1))
-        rows.append(row)
-    return Table(
-        "leaderboard", "Overall utility of every policy in every pool", ["Policy", "Mean rank", *pools.values()], rows,
-        note="Bold: best real router of the pool. Mean rank over the policy's pools, in each at the cost "
-        "sensitivities that all its policies have; upper bounds have no rank.",
-    )  # fmt: skip
+def _middle_rho(evidence: Evidence, policy: str) -> float:
+    """The middle one of the rhos at which a policy was replayed."""
+    rhos = sorted(rho for name, rho in evidence.folders if name == policy)
+    return rhos[len(rhos) // 2]
+
+
+def _shown_rho(evidence: Evidence | None, found: list[Verdict]) -> str:
+    return f"{_middle_rho(evidence, found[0].router):g}" if evidence and found else ""
+
+
+def _examples(evidence: Evidence | None, found: list[Verdict]) -> list[tuple[str, list[dict[str, str]], str]]:
+    if evidence is None or not found or not evidence.prompts:
+        return []
+    router = found[0].router
+    frame = examples(evidence, router, _middle_rho(evidence, router))
+    groups = []
+    for title, hit, kind in (
+        ("Right, and cheaper than the mean", True, "hit"),
+        ("Missed, though another model was right", False, "miss"),
+    ):
+        rows = []
+        for e in frame[frame["hit"] == hit].itertuples():
+            prompt = e.prompt if len(e.prompt) <= _LONGEST_PROMPT else e.prompt[: _LONGEST_PROMPT - 1] + "…"
+            others = sorted(
+                ((s, m) for m, s in e.scores.items() if m != e.model), key=lambda pair: (-pair[0], pair[1])
+            )
+            rows.append(
+                {"task": e.task, "prompt": prompt, "model": e.model, "score": f"{e.score:g}", "cost": cards.money(e.cost),
+                 "others": "Others: " + ", ".join(f"{m} {s:g}" for s, m in others) + "."}
+            )  # fmt: skip
+        groups.append((title, rows, kind))
+    return groups if any(rows for _, rows, _ in groups) else []
+
+
+def _contents(tables, figures, text, evidence, found) -> list[tuple[str, str]]:
+    """(id, title) of the sections that the page has."""
+    candidates = [
+        ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),
+        ("examples", "Examples", _examples(evidence, found)), ("utility", "Every policy", True), ("learning", "Learning", True),
+        ("trust", "Traces", figures["calibration"] or tables["propensities"]), ("arms", "Models played", tables["arms"]),
+        ("paper", "The paper's questions", tables["coupled"] or tables["presets"] or text["paper"]),
+        ("robustness", "Encoders", tables["encoders"]),
+        ("inside", "Speed, oracles, tuning", any(tables[k] for k in ("latency", "oracles", "solver", "tuning"))),
+        ("changes", "Changes", True), ("words", "Words", True), ("provenance", "Provenance", True),
+    ]  # fmt: skip
+    return [(key, title) for key, title, there in candidates if there]
+
+
+def _cases(found: list[Verdict]) -> list[dict[str, Any]]:
+    """The verdict over all values, then one for each by rising value of a right answer."""
+    if not found:
+        return []
+    return [cards.case(v) for v in (found[0], *sorted(found[1:], key=lambda v: -(v.rho or 0.0)))]
+
+
+def _month(cases: list[dict[str, Any]]) -> str:
+    return cards.money(cases[0]["cost"] * REQUESTS / 1000) if cases else ""
+
+
+def _script_json(value: Any) -> Any:
+    """JSON for a script element."""
+    from markupsafe import Markup
+
+    return Markup(json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
+
+
+def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
+    """What the next report is compared with."""
+    from cabs_core.report.verdict import headline
+
+    line = data.board.loc[found[0].router if found else data.best]
+    return {
+        "headline": headline(found[0], label) if found else "No verdict",
+        "router": found[0].router if found else data.best,
+        "utility": float(line["utility"]),
+        "score": float(line["score"]),
+        "cost": float(line["cost_per_1000_calls"]),
+        "queries": int(data.info["queries"]),
+        "trials": int(data.info["trials"]),
+        "rhos": int(line["rhos"]),
+        "models": [str(a) for a in data.info["arm_names"]],
+        "policies": sorted(str(p) for p in data.board.index),
+        "problem": str(data.info["problem_hash"]),
+    }
+
+
+def _verdict_json(
+    data: PoolData, found: list[Verdict], facts: dict, before: dict | None, banners: list[str]
+) -> str:
+    ranking = [
+        {"rank": None if r["rank"] != r["rank"] else int(r["rank"]), "policy": policy, "utility": float(r["utility"]),
+         "utility_se": _float(r["utility_se"]), "score": float(r["score"]), "usd_per_1000_requests": float(r["cost_per_1000_calls"])}
+        for policy, r in data.board.iterrows()
+    ]  # fmt: skip
+    content = {
+        "format": 1,
+        "pool": data.pool,
+        "title": data.info["title"],
+        "synthetic": bool(data.info["synthetic"]),
+        "condition": data.info["condition"] or "none",
+        "headline": facts["headline"],
+        "overall": found[0].to_dict() if found else None,
+        "by_value": [v.to_dict() for v in found[1:]],
+        "within_noise": cards.as_good(data, found[0].router) if found else [],
+        "warnings": banners,
+        "ranking": ranking,
+        "export_command": cards.export_command(data.pool),
+        "facts": facts,
+        "previous": before,
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a verdict")
 
 
 def _provenance(data: PoolData) -> list[tuple[str, str]]:
@@ -208,9 +308,10 @@ def _commands(data: PoolData) -> list[str]:
     ]
 
 
-def _summary(data: PoolData) -> dict[str, Any]:
+def _summary(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
+        "verdict": cards.fields(found[0])["headline"] if found else "No verdict",
         "best_policy": data.best,
         "utility": float(line["utility"]),
         "utility_se": _float(line["utility_se"]),
@@ -238,54 +339,3 @@ def _summary(data: PoolData) -> dict[str, Any]:
 
 def _float(value: Any) -> float | None:
     return None if value is None or value != value else float(value)
-
-
-def _markdown(data: PoolData, opening: str, table: Table) -> str:
-    head = "**Synthetic data.** " if data.info["synthetic"] else ""
-    shown = [i for i, h in enumerate(table.headers) if i == 0 or h in ("Low", "Medium", "High", "Overall")]
-    shown = shown[:5]
-    lines = [
-        "| " + " | ".join(table.headers[i] for i in shown) + " |",
-        "|" + "|".join("---" if i == 0 else "---:" for i in shown) + "|",
-    ]
-    for row in table.rows:
-        cells = [row[i] for i in shown]
-        lines.append("| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in cells) + " |")
-    return f"{head}{opening}\n\n" + "\n".join(lines)
-
-
-def _write_tables(folder: Path, tables: dict[str, Table | None]) -> None:
-    target = folder / "tables"
-    if target.is_dir():
-        shutil.rmtree(target)  # a table that is gone from the page must not stay beside it
-    for table in filter(None, tables.values()):
-        write_text(target / f"{table.key}.csv", table.csv())
-        write_text(target / f"{table.key}.tex", table.latex())
-
-
-def _environment():
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["tie"] = _tie
-    return environment
-
-
-def _tie(text: str) -> str:
-    """No line break between a number and its percent sign or error."""
-    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
-
-
-def _assets() -> dict[str, Any]:
-    from markupsafe import Markup
-
-    return {
-        "style": Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        "script": Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
-    }

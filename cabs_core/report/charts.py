@@ -1,198 +1,403 @@
-"""What the plots show, apart from how they are drawn: specifications that svg.py and png.py both render."""
+"""The figures of a pool's page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.report.data import LEVELS, REGIMES, PoolData
+from cabs_core.plots import Choice, Figure, FigureTable, bars, intervals, lines, points
+from cabs_core.plots.charts import NARROW, cost_scale, end_labels, short
+from cabs_core.plots.theme import Style, default_styles
+from cabs_core.report import evidence as facts
+from cabs_core.report.data import LEVELS, PoolData
+from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import headline, label, style
+from cabs_core.report.tables import number_text, percent_text
+from cabs_core.report.verdict import routers, savings_against_models
+
+_LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Medium ρ", "high": "High ρ"}
+_MOST_MODELS = 6
 
 
-@dataclass(frozen=True)
-class Series:
-    """One line: x and y in data units, an optional band [low, high], markers, visible from the start or not."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    colour: int
-    dash: str = ""
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    markers: np.ndarray | None = None
-    note: list[str] | None = None
-    visible: bool = True
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x_label: str
-    y_label: str
-    series: list[Series]
-    zero_line: bool = False
+def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
+    """All figures by their keys; None where the pool has nothing to show."""
+    found: dict[str, Figure | None] = {
+        "overview": overview(data),
+        "frontiers": frontiers(data, evidence),
+        "regret": regret(data),
+        "rho": utility_by_rho(data),
+        "savings": None,
+        "shares": None,
+        "calibration": None,
+    }
+    if evidence is not None:
+        names = routers(data)
+        if names:
+            found["savings"] = savings(evidence, names[0])
+            found["shares"] = shares(evidence, names[0])
+        found["calibration"] = calibration(evidence)
+    return found
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a forest plot: estimate with its 95 % interval."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    colour: int
-    hollow: bool = False
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure: panels side by side, or rows of a forest plot; with caption and text for those who cannot see it."""
-
-    key: str
-    title: str
-    caption: str
-    alt: str
-    panels: list[Panel] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    x_label: str = ""
-    markers: list[tuple[str, float]] = field(default_factory=list)
-
-
-def overview(data: PoolData) -> Chart:
-    """Overall utility of every policy with its 95 % interval."""
+def overview(data: PoolData) -> Figure:
+    """Mean utility of every policy with its 95 % interval."""
     board = data.board.sort_values("utility", ascending=False)
-    rows = []
-    for policy, r in board.iterrows():
-        spread = 1.96 * r["utility_se"] if pd.notna(r["utility_se"]) else 0.0
-        rows.append(
-            Row(label(policy), r["utility"], r["utility"] - spread, r["utility"] + spread, style(policy)[0],
-                hollow=r["kind"] == "upper bound")
-        )  # fmt: skip
+    spread = 1.96 * board["utility_se"].fillna(0.0)
+    frame = pd.DataFrame(
+        {
+            "name": [label(p) for p in board.index],
+            "value": board["utility"].to_numpy(),
+            "low": (board["utility"] - spread).to_numpy(),
+            "high": (board["utility"] + spread).to_numpy(),
+            "text": [f"{v:.3f}" for v in board["utility"]],
+            "style": [style(p) for p in board.index],
+            "hollow": (board["kind"] == "upper bound").to_numpy(),
+        }
+    )
     best = board.loc[data.best]
-    return Chart(
+    return Figure(
         key="overview",
         title="Mean utility of every policy",
-        caption=f"Mean utility over the cost regimes ({', '.join(r for r in regime_levels(data) if r != 'overall')}), "
-        "with 95 % intervals (errors over trials "
-        "and queries together). Hollow: upper bounds that see rewards no router sees. Intervals are of each policy "
-        "alone; differences between policies are paired and much more precise (see the table).",
-        alt=f"Dot plot of mean utility for {len(rows)} policies. Best real router: {label(data.best)} at "
-        f"{best['utility']:.3f}; lowest: {rows[-1].name} at {rows[-1].value:.3f}.",
-        rows=rows,
-        x_label="mean utility (0 to 1)",
+        caption="Mean utility over the cost regimes, with two-sided 95 % intervals of each policy alone (errors over trials and queries together). Hollow: upper "
+        "bounds, which see rewards that no router sees. Differences between policies are paired and much more precise; "
+        "the table under Utility gives them.",
+        alt=f"Dot plot of mean utility for {len(board)} policies. Best real router: {label(data.best)} at "
+        f"{best['utility']:.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:.3f}.",
+        chart=intervals(frame, x_title="mean utility (0 to 1)"),
+        table=FigureTable(
+            ["Policy", "Mean utility", "95 % from", "to"],
+            [
+                [r.name, f"{r.value:.3f}", f"{r.low:.3f}", f"{r.high:.3f}"]
+                for r in frame.itertuples(index=False)
+            ],
+        ),
     )
 
 
-def frontiers(data: PoolData) -> Chart:
-    """Accuracy against cost for every policy over rho, hull vertices joined (RQ3)."""
-    points = data.mart("pareto_frontier")
-    shown = headline(list(data.board.index), data.best, data.reference) | {"best_single"}
-    series = []
-    for policy in data.board.index:
-        own = points[points["policy"] == policy].sort_values(["cost_per_1000_calls", "score"])
-        hull = own[own["on_own_hull"]]
-        if own.empty:
-            continue
-        colour, dash = style(policy)
-        series.append(
-            Series(
-                label(policy), hull["cost_per_1000_calls"].to_numpy(), hull["score"].to_numpy(), colour, dash,
-                markers=own[["cost_per_1000_calls", "score"]].to_numpy(),
-                note=[f"ρ = {r:g}" for r in hull["rho"]],
-                visible=policy in shown and policy != "oracle_best",
-            )
-        )  # fmt: skip
-    top = points[points["kind"] != "upper bound"].sort_values("score").iloc[-1]
-    return Chart(
+def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
+    """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
+    marts = data.mart("pareto_frontier")
+    shown = headline(list(data.board.index), data.best, data.reference) - {"lin_ucb_full"}
+    drawn = [
+        p
+        for p in data.board.index
+        if p not in ("best_single", "random", "oracle_best") and (marts["policy"] == p).any()
+    ]
+    frames = []
+    for policy in drawn:
+        if evidence is not None and any(name == policy for name, _ in evidence.folders):
+            own = facts.frontier_points(evidence, policy)
+        else:
+            own = marts[marts["policy"] == policy].rename(columns={"cost_per_1000_calls": "cost"})
+            own = own.assign(margin=1.96 * own["score_se_trials"])[["rho", "score", "cost", "margin"]]
+        spread = own["margin"].fillna(0.0)
+        frames.append(
+            own.assign(
+                series=label(policy), low=own["score"] - spread, high=own["score"] + spread
+            ).sort_values("cost")
+        )
+    frame = (
+        pd.concat(frames)
+        if frames
+        else pd.DataFrame(columns=["rho", "score", "cost", "low", "high", "series"])
+    )
+    models = facts.single_models(evidence) if evidence is not None else None
+    styles = {label(p): style(p) for p in drawn}
+    visible = {label(p) for p in drawn if p in shown}
+    chart = _frontier_chart(frame, models, styles, visible)
+    rows = []
+    if models is not None:
+        rows += [[m.model, "–", f"{m.score:.3f}", f"${m.cost:.3g}"] for m in models.itertuples()]
+    rows += [[r.series, f"{r.rho:g}", f"{r.score:.3f}", f"${r.cost:.3g}"] for r in frame.itertuples()]
+    real = frame[frame["series"].isin([label(p) for p in routers(data)])]
+    top = real.loc[[]] if real.empty else real.reset_index(drop=True).sort_values("score").tail(1)
+    says = "".join(
+        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.score:.3f} for ${t.cost:.3f}."
+        for t in top.itertuples()
+    )
+    return Figure(
         key="frontiers",
-        title="Accuracy against cost",
-        caption="One point per cost sensitivity ρ; lines join the vertices of each policy's non-decreasing convex "
-        "hull. Up and to the left is better.",
-        alt=f"Accuracy against cost in USD per 1,000 calls for {len(series)} policies. The most accurate real router "
-        f"setting is {label(top['policy'])} at ρ = {top['rho']:g}: {top['score']:.3f} for "
-        f"${top['cost_per_1000_calls']:.3f} per 1,000 calls.",
-        panels=[Panel("", "mean cost (USD per 1,000 calls)", "mean score (accuracy, 0 to 1)", series)],
+        title="Single models and routers: mean score and price",
+        caption="Squares: single models (dark: no cheaper model scores as well, joined by the dotted line). Coloured symbols: "
+        "routers, one for each ρ; error bars are two-sided 95 % intervals of the mean score. Up and to the left is better; the "
+        "cost axis is logarithmic.",
+        alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} models and "
+        f"{len(drawn)} policies.{says}",
+        chart=chart,
+        table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
+        legend=tuple((name, s, name in visible) for name, s in styles.items()),
     )
 
 
-def regret_curves(data: PoolData) -> Chart | None:
-    """Cumulative regret relative to the reference policy, one panel a regime (RQ4)."""
+def _frontier_chart(frame, models, styles, visible) -> alt.LayerChart:
+    names = list(styles)
+    frame = frame.rename(columns={"cost": "x", "score": "y"})
+    layers: list = []
+    x_title, y_title = "USD per 1,000 requests (log scale)", "mean score (0 to 1)"
+    costs = frame["x"].tolist()
+    if models is not None:
+        costs += models["cost"].tolist()
+    log = all(c > 0 for c in costs)
+    scale = cost_scale(costs or [1.0], log)
+    if models is not None:
+        named = models.rename(columns={"model": "name", "cost": "x", "score": "y"})
+        named["short"] = [short(n, 24) for n in named["name"]]
+        spread = 1.96 * named["score_se"].fillna(0.0)
+        named = named.assign(low=named["y"] - spread, high=named["y"] + spread).drop(columns="score_se")
+        layers += points(named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale)
+    x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
+    base = alt.Chart(frame.round(6)).transform_filter("indexof(hidden, datum.series) < 0")
+    colour = alt.Color(
+        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].token for n in names])
+    )
+    shape = alt.Shape(
+        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].shape for n in names])
+    )
+    dash = alt.StrokeDash(
+        "series:N",
+        legend=None,
+        scale=alt.Scale(domain=names, range=[styles[n].dashes or [1, 0] for n in names]),
+    )
+    read = [alt.Tooltip("series:N", title=" "), alt.Tooltip("rho:Q", title="ρ"), alt.Tooltip("y:Q", title="mean score"),
+            alt.Tooltip("x:Q", title="USD per 1,000"), alt.Tooltip("low:Q", title="95 % from"), alt.Tooltip("high:Q", title="to")]  # fmt: skip
+    layers += [
+        base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=colour, strokeDash=dash),
+        base.mark_rule(strokeWidth=1.2, opacity=0.7).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
+        base.mark_point(filled=True, size=65, opacity=1).encode(
+            x=x, y=y, color=colour, shape=shape, tooltip=read
+        ),
+    ]
+    # names stand in a column right of all points, joined to the ends of their lines
+    ends = frame.sort_values("x").groupby("series", sort=False).tail(1)[["series", "x", "y"]]
+    places = end_labels(
+        ends.assign(x=max(costs, default=1.0) * (1.4 if log else 1.06)),
+        visible,
+        420,
+        span=_span(frame, models),
+    )
+    places = places.merge(ends.rename(columns={"x": "end_x", "y": "end_y"}), on="series")
+    named = alt.Chart(places).transform_filter("indexof(hidden, datum.series) < 0 && !narrow")
+    layers += [
+        named.mark_rule(strokeWidth=0.8, opacity=0.6).encode(
+            x=x, y=alt.Y("y:Q"), x2="end_x:Q", y2="end_y:Q", color=colour
+        ),
+        named.mark_text(align="left", dx=5).encode(x=x, y=alt.Y("y:Q"), text="series:N", color=colour),
+    ]
+    hidden = alt.param(name="hidden", value=[n for n in names if n not in visible])
+    return alt.layer(*layers).add_params(hidden, NARROW).properties(height=420)
+
+
+def _span(frame: pd.DataFrame, models: pd.DataFrame | None) -> float:
+    """Range of mean scores that the chart shows, about."""
+    values = [*frame["y"], *([] if models is None else models["score"])]
+    return 1.15 * (max(values) - min(values)) if values else 1.0
+
+
+def regret(data: PoolData) -> Figure | None:
+    """Cumulative regret by round, absolute and relative to the reference policy, by regime (RQ4)."""
     curves = data.mart("regret_curves")
-    curves = curves[curves["relative_regret"].notna()]
+    curves = curves[curves["policy"] != "oracle_best"]
+    levels = [level for level in ("overall", *LEVELS) if (curves["regime"] == level).any()]
+    levels = list(dict.fromkeys(levels))
+    kinds = [("absolute", "cumulative_regret")]
+    if curves["relative_regret"].notna().any():
+        kinds.insert(0, ("relative", "relative_regret"))
     if curves.empty:
         return None
-    shown = headline(list(data.board.index), data.best, data.reference)
-    panels, ends = [], []
-    for regime in REGIMES:
-        part = curves[curves["regime"] == regime]
-        if part.empty:
-            continue
-        series = []
-        for policy in data.board.index:
-            own = part[part["policy"] == policy].sort_values("round")
-            if own.empty or policy == "oracle_best":
+    frames, rows = [], []
+    order = [p for p in data.board.index if p in set(curves["policy"])]
+    for policy in order:
+        for level in levels:
+            own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
+            if own.empty:
                 continue
-            own = own.iloc[np.unique(np.linspace(0, len(own) - 1, 50).astype(int))]
-            y = own["relative_regret"].to_numpy()
-            spread = 1.96 * own["relative_regret_se"].fillna(0).to_numpy()
-            colour, dash = style(policy)
-            series.append(
-                Series(label(policy), own["round"].to_numpy(), y, colour, dash, y - spread, y + spread,
-                       visible=policy in shown)
-            )  # fmt: skip
-            if policy == data.best:
-                ends.append(f"{regime}: {y[-1]:+.1f}")
-        panels.append(
-            Panel(
-                f"{regime.capitalize()} cost sensitivity",
-                "round (queries routed)",
-                "relative regret (units of utility)",
-                series,
-                True,
-            )
+            ends = [label(policy), _LEVEL_NAMES[level]]
+            for kind, column in kinds:
+                part = own[own[column].notna()]
+                if part.empty:
+                    continue
+                part = part.iloc[np.unique(np.linspace(0, len(part) - 1, 20).astype(int))]
+                spread = 1.96 * part[f"{column}_se"].fillna(0.0)
+                frames.append(
+                    pd.DataFrame(
+                        {"series": label(policy), "x": part["round"].astype(float), "y": part[column], "low": part[column] - spread,
+                         "high": part[column] + spread, "level": level, "kind": kind}
+                    )
+                )  # fmt: skip
+                last = frames[-1].iloc[-1]
+                ends.append(f"{last.y:+.1f} ({last.low:+.1f} to {last.high:+.1f})".replace("-", "−") if kind == "relative"
+                            else f"{last.y:.1f} ({last.low:.1f} to {last.high:.1f})")  # fmt: skip
+            rows.append(ends + ["–"] * (2 + len(kinds) - len(ends)))
+    shown = headline(order, data.best, data.reference)
+    styles = {label(p): style(p) for p in order}
+    reference = label(data.reference)
+    choices, options = [("kind", kinds[0][0])], []
+    options.append(
+        Choice(
+            "kind",
+            "Regret",
+            tuple((k, f"minus {reference}'s" if k == "relative" else "absolute") for k, _ in kinds),
+            kinds[0][0],
         )
-    return Chart(
+    )
+    choices.append(("level", levels[0]))
+    options.append(
+        Choice("level", "Cost regime", tuple((level, _LEVEL_NAMES[level]) for level in levels), levels[0])
+    )
+    headers = [
+        "Policy",
+        "Regime",
+        *(
+            f"Final regret minus {reference}'s (95 %)" if k == "relative" else "Final regret (95 %)"
+            for k, _ in kinds
+        ),
+    ]
+    end = next((r for r in rows if r[0] == label(data.best) and r[1] == _LEVEL_NAMES[levels[0]]), None)
+    return Figure(
         key="regret",
-        title=f"Cumulative regret relative to {label(data.reference)}",
-        caption=f"Cumulative regret minus that of {label(data.reference)}, paired by trial, mean over trials and the "
-        "regime's ρ; bands are 95 % intervals over trials. Below zero is better than the reference. One unit is the "
-        "utility of one perfect free answer.",
-        alt=f"Relative cumulative regret by round in {len(panels)} cost regimes. {label(data.best)} ends at "
-        + "; ".join(ends) + ".",
-        panels=panels,
+        title="Cumulative regret over the rounds",
+        caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired by trial, below zero "
+        "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of one right, free answer.",
+        alt=f"Lines of cumulative regret by round for {len(order)} policies." + (f" {end[0]} ends at {end[2]}." if end else ""),
+        chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="cumulative regret (utility)",
+                    shown={label(p) for p in shown}, choices=choices, zero_line=True),
+        table=FigureTable(headers, rows),
+        choices=tuple(options),
+        legend=tuple((label(p), style(p), p in shown) for p in order),
     )  # fmt: skip
 
 
-def utility_by_rho(data: PoolData) -> Chart:
+def utility_by_rho(data: PoolData) -> Figure:
     """Utility minus the reference's, over rho."""
     table = data.mart("utility_by_rho").pivot_table(index="rho", columns="policy", values="utility")
-    shown = headline(list(data.board.index), data.best, data.reference) | {"best_single"}
     relative = data.reference in table.columns
-    series = []
-    for policy in data.board.index:
-        if policy == "oracle_best" or policy not in table.columns:
-            continue
-        y = table[policy] - table[data.reference] if relative else table[policy]
-        y = y.dropna()
-        colour, dash = style(policy)
-        series.append(
-            Series(label(policy), y.index.to_numpy(), y.to_numpy(), colour, dash, visible=policy in shown)
-        )
+    order = [p for p in data.board.index if p != "oracle_best" and p in table.columns]
+    shown = headline(order, data.best, data.reference) | {"best_single"}
+    base = table[data.reference] if relative else 0.0
     what = f"utility minus {label(data.reference)}'s" if relative else "utility (0 to 1)"
-    axis = f"{what} (units of utility)" if relative else what
-    return Chart(
+    frames = []
+    for policy in order:
+        y = (table[policy] - base).dropna()
+        frames.append(pd.DataFrame({"series": label(policy), "x": y.index.astype(float), "y": y.to_numpy()}))
+    styles = {label(p): style(p) for p in order}
+    return Figure(
         key="rho",
         title="Utility at every cost sensitivity",
-        caption=f"Mean {what}, by cost sensitivity ρ. Regimes: low ρ ≤ 300, medium, high ρ ≥ 800.",
-        alt=f"Lines of {what} for {len(series)} policies over {len(table)} values of the cost sensitivity.",
-        panels=[Panel("", "cost sensitivity ρ (per USD)", axis, series, zero_line=relative)],
+        caption=f"Mean {what}, by cost sensitivity ρ. 1/ρ is the dollar value of one right answer: at ρ = 500 it is worth $0.002, at "
+        "ρ = 0 money does not matter.",
+        alt=f"Lines of {what} for {len(order)} policies over {len(table)} values of ρ.",
+        chart=lines(pd.concat(frames), styles, x_title="cost sensitivity ρ (1/USD)", y_title=what,
+                    shown={label(p) for p in order if p in shown}, zero_line=relative, symbols=0),
+        table=FigureTable(["Policy", *[f"ρ = {r:g}" for r in table.index]],
+                          [[label(p), *[number_text(v) for v in table[p] - base]] for p in order]),
+        legend=tuple((label(p), style(p), p in shown) for p in order),
+    )  # fmt: skip
+
+
+def savings(evidence: Evidence, router: str) -> Figure:
+    """Share of each model's cost that the router saves at that model's quality."""
+    table = savings_against_models(evidence, router)
+    reached = table[table["share"].notna()].iloc[:40]
+    frame = pd.DataFrame(
+        {
+            "name": [short(m, 34) for m in reached["model"]],
+            "value": reached["share"].clip(lower=-1),
+            "low": reached["low"].fillna(-1).clip(lower=-1),
+            "high": reached["high"].fillna(reached["share"]).clip(lower=-1),
+            "text": [percent_text(s) for s in reached["share"]],
+            "style": [Style(2) if s > 0 else Style(1) for s in reached["share"]],
+        }
     )
+    never = table[table["share"].isna()]["model"].tolist()
+    note = f" {label(router)} never reaches the quality of {', '.join(never)}." if never else ""
+    most = reached.sort_values("share").tail(1)
+    says = "".join(f" Most against {m.model}: {percent_text(m.share)}." for m in most.itertuples())
+    rows = [
+        [
+            m.model,
+            f"{m.model_score:.3f}",
+            f"${m.model_cost:.3g}",
+            percent_text(m.share),
+            percent_text(m.low),
+            percent_text(m.high),
+        ]
+        for m in table.itertuples()
+    ]
+    return Figure(
+        key="savings",
+        title=f"What {label(router)} saves at equal quality",
+        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with two-sided 95 % intervals; best "
+        f"model on top. Below zero: the model alone is the cheaper way to this quality (cut at −100 %).{note}",
+        alt=f"Bars of the share of cost saved by {label(router)} against {len(reached)} models.{says}",
+        chart=bars(frame, x_title="share of the model's cost saved"),
+        table=FigureTable(["Model", "Mean score", "USD per 1,000", "Saved", "95 % from", "to"], rows),
+    )
+
+
+def shares(evidence: Evidence, router: str) -> Figure:
+    """Share of each model over the rounds."""
+    rhos = sorted(r for p, r in evidence.folders if p == router)
+    rhos = sorted({rhos[0], rhos[len(rhos) // 2], rhos[-1]})
+    parts = {rho: facts.shares_over_rounds(evidence, router, rho) for rho in rhos}
+    total = pd.concat(parts.values()).groupby("model")["share"].mean().sort_values(ascending=False)
+    main = list(total.index[: _MOST_MODELS if len(total) > _MOST_MODELS + 1 else len(total)])
+    named = {m: short(m) for m in total.index}
+    frames, rows = [], []
+    for rho, part in parts.items():
+        part = part.assign(series=[named[m] if m in main else "other models" for m in part["model"]])
+        part = part.groupby(["series", "round"], as_index=False, sort=False)["share"].sum()
+        frames.append(
+            part.rename(columns={"round": "x", "share": "y"}).astype({"x": float}).assign(rho=f"{rho:g}")
+        )
+        for series, own in part.groupby("series", sort=False):
+            own = own.sort_values("round")["share"]
+            rows.append([f"{rho:g}", series, percent_text(own.iloc[0]), percent_text(own.iloc[-1])])
+    frame = pd.concat(frames)
+    middle = rhos[len(rhos) // 2]
+    names = [*(named[m] for m in main), *(["other models"] if len(main) < len(total) else [])]
+    return Figure(
+        key="shares",
+        title=f"Which models {label(router)} plays over the rounds",
+        caption="Share of rounds in 20 windows, mean over trials.",
+        alt=f"Lines of the share of rounds by model for {label(router)}; at ρ = {middle:g} mostly {main[0]}.",
+        chart=lines(frame, default_styles(names), x_title="round (queries routed)", y_title="share of rounds",
+                    choices=[("rho", f"{middle:g}")], y_zero=True),
+        table=FigureTable(["ρ", "Model", "First window", "Last window"], rows),
+        choices=(Choice("rho", "Cost sensitivity ρ", tuple((f"{r:g}", f"{r:g}") for r in rhos), f"{middle:g}"),),
+        legend=tuple((n, s, True) for n, s in default_styles(names).items()),
+    )  # fmt: skip
+
+
+def calibration(evidence: Evidence) -> Figure:
+    """Predicted against realised scores."""
+    bins = facts.calibration(evidence)
+    spread = 1.96 * bins["score_se"].fillna(0.0)
+    frame = pd.DataFrame(
+        {
+            "series": "mean score",
+            "x": bins["predicted"],
+            "y": bins["score"],
+            "low": bins["score"] - spread,
+            "high": bins["score"] + spread,
+        }
+    )
+    error = float((bins["count"] * (bins["predicted"] - bins["score"]).abs()).sum() / bins["count"].sum())
+    return Figure(
+        key="calibration",
+        title="Calibration of the predicted scores",
+        caption=f"Scores that the offline oracle predicts for every model and query, in ten bins, against the mean scores that came out; "
+        f"band: two-sided 95 % interval. On the broken line predictions are right on average. Mean gap: {error:.3f}.",
+        alt=f"Mean realised score by predicted score in {len(bins)} bins; mean gap {error:.3f}.",
+        chart=lines(frame, {"mean score": Style(0)}, x_title="predicted score", y_title="mean score", diagonal=True, symbols=0, height=340),
+        table=FigureTable(
+            ["Predicted", "Mean score", "95 % from", "to", "Predictions"],
+            [[f"{b.predicted:.3f}", f"{b.score:.3f}", f"{f.low:.3f}", f"{f.high:.3f}", f"{b.count:,}"]
+             for b, f in zip(bins.itertuples(name="Bin"), frame.itertuples(), strict=True)],
+        ),
+        width=520,
+    )  # fmt: skip
 
 
 def regime_levels(data: PoolData) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cabs_core.report.data import PoolData
-from cabs_core.report.names import condition_text, encoder_label, label
+from cabs_core.report.names import encoder_label, label
 from cabs_core.report.tables import error_text
 
 
@@ -18,85 +18,46 @@ def _pm(value: float, error: float) -> str:
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
-    """'+0.021 ± 0.004 (significant at 5 %, adjusted)', or a statement that the pair is missing.
+    """'+0.021 (95 % interval +0.013 to +0.029, significant)', or a statement that the pair is missing.
 
-    Adjusted for all pairs of real routers: the routers that a sentence names were picked by their results.
+    Significance is adjusted for all pairs of real routers: those that a sentence names were picked by their results.
     """
     pair = data.pair(policy, baseline, regime)
     if pair is None:
         return "not compared"
-    error = pair["se"]
-    spread = f" ± {error_text(error)}" if error == error else ""
-    if error != error:
-        verdict = "no error known, one trial and one query"
-    else:
-        verdict = "significant at 5 %" if pair["significant_adjusted"] else "within the noise"
-    return f"{_signed(pair['difference'])}{spread} ({verdict})"
+    if pair["se"] != pair["se"]:
+        return f"{_signed(pair['difference'])} (no error known, one trial and one query)"
+    verdict = "significant" if pair["significant_adjusted"] else "within the noise"
+    return f"{_signed(pair['difference'])} (95 % interval {_signed(pair['low'])} to {_signed(pair['high'])}, {verdict})"
 
 
-def opening(data: PoolData) -> str:
-    """Who won, by how much, whether that is significant, and what it would cost."""
-    info, board, best = data.info, data.board, data.best
+def ranking(data: PoolData) -> str:
+    """Who is ahead overall, of whom, and by how much; what the best learner online is where the winner is static."""
+    board, best = data.board, data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
-    verb = "router was" if len(winners) == 1 else "routers, with equal results, were"
-    stress = condition_text(info.get("condition"))
-    sentences = [s for s in (data.missing_text(), f"{stress}." if stress else "") if s]
-    sentences += [
-        f"{int(info['queries']):,} held-out queries were routed between {int(info['arms'])} models, in "
-        f"{int(info['trials'])} random orders and at {int(line['rhos'])} cost sensitivities. "
-        f"The best {verb} {_list([label(p) for p in winners])}, with a mean utility of "
-        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders together, given "
-        "this split; verdicts are adjusted for all pairs of routers)."
+    verb = "router is" if len(winners) == 1 else "routers, with equal results, are"
+    sentences = [
+        f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries the best {verb} "
+        f"{_list([label(p) for p in winners])}, with a mean utility of "
+        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders together, given this split; significance is adjusted for all pairs of routers)."
     ]
     runner_up = next((p for p in data.ranked if p not in winners), None)
     if runner_up:
         sentences.append(
-            f"The lead over the runner-up, {label(runner_up)}, is {_compare(data, best, runner_up)}."
+            f"The lead of {label(best)} over the runner-up, {label(runner_up)}, is {_compare(data, best, runner_up)}."
         )
     if all(board.loc[p, "kind"] != "online" for p in winners):
         online = next((p for p in data.ranked if board.loc[p, "kind"] == "online"), None)
         if online:
-            against = _compare(data, online, best)
             sentences.append(
-                f"The best router that learns online is {label(online)}: {against} against {label(best)}."
+                f"The best router that learns online is {label(online)}: {_compare(data, online, best)} against {label(best)}."
             )
-    others = [p for p in dict.fromkeys((data.reference, "best_single")) if p in data.ranked]
-    others = [p for p in others if p not in (*winners, runner_up)]
-    for policy in others:
-        what = (
-            "always sending everything to the best single model" if policy == "best_single" else label(policy)
+    if data.reference in data.ranked and data.reference not in (*winners, runner_up):
+        sentences.append(
+            f"Against {label(data.reference)}, the reference: {_compare(data, best, data.reference)}."
         )
-        sentences.append(f"Against {what}: {_compare(data, best, policy)}.")
-    sentences.append(_money(data))
-    return " ".join(s for s in sentences if s)
-
-
-def _money(data: PoolData) -> str:
-    line = data.board.loc[data.best]
-    text = (
-        f"Averaged over the regimes its answers score {100 * line['score']:.1f} % for "
-        f"${line['cost_per_1000_calls']:.2f} per 1,000 calls"
-    )
-    if "best_single" in data.board.index and data.best != "best_single":
-        single = data.board.loc["best_single"]
-        text += (
-            f"; the best single model {100 * single['score']:.1f} % for ${single['cost_per_1000_calls']:.2f}"
-        )
-    saved = data.mart("cost_savings")
-    saved = saved[(saved["policy"] == data.best) & (saved["baseline"] == "best_single")]
-    if not saved.empty and data.best != "best_single":
-        share = saved.iloc[0]["share_saved"]
-        if share != share or share is None:
-            text += ". It never reaches the accuracy of the most accurate single model"
-        elif share > 0:
-            text += (
-                f". The accuracy of the most accurate single model costs {100 * share:.0f} % less with it, "
-                f"saving ${saved.iloc[0]['saved_per_1000_calls']:.2f} per 1,000 calls"
-            )
-        else:
-            text += ". At the accuracy of the most accurate single model it saves nothing"
-    return text + "."
+    return " ".join(sentences)
 
 
 def _list(names: list[str]) -> str:

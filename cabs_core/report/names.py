@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cabs_core.catalog import CONDITIONS, policy_label
+from cabs_core.catalog import CONDITIONS, policy_description, policy_label
+from cabs_core.plots.theme import SHAPES, Style
 
 #: (colour number of the palette in style.css, dash pattern) by policy
 _STYLE = {
@@ -53,6 +54,12 @@ def condition_text(condition: str | None) -> str:
 label = policy_label
 
 
+def says(policy: str) -> str:
+    """One line about a policy, from the catalog."""
+    text = policy_description(policy).removeprefix("Replay of ").replace("`", "")
+    return text[:1].upper() + text[1:]
+
+
 def encoder_label(encoder: str) -> str:
     """`all-MiniLM-L6-v2` -> `MiniLM`; names without a short form stay."""
     short = {
@@ -63,11 +70,13 @@ def encoder_label(encoder: str) -> str:
     return short.get(encoder, encoder)
 
 
-def style(policy: str) -> tuple[int, str]:
-    """(palette colour 0..9, SVG dash pattern)."""
+def style(policy: str) -> Style:
+    """Colour, dash and symbol of a policy."""
     base, _, preset = str(policy).partition("@")
-    colour, dash = _STYLE.get(base, (sum(map(ord, base)) % 10, ""))
-    return colour, {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash)
+    number = sum(map(ord, base))
+    colour, dash = _STYLE.get(base, (number % 10, ""))
+    shape = SHAPES[(list(_STYLE).index(base) if base in _STYLE else number) % len(SHAPES)]
+    return Style(colour, {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash), shape)
 
 
 def headline(policies: list[str], best: str, reference: str) -> set[str]:

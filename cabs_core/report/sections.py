@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pandas as pd
 
+from cabs_core.report import evidence as facts
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, number, percent, words
 
 _SHADED_POLICIES = 9
+_MOST_TASKS = 60
 
 
 def utility(data: PoolData) -> Table:
-    """RQ2: utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
+    """Utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
     levels = regime_levels(data)
     paper, encoder = _paper_figures(data)
     board = data.board.sort_values("utility", ascending=False)
@@ -147,7 +150,7 @@ def presets(data: PoolData) -> Table | None:
 
 
 def efficiency(data: PoolData) -> Table:
-    """RQ3 in figures: AIQ, accuracy, money."""
+    """AIQ, accuracy, money."""
     aiq = data.mart("aiq").set_index("policy")
     savings = data.mart("cost_savings")
     single = savings[savings["baseline"] == "best_single"].set_index("policy")
@@ -293,3 +296,62 @@ def solver(data: PoolData) -> Table | None:
 
 def _tiny(value: float) -> Cell:
     return number(None) if missing(value) else Cell(f"{value:.1e}", float(value))
+
+
+def tasks(evidence: Evidence, router: str, rho: float) -> Table:
+    """What the router does with each task."""
+    rows = [
+        [words(t.task), number(t.queries, 0), percent(t.score, 1), number(t.cost, 3, prefix="$"), words(t.model), percent(t.share),
+         words(t.best_model), percent(t.best_score, 1)]
+        for t in facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS).itertuples()
+    ]  # fmt: skip
+    return Table(
+        "tasks", f"Where {label(router)} sends each task at ρ = {rho:g}",
+        ["Task", "Queries", "Mean score", "USD per 1,000", "Mostly asked", "Share", "Best model in hindsight", "Its score"], rows,
+        note="All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, whatever it costs."
+        + (f" The {_MOST_TASKS} most frequent tasks." if len(rows) == _MOST_TASKS else ""),
+    )  # fmt: skip
+
+
+def propensities(evidence: Evidence) -> Table:
+    """How small the probabilities of what was played became."""
+    rows = [
+        [words(label(p.policy)), Cell(f"{p.smallest:.2g}", p.smallest), percent(p.share_below, 2)]
+        for p in facts.smallest_propensities(evidence).itertuples()
+    ]
+    return Table(
+        "propensities", "Smallest propensity", ["Policy", "Smallest", "Rounds below 0.01"], rows,
+        note="The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. Estimates from logs divide by it: "
+        "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from the log.",
+    )  # fmt: skip
+
+
+def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
+    """What limits the page's claims: rhos that are missing, models that cost more than they can be worth."""
+    said = []
+    table = data.mart("utility_by_rho")
+    wanted = [float(r) for r in data.settings.get("replay", {}).get("rhos", [])]
+    replayed = sorted(table["rho"].unique())
+    absent = [r for r in wanted if r not in replayed]
+    if absent:
+        said.append(
+            f"Replayed at {len(replayed)} of the pool's {len(wanted)} values of ρ; missing: {_listed(absent)}; "
+            f"“cabs run --pool {data.pool}” makes them."
+        )
+    if data.missing:
+        said.append(data.missing_text())
+    if evidence is not None:
+        rhos = [r for r in replayed if r > 0]
+        cost = evidence.problem.costs.mean(axis=0)
+        worthless = [r for r in rhos if (r * cost >= 1).mean() > 0.5]
+        if len(worthless) > len(rhos) / 2:
+            said.append(
+                f"At {len(worthless)} of {len(rhos)} values of ρ above 0 a call to most of the models costs more than a right answer is worth. "
+                f"Smaller ρ (a right answer worth more than ${1 / min(worthless):.3g}) tell more."
+            )
+    return said
+
+
+def _listed(rhos: list[float], most: int = 12) -> str:
+    shown = ", ".join(f"{r:g}" for r in rhos[:most])
+    return shown if len(rhos) <= most else f"{shown} and {len(rhos) - most} more"

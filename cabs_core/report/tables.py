@@ -6,11 +6,15 @@ import base64
 import csv
 import io
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from cabs_core.atomic import write_text
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -30,6 +34,7 @@ class Cell:
     small: str = ""
     shade: float | None = None
     numeric: bool = True
+    link: str = ""
 
     @property
     def raw(self) -> Any:
@@ -102,6 +107,16 @@ class Table:
         return [f"{t}: {h}" if t else h for t, h in zip(titles, self.headers)]
 
 
+def write_tables(folder: Path, tables: dict[str, Table | None]) -> None:
+    """Every table as CSV and LaTeX under `folder/tables`, and nothing else there."""
+    target = folder / "tables"
+    if target.is_dir():
+        shutil.rmtree(target)  # a table that is gone from the page must not stay beside it
+    for table in filter(None, tables.values()):
+        write_text(target / f"{table.key}.csv", table.csv())
+        write_text(target / f"{table.key}.tex", table.latex())
+
+
 def latex_text(text: str) -> str:
     """Text with everything that LaTeX would interpret escaped."""
     return re.sub("|".join(map(re.escape, _LATEX)), lambda m: _LATEX[m.group()], str(text))
@@ -157,6 +172,16 @@ def percent(value: Any, digits: int = 0, **look) -> Cell:
         return Cell("–", "", **look)
     text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
     return Cell(text.replace("-", "−"), float(value), **look)
+
+
+def number_text(value: Any, digits: int = 3) -> str:
+    """`number` as text."""
+    return number(value, digits).text
+
+
+def percent_text(value: Any, digits: int = 0) -> str:
+    """`percent` as text."""
+    return percent(value, digits).text
 
 
 def words(text: Any, **look) -> Cell:

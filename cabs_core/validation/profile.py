@@ -1,4 +1,4 @@
-"""The profile page of a pool: one self-contained HTML file, no script, nothing loaded from anywhere."""
+"""The profile page of a pool's data: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from cabs_core.atomic import write_text
 from cabs_core.outcomes import Outcomes, published_means
+from cabs_core.plots import render_page
 from cabs_core.pools import ModelPool
 from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
@@ -26,18 +27,17 @@ def write_profile(
     path: str | Path,
     *,
     checks: list[CheckResult] | None = None,
+    links: tuple[tuple[str, str], ...] = (),
 ) -> Path:
     """Write the page atomically and return its path.
 
     Args:
         splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
         checks: results to show; only the failed ones are listed.
+        links: (text, address) of related pages, as seen from this one.
     """
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    page = template.render(**_content(outcomes, splits, pool, checks or []))
+    values = _content(outcomes, splits, pool, checks or [])
+    page = render_page(_TEMPLATE.name, _TEMPLATE.parent, links=links, **values)
     return write_text(path, page)
 
 
@@ -57,8 +57,6 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
 def _content(
     o: Outcomes, splits: np.ndarray | None, pool: ModelPool, checks: list[CheckResult]
 ) -> dict[str, Any]:
-    from markupsafe import Markup
-
     rhos = pool.replay.rhos
     gain = headroom(o, rhos)
     blocks = correlation_blocks(o.scores, o.tasks)
@@ -76,9 +74,15 @@ def _content(
         "synthetic": pool.synthetic,
         "facts": _facts(o, splits),
         "checks": checks,
-        "headroom_chart": Markup(
-            charts.lines(rhos, series, x_label="cost sensitivity ρ", y_label="mean utility")
-        ),
+        "figures": {
+            "headroom": charts.headroom(rhos, series),
+            "scatter": charts.costs(o),
+            "tasks": charts.tasks(by_task[:, best_first], shown, [o.arms[j] for j in best_first]),
+            "correlation": charts.correlations(
+                blocks.correlations[np.ix_(order, order)], names, _block_note(blocks, o.arms)
+            ),
+            "lengths": charts.lengths(o.prompt_lengths),
+        },
         "headroom": [
             {
                 "rho": f"{rho:,.0f}",
@@ -93,41 +97,9 @@ def _content(
         ],
         "models": _models(o, published),
         "published": bool(published),
-        "scatter_chart": Markup(
-            charts.scatter(
-                o.arms,
-                o.costs.mean(axis=0),
-                o.scores.mean(axis=0),
-                _frontier(o.costs.mean(axis=0), o.scores.mean(axis=0)),
-                x_label="mean cost per call, USD",
-                y_label="mean score",
-            )
-        ),
         "tasks": tasks,
         "hidden_tasks": hidden,
-        "task_chart": Markup(
-            charts.heatmap(
-                by_task[:, best_first],
-                shown,
-                [o.arms[j] for j in best_first],
-                low=0,
-                high=1,
-                what="mean score",
-            )
-        ),
-        "correlation_chart": Markup(
-            charts.heatmap(
-                blocks.correlations[np.ix_(order, order)],
-                names,
-                names,
-                low=-1,
-                high=1,
-                what="correlation",
-                diverging=True,
-            )
-        ),
         "correlation_note": _block_note(blocks, o.arms),
-        "length_chart": Markup(charts.histogram(o.prompt_lengths, x_label="characters of a prompt")),
         "content_hash": o.content_hash(),
         "loading_note": _loading_note(o),
     }
@@ -205,18 +177,6 @@ def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]]
             }
         )
     return rows, max(0, len(names) - _TASKS_SHOWN)
-
-
-def _frontier(costs: np.ndarray, scores: np.ndarray) -> list[bool]:
-    """Models that no model of at most their cost beats (or equals at lower cost)."""
-    return [
-        not any(
-            (costs[i] <= costs[j] and scores[i] > scores[j])
-            or (costs[i] < costs[j] and scores[i] >= scores[j])
-            for i in range(len(costs))
-        )
-        for j in range(len(costs))
-    ]
 
 
 def _similar_order(correlations: np.ndarray) -> np.ndarray:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from cabs_core.oracles import diagnose, diagnostic_plots
+from cabs_core.oracles import diagnose
 from cabs_core.oracles.diagnostics import _calibration, rank_correlation, row_pair_errors
+from cabs_core.plots import diagnostic_plots
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,16 @@
-"""The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone."""
+"""The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone.
 
+With `AXE_PATH` (the file axe.min.js of the npm package axe-core) they are also checked for accessibility.
+"""
+
+import json
+import os
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
+from fake_replays import fake_pool, fake_problem
 
 pytestmark = pytest.mark.e2e
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -22,7 +30,40 @@ def browser():
 
 
 @pytest.fixture
-def visit(browser, pages):
+def axe():
+    """axe(page) -> violations found; none where the checker is not at hand."""
+    path = os.environ.get("AXE_PATH")
+    source = Path(path).read_text(encoding="utf-8") if path else ""
+
+    def check(page):
+        if not source:
+            return []
+        page.evaluate(source)
+        return [(v["id"], v["nodes"][0]["html"][:200]) for v in page.evaluate("axe.run()")["violations"]]
+
+    return check
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    """A profile page."""
+    from cabs_core.outcomes import Outcomes, make_splits
+    from cabs_core.validation.profile import write_profile
+
+    problem, pool = fake_problem(n=200), fake_pool("one")
+    n = len(problem.scores)
+    outcomes = Outcomes(
+        query_ids=problem.query_ids, prompts=[f"prompt {i} " + "w" * (i % 50) for i in range(n)],
+        tasks=np.array([f"task {i % 3}" for i in range(n)]), arms=problem.arms, scores=problem.scores, costs=problem.costs,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("profile") / "profile.html"
+    return write_profile(
+        outcomes, make_splits(outcomes, pool.split), pool, path, links=(("Report", "index.html"),)
+    )
+
+
+@pytest.fixture
+def visit(browser, pages, profile):
     """open(which, size, scheme) -> page; fails at the end if the page logged anything or asked for another file."""
     opened, problems = [], []
 
@@ -35,7 +76,8 @@ def visit(browser, pages):
         page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: problems.append(str(e)))
         page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else problems.append(r.url))
-        page.goto((pages[1] if which == "report" else pages[2]).path.as_uri())
+        paths = {"report": pages[1].path, "leaderboard": pages[2].path, "profile": profile}
+        page.goto(paths[which].as_uri())
         opened.append(context)
         return page
 
@@ -45,58 +87,108 @@ def visit(browser, pages):
     assert problems == []
 
 
-@pytest.mark.parametrize("which", ["report", "leaderboard"])
+DRAWN = "document.querySelectorAll('figure.chart:not([data-ready])').length === 0"
+
+
+def draw_all(page):
+    """Scroll through the page, so that every figure comes near and is drawn."""
+    for figure in page.locator("figure.chart").all():
+        figure.scroll_into_view_if_needed()
+    page.wait_for_function(DRAWN, timeout=60_000)
+
+
+@pytest.mark.parametrize("which", ["report", "leaderboard", "profile"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_fits_and_follows_the_scheme(visit, which, size, scheme):
+def test_page_fits_and_follows_the_scheme(visit, axe, which, size, scheme):
     page = visit(which, size, scheme)
+    draw_all(page)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert back == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 28)")
     small = page.evaluate(
-        """[...document.querySelectorAll('svg.plot text')].filter(t => {
-            const svg = t.closest('svg');
-            return parseFloat(getComputedStyle(t).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width < 8.5;
-        }).map(t => t.textContent)"""
+        """[...document.querySelectorAll('.drawing svg text')].filter(t => t.getBoundingClientRect().height < 9 && t.textContent)
+            .map(t => t.textContent)"""
     )
     assert small == []  # plot text stays readable
+    if which != "leaderboard":
+        fills = page.evaluate(
+            "[...document.querySelectorAll('.drawing svg text')].map(t => getComputedStyle(t).fill)"
+        )
+        assert fills and not any(
+            f in ("rgb(0, 0, 0)", back, "none") for f in fills
+        )  # the page's colours reach the drawing
+    assert axe(page) == []
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_text_contrast_in_the_dark(visit, size):
-    page = visit("report", size, "dark")
-    colours = page.evaluate(
-        "['body', 'figcaption', 'td.muted', 'a'].map(s => getComputedStyle(document.querySelector(s)).color)"
-    )
-    for colour in colours:
-        red, green, blue = (int(v) for v in colour.removeprefix("rgb(").removesuffix(")").split(","))
-        assert 0.2126 * red + 0.7152 * green + 0.0722 * blue > 120
+def test_every_drawing_is_there_before_any_script_and_in_print(visit, tmp_path):
+    page = visit(java_script_enabled=False)
+    assert page.locator(".drawing > svg").count() == 7 and page.locator(".drawing > svg").first.is_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    pdf = page.pdf(path=str(tmp_path / "report.pdf"), format="A4")
+    assert pdf.startswith(b"%PDF") and len(pdf) > 50_000
+    assert not page.locator("nav").is_visible() and not page.locator(".controls").is_visible()
 
 
-def test_legend_shows_and_hides_lines_in_all_panels(visit):
+def test_the_legend_shows_and_hides_a_line(visit):
     page = visit()
-    box = page.locator('fieldset[data-for="regret"] label', has_text="Kernel").locator("input")
-    lines = page.locator(f'[data-chart="regret"] g[data-series="{box.get_attribute("data-series")}"]')
-    assert lines.count() == 3 and not lines.first.is_visible()
-    box.check()
-    assert all(lines.nth(i).is_visible() for i in range(3))
-    box.uncheck()
-    assert not lines.first.is_visible()
+    draw_all(page)
+    figure = page.locator('figure[data-chart="regret"]')
+    count = "f => f.querySelectorAll('.drawing .mark-symbol path').length"
+    before = figure.evaluate(count)
+    box = figure.locator(".legend label", has_text="Kernel").locator("input")
+    box.focus()
+    page.keyboard.press("Space")  # by keyboard alone
+    page.wait_for_function(f"({count})(document.querySelector('figure[data-chart=regret]')) > {before}")
+    page.keyboard.press("Space")
+    page.wait_for_function(f"({count})(document.querySelector('figure[data-chart=regret]')) === {before}")
+
+
+def test_a_choice_changes_what_is_drawn(visit):
+    page = visit()
+    draw_all(page)
+    figure = page.locator('figure[data-chart="regret"]')
+    before = figure.locator(".drawing").inner_html()
+    figure.get_by_label("absolute").check()
+    page.wait_for_function(
+        "before => document.querySelector('figure[data-chart=regret] .drawing').innerHTML !== before",
+        arg=before,
+    )
+
+
+def test_the_slider_reads_the_verdict_of_each_value(visit, pages):
+    page = visit()
+    cases = json.loads(page.locator("#verdict script").text_content())
+    field = page.locator('[data-field="quality"]')
+    assert field.inner_text() == cases[0]["text"]["quality"] and page.locator("#all-values").is_checked()
+    slider = page.locator("#answer-value")
+    slider.focus()
+    for key, at in (("Home", 1), ("ArrowRight", 2), ("End", len(cases) - 1)):
+        page.keyboard.press(key)
+        assert not page.locator("#all-values").is_checked()
+        assert page.locator('[data-field="headline"]').inner_text() == cases[at]["text"]["headline"]
+        assert field.inner_text() == cases[at]["text"]["quality"]
+        assert slider.get_attribute("aria-valuetext") == cases[at]["value_text"]
+    page.locator("#requests").fill("2000000")
+    bill = float(page.locator('[data-field="month"]').inner_text().strip("$").replace(",", ""))
+    assert bill == pytest.approx(2000 * cases[-1]["cost"], rel=0.01)
+    page.locator("#requests").fill("-1")
+    assert page.locator('[data-field="month"]').inner_text() == "–"
+    page.locator("#all-values").check()
+    assert field.inner_text() == cases[0]["text"]["quality"]
 
 
 def test_reading_a_point_off_the_plot(visit):
     page = visit()
-    plot = page.locator('[data-chart="rho"] svg')
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    for share in (0.3, 0.4, 0.5, 0.6):
-        page.mouse.move(box["x"] + box["width"] * 0.53, box["y"] + box["height"] * share)
-        tip = page.locator('[data-chart="rho"] .tip')
-        if tip.is_visible():
-            break
-    assert " at " in tip.inner_text()
-    page.mouse.move(1, 1)
-    assert not tip.is_visible()
+    draw_all(page)
+    figure = page.locator('figure[data-chart="rho"]')
+    figure.scroll_into_view_if_needed()
+    point = figure.locator(".drawing .mark-symbol path").first
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = page.locator("#vg-tooltip-element")
+    tip.wait_for(state="visible")
+    assert "cost sensitivity" in tip.inner_text()
 
 
 def test_sorting_a_table(visit):
@@ -116,15 +208,3 @@ def test_sorting_a_table(visit):
     heads.nth(names.index("Low")).locator("button").click()
     assert column() == sorted(first)
     assert heads.nth(names.index("Low")).get_attribute("aria-sort") == "ascending"
-
-
-def test_everything_is_there_without_scripts_and_in_print(visit, tmp_path):
-    page = visit(java_script_enabled=False)
-    assert (
-        page.locator("svg.plot").count() == 6
-        and page.locator('[data-chart="regret"] path.line').first.is_visible()
-    )
-    page.emulate_media(media="print", color_scheme="dark")
-    pdf = page.pdf(path=str(tmp_path / "report.pdf"), format="A4")
-    assert pdf.startswith(b"%PDF") and len(pdf) > 50_000
-    assert not page.locator("nav").is_visible()

@@ -23,7 +23,7 @@ def test_a_policy_with_more_rhos_does_not_win_for_that(tmp_path):
     report = build_report("fake", tmp_path)
     assert report.summary["best_policy"] == "hier_mix" and text in report.markdown
     assert report.summary["missing"] == text  # what `cabs run` prints
-    assert "at 2 cost sensitivities" in report.markdown
+    assert "Over 2 values of ρ" in report.markdown
     assert "left out of every comparison" in report.path.read_text(encoding="utf-8")
 
 

@@ -1,0 +1,32 @@
+"""Plots: one Vega-Lite specification per figure, drawn in a page (by Vega) and as a PNG (by vl-convert).
+
+    Figure(key, title, caption, alt, chart, table, ...)   what is drawn, in words and as a table
+    figure.svg(), figure.png(), figure.spec()             for a page, for metadata, for scripts
+    lines, intervals, bars, heatmap, histogram, points    charts that several pages share
+    render_page(template, folders, **values)              a self-contained HTML page with Vega in it
+    diagnostic_plots(report, training)                    PNGs of the oracles' diagnostics
+
+Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG. Series
+differ in shape and dash too, and bear their names.
+"""
+
+from cabs_core.plots.charts import bars, heatmap, histogram, intervals, lines, points
+from cabs_core.plots.diagnostics import diagnostic_plots
+from cabs_core.plots.figure import Choice, Figure, FigureTable
+from cabs_core.plots.page import render_page
+from cabs_core.plots.theme import Style
+
+__all__ = [
+    "Choice",
+    "Figure",
+    "FigureTable",
+    "Style",
+    "bars",
+    "diagnostic_plots",
+    "heatmap",
+    "histogram",
+    "intervals",
+    "lines",
+    "points",
+    "render_page",
+]

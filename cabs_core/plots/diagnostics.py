@@ -1,0 +1,87 @@
+"""Small plots of the oracles' diagnostics, as PNG bytes for reports and metadata (each under 100 kB)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from cabs_core.plots.charts import bars, lines, short
+from cabs_core.plots.figure import Figure, FigureTable
+from cabs_core.plots.theme import Style, default_styles
+
+_NONE = FigureTable([], [])
+
+
+def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = None) -> dict[str, bytes]:
+    """Plots of what `oracles.diagnose` returned: 'errors', 'calibration', 'arms' and, given the log, 'training'."""
+    plots = {"errors": _errors(report), "calibration": _calibration(report), "arms": _arms(report)}
+    if training and len(training.get("epochs", [])) > 1:
+        plots["training"] = _training(training)
+    return plots
+
+
+def _png(title: str, chart, width: int = 480) -> bytes:
+    return Figure("diagnostics", title, "", "", chart, _NONE, width=width).png
+
+
+def _errors(report) -> bytes:
+    parts = []
+    for head, models in report["heads"].items():
+        used = report["chosen"][head]
+        names = sorted(models, key=lambda n: models[n]["error"])
+        frame = pd.DataFrame(
+            {
+                "name": names,
+                "value": [models[n]["error"] for n in names],
+                "low": [models[n]["error"] - 1.96 * models[n]["se"] for n in names],
+                "high": [models[n]["error"] + 1.96 * models[n]["se"] for n in names],
+                "text": [f"{models[n]['error']:.4g}" + (" (in use)" if n == used else "") for n in names],
+                "style": [Style(0 if n == used else 8) for n in names],
+            }
+        )
+        parts.append(bars(frame, x_title="squared error").properties(title=head, width=230))
+    return _png("Squared error of every candidate", alt.hconcat(*parts, spacing=70))
+
+
+def _calibration(report) -> bytes:
+    bins = report["calibration"]
+    shown = [i for i, count in enumerate(bins["counts"]) if count]
+    frame = pd.DataFrame(
+        {
+            "series": "mean score",
+            "x": [float(bins["mean_prediction"][i]) for i in shown],
+            "y": [float(bins["mean_score"][i]) for i in shown],
+        }
+    )
+    chart = lines(frame, {"mean score": Style(0)}, x_title="predicted score", y_title="mean score", diagonal=True,
+                  symbols=0, height=300)  # fmt: skip
+    return _png(f"Calibration, mean gap {bins['error']:.3f}", chart)
+
+
+def _arms(report) -> bytes:
+    arms = report["arms"]
+    columns = (("score_r2", "R² of the score"), ("score_rank_correlation", "rank correlation"),
+               ("surrogate_bias", "surrogate bias"), ("surrogate_noise", "surrogate noise"))  # fmt: skip
+    parts = []
+    for at, (key, title) in enumerate(columns):
+        values = [float(a[key] or 0.0) for a in arms]
+        frame = pd.DataFrame({"name": [short(a["arm"]) for a in arms], "value": values})
+        y = alt.Y("name:N", sort=list(frame["name"]), title=None, axis=alt.Axis(labels=not at, ticks=False))
+        bar = alt.Chart(frame).mark_bar(color="var(--c0)").encode(x=alt.X("value:Q", title=None), y=y)
+        parts.append(bar.properties(title=title, width=150, height=alt.Step(14)))
+    return _png("The oracles, model by model", alt.hconcat(*parts))
+
+
+def _training(training) -> bytes:
+    frame = pd.DataFrame(
+        [
+            {"series": head, "x": float(epoch["epoch"]), "y": float(epoch[head])}
+            for head in ("accuracy", "propagation")
+            for epoch in training["epochs"]
+        ]
+    )
+    chart = lines(frame, default_styles(["accuracy", "propagation"]), x_title="epoch",
+                  y_title="squared error on validation", height=280)  # fmt: skip
+    return _png(f"Training, best epoch {training['best_epoch']}", chart)

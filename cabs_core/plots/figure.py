@@ -1,0 +1,89 @@
+"""A figure: one specification, drawn for a page and as PNG, with its text alternative and its data as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from cabs_core.plots.theme import Style, config, fixed_colours
+
+LARGEST_PNG = 100_000
+_VERSION = re.match(r"v(\d+\.\d+)", alt.SCHEMA_VERSION).group(1)
+_IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice between views of a figure: the chart's parameter `<name>_chosen` is one of the values, `first` at first."""
+
+    name: str
+    label: str
+    options: tuple[tuple[str, str], ...]
+    first: str
+
+
+@dataclass(frozen=True)
+class FigureTable:
+    """The data of a figure as text: one row a point, a line's end, or what else says the same."""
+
+    headers: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with title, caption, a text for those who do not see it, and its data.
+
+    `chart` may have a parameter `hidden`, a list of series that are not drawn; `legend` then gives the series with
+    their styles and whether they are drawn at first.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    chart: Any
+    table: FigureTable
+    choices: tuple[Choice, ...] = ()
+    legend: tuple[tuple[str, Style, bool], ...] = ()
+    width: int = 780
+
+    @cached_property
+    def _plain(self) -> dict[str, Any]:
+        return self.chart.to_dict()
+
+    def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
+        spec = {**self._plain, "config": config(page=page)}
+        spec["padding"] = 6
+        if "layer" in spec or "mark" in spec:
+            spec["width"] = width
+            spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+        return spec
+
+    def spec(self) -> str:
+        """The specification as JSON for a script element: as wide as its container."""
+        text = json.dumps(self._sized("container", page=True), separators=(",", ":"), ensure_ascii=False)
+        return text.replace("<", "\\u003c")
+
+    @cached_property
+    def drawing(self) -> str:
+        """The first view as SVG in the page's colours: what is seen before and without scripts, and in print."""
+        svg = vl_convert.vegalite_to_svg(self._sized(self.width, page=True), vl_version=_VERSION)
+        return _IDS.sub(rf"\1{self.key}-\2", svg)
+
+    @cached_property
+    def png(self) -> bytes:
+        """The first view as PNG of less than 100 kB; the resolution is lowered until it fits."""
+        spec = fixed_colours(self._sized(self.width, page=False))
+        spec["title"] = self.title
+        for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):
+            image = vl_convert.vegalite_to_png(spec, vl_version=_VERSION, scale=scale)
+            if len(image) < LARGEST_PNG:
+                break
+        return image

@@ -1,0 +1,112 @@
+"use strict";
+// The page is complete without this script. It makes the drawings interactive, re-reads the verdict and sorts tables.
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+}, { rootMargin: "300px" });
+for (const figure of document.querySelectorAll("figure.chart")) near.observe(figure);
+
+// The library is kept as text until a drawing comes near, so that a page opens at once.
+let library;
+function loadVega() {
+  library ??= new Promise((done) => {
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("vega").textContent;
+    document.head.append(script);
+    done();
+  });
+  return library;
+}
+
+async function draw(figure) {
+  near.unobserve(figure);
+  const drawing = figure.querySelector(".drawing");
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  const narrow = drawing.clientWidth < 560;
+  const param = spec.params?.find((p) => p.name === "narrow");
+  if (param) param.value = narrow;
+  if (narrow) spec.config.axis.labelLimit = 110;
+  const place = document.createElement("div");
+  place.className = "live";
+  drawing.append(place);
+  await loadVega();
+  const { view } = await vegaEmbed(place, spec, {
+    actions: false, ast: true, logLevel: 1, renderer: "svg", tooltip: { disableDefaultStyle: true },
+  });
+  drawing.querySelector(":scope > svg")?.remove();
+  const update = () => {
+    for (const input of figure.querySelectorAll("[data-choice]:checked")) view.signal(`${input.dataset.choice}_chosen`, input.value);
+    const legend = figure.querySelectorAll(".legend input");
+    if (legend.length && "hidden" in view.getState().signals) view.signal("hidden", [...legend].filter((i) => !i.checked).map((i) => i.value));
+    view.runAsync();
+  };
+  figure.addEventListener("change", update);
+  update();
+  figure.dataset.ready = "";
+}
+
+const verdict = document.querySelector("#verdict");
+if (verdict?.querySelector("input[type=range]")) {
+  const cases = JSON.parse(verdict.querySelector("script").textContent);
+  const slider = verdict.querySelector("#answer-value");
+  const all = verdict.querySelector("#all-values");
+  const requests = verdict.querySelector("#requests");
+  const money = (v) => (v < 0 ? "−" : "") + "$" + Math.abs(v).toLocaleString("en-US", Math.abs(v) >= 100
+    ? { maximumFractionDigits: 0 } : { minimumFractionDigits: 2, maximumFractionDigits: Math.abs(v) >= 1 ? 2 : 4 });
+  const show = () => {
+    const now = all.checked ? cases[0] : cases[1 + Number(slider.value)];
+    const own = cases[1 + Number(slider.value)];
+    all.closest(".controls").classList.toggle("averaged", all.checked);
+    verdict.querySelector("#answer-text").textContent = own.value_text;
+    slider.setAttribute("aria-valuetext", own.value_text);
+    verdict.dataset.decision = now.decision;
+    for (const [name, text] of Object.entries(now.text)) {
+      for (const place of verdict.querySelectorAll(`[data-field="${name}"]`)) place.textContent = text;
+    }
+    const month = Number(requests.value) / 1000;
+    const valid = requests.value !== "" && month >= 0;
+    requests.setAttribute("aria-invalid", String(!valid));
+    const bill = verdict.querySelector('[data-field="month"]');
+    bill.textContent = !valid ? "–" : money(now.cost * month);
+    const note = verdict.querySelector('[data-field="month_note"]');
+    note.textContent = !valid ? "give a number of requests, 0 or more"
+      : `a month; ${now.other}: ${money(now.other_cost * month)}.` +
+        (now.gain === null ? "" : ` ${now.switch}: worth of right answers minus cost changes by ${money(now.gain * month)} a month` +
+        (now.gain_low === null ? "." : ` (95 % interval ${money(now.gain_low * month)} to ${money(now.gain_high * month)}).`));
+  };
+  slider.addEventListener("input", () => { all.checked = false; show(); });
+  all.addEventListener("change", show);
+  requests.addEventListener("input", show);
+  show();
+}
+
+for (const button of document.querySelectorAll("button.copy")) {
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(document.getElementById(button.dataset.from).textContent);
+    button.textContent = "Copied";
+  });
+}
+
+for (const table of document.querySelectorAll("figure.table table")) {
+  const heads = [...table.querySelectorAll("thead tr:last-child th")];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") !== "descending";
+      heads.forEach((h) => h.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const body = table.tBodies[0];
+      const key = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent;
+      const rows = [...body.rows].sort((a, b) => {
+        const [s, t] = [key(a), key(b)];
+        if (s === "" || t === "") return (s === "") - (t === "");
+        const [m, n] = [Number(s), Number(t)];
+        const order = Number.isNaN(m) || Number.isNaN(n) ? s.localeCompare(t) : m - n;
+        return down ? -order : order;
+      });
+      body.append(...rows);
+    });
+  });
+}

@@ -1,0 +1,293 @@
+"""What was played and on what: the replays of a pool, their queries, and the outcome table behind them.
+
+The marts hold means. What needs single queries, rounds or prompts is computed from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.errors import DataError, ProvenanceError, ResultError
+from cabs_core.metrics import TwoWayError, bootstrap_ratio, standard_error, two_way_error
+from cabs_core.problem.replay_problem import ReplayProblem
+
+if TYPE_CHECKING:
+    from cabs_core.replay.storage import StoredTrace
+
+
+@dataclass(frozen=True)
+class Played:
+    """One policy at every rho: means of each query and of each trial.
+
+    Attributes:
+        rhos: [R] rising; plays, utility, score, cost: [R, n] (0 plays: the other values are 0).
+        trials: {utility, score, cost: [R, trials]}.
+    """
+
+    policy: str
+    rhos: np.ndarray
+    plays: np.ndarray
+    utility: np.ndarray
+    score: np.ndarray
+    cost: np.ndarray
+    trials: dict[str, np.ndarray]
+
+    def mean(self, name: str) -> np.ndarray:
+        """[R] mean over rounds of utility, score or cost."""
+        return (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
+
+    def at(self, rho: float) -> int:
+        """Index of a rho."""
+        return int(np.flatnonzero(self.rhos == rho)[0])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Replays of a pool that belong to one problem, and that problem.
+
+    Attributes:
+        problem: scores, costs, tasks and predictions of the replayed queries.
+        folders: {(policy, rho): folder of the replay}.
+        prompts: {query_id: text}; empty where the outcome table is not at hand.
+    """
+
+    problem: ReplayProblem
+    folders: dict[tuple[str, float], Path]
+    prompts: dict[str, str]
+
+    @cached_property
+    def _played(self) -> dict[str, Played]:
+        return {}
+
+    def played(self, policy: str) -> Played:
+        """Means of queries and trials of a policy, over the rhos at which it was replayed."""
+        if policy not in self._played:
+            self._played[policy] = self._read(policy)
+        return self._played[policy]
+
+    def _read(self, policy: str) -> Played:
+        rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
+        shape = (len(rhos), self.problem.n)
+        arrays = {name: np.zeros(shape) for name in ("plays", "utility", "score", "cost")}
+        trials: dict[str, list] = {name: [] for name in ("utility", "score", "cost")}
+        for r, rho in enumerate(rhos):
+            folder = self.folders[policy, rho]
+            queries = _table(folder / "queries.parquet")
+            place = queries["query_index"].to_numpy()
+            for name, values in arrays.items():
+                values[r, place] = queries[name].to_numpy(dtype=float)
+            means = _table(folder / "trials.parquet").sort_values("trial")
+            for name, rows in trials.items():
+                rows.append(means[name].to_numpy(dtype=float))
+        return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
+
+    def trace(self, policy: str, rho: float) -> StoredTrace:
+        """Every round of one replay."""
+        from cabs_core.replay.storage import (
+            load_trace,  # brings compiled code along, which a page without traces need not load
+        )
+
+        return load_trace(self.folders[policy, rho])
+
+
+def load_evidence(
+    pool: str,
+    artifacts_dir: Path,
+    problem_hash: str,
+    *,
+    left_out: frozenset[float] = frozenset(),
+    problem: Path | None = None,
+    outcomes: Path | None = None,
+) -> Evidence | None:
+    """The evidence behind a pool's replays, or None where the files are not at hand or are of another problem.
+
+    Args:
+        problem_hash: of the problem that the marts compare; replays of other problems are left out.
+        left_out: rhos that are compared for no policy.
+        problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
+    """
+    folder = problem or artifacts_dir / "replay_problem" / pool / "test"
+    try:
+        loaded = ReplayProblem.load(folder, verify=False)
+    except (ProvenanceError, DataError, ResultError, OSError):
+        return None
+    if loaded.content_hash() != problem_hash:
+        return None
+    found = {}
+    for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
+        run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
+        if run["problem_hash"] == problem_hash and float(run["rho"]) not in left_out:
+            found[str(run["policy"]), float(run["rho"])] = path.parent
+    if not found:
+        return None
+    return Evidence(loaded, found, _prompts(outcomes or artifacts_dir / "outcomes" / pool))
+
+
+def _prompts(folder: Path) -> dict[str, str]:
+    try:
+        table = _table(folder / "queries.parquet", ["query_id", "prompt"])
+    except ResultError:
+        return {}
+    return dict(zip(table["query_id"], table["prompt"], strict=True))
+
+
+def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read(columns, use_threads=False).to_pandas()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ResultError(f"{path} cannot be read ({error}): make this partition again") from None
+
+
+# ---- facts
+
+
+def error_of(plays: np.ndarray, queries: np.ndarray, trials: np.ndarray) -> TwoWayError:
+    """Error of a mean over rounds: over queries (bootstrap) and over trials together.
+
+    Args:
+        plays, queries: [n] how often each query was played, and its mean value.
+        trials: [trials] mean value of each trial.
+    """
+    count = int((plays > 0).sum())
+    over_queries = float(bootstrap_ratio(plays * queries, plays).std(ddof=1)) if count > 1 else float("nan")
+    return two_way_error(float(standard_error(trials)), over_queries, len(trials), count)
+
+
+def single_models(evidence: Evidence) -> pd.DataFrame:
+    """Every model alone on the replayed queries: model, score, cost (USD per 1,000), score_se, front.
+
+    `front`: no model of at most its cost scores as well.
+    """
+    p = evidence.problem
+    score, cost = p.scores.mean(axis=0), 1000 * p.costs.mean(axis=0)
+    frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
+    frame["score_se"] = p.scores.std(axis=0, ddof=1) / np.sqrt(p.n) if p.n > 1 else np.nan
+    frame["front"] = [
+        not (((cost <= c) & (score > s)) | ((cost < c) & (score >= s))).any()
+        for c, s in zip(cost, score, strict=True)
+    ]
+    return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
+    """A policy at every rho: rho, score, cost (USD per 1,000), and margin, half the 95 % interval of the score."""
+    own = evidence.played(policy)
+    errors = [
+        error_of(own.plays[r], own.score[r], own.trials["score"][r]).margin for r in range(len(own.rhos))
+    ]
+    return pd.DataFrame(
+        {"rho": own.rhos, "score": own.mean("score"), "cost": 1000 * own.mean("cost"), "margin": errors}
+    )
+
+
+def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
+    """What a policy does with each task at one rho, over all rounds of all trials; most frequent task first.
+
+    Columns: task, queries, score, cost (USD per 1,000), model (most played), share (of it), best_model (highest mean
+    score on the task's queries) and best_score.
+    """
+    p, trace = evidence.problem, evidence.trace(policy, rho)
+    query, action = trace.order.ravel(), trace.actions.ravel()
+    rounds = pd.DataFrame(
+        {
+            "task": p.tasks[query],
+            "model": np.array(p.arms)[action],
+            "score": p.scores[query, action],
+            "cost": 1000 * p.costs[query, action],
+        }
+    )
+    rows = []
+    for task, own in rounds.groupby("task", sort=False):
+        here = p.tasks == task
+        means = p.scores[here].mean(axis=0)
+        shares = own["model"].value_counts(normalize=True)
+        rows.append(
+            {"task": task, "queries": int(here.sum()), "score": own["score"].mean(), "cost": own["cost"].mean(),
+             "model": shares.index[0], "share": shares.iloc[0], "best_model": p.arms[int(means.argmax())],
+             "best_score": means.max()}
+        )  # fmt: skip
+    return pd.DataFrame(rows).sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
+
+
+def examples(evidence: Evidence, policy: str, rho: float, count: int = 3) -> pd.DataFrame:
+    """Prompts of the first trial's second half: `count` that were answered right by a model below the mean price,
+    and `count` that were missed though another model had them right; in the order played.
+
+    Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
+    """
+    p, trace = evidence.problem, evidence.trace(policy, rho)
+    half = trace.order.shape[1] // 2
+    query, action = trace.order[0, half:], trace.actions[0, half:]
+    score, cost = p.scores[query, action], p.costs[query, action]
+    best = p.scores[query].max(axis=1)
+    hits = np.flatnonzero((score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:count]
+    misses = np.flatnonzero((score < 0.5) & (best >= 0.5))[:count]
+    rows = []
+    for hit, places in ((True, hits), (False, misses)):
+        for i in places:
+            q = query[i]
+            prompt = evidence.prompts.get(str(p.query_ids[q]), "")
+            rows.append(
+                {"hit": hit, "query_id": str(p.query_ids[q]), "task": str(p.tasks[q]), "prompt": prompt,
+                 "model": p.arms[action[i]], "score": float(score[i]), "cost": float(cost[i]),
+                 "scores": dict(zip(p.arms, p.scores[q].tolist(), strict=True))}
+            )  # fmt: skip
+    return pd.DataFrame(
+        rows, columns=["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
+    )
+
+
+def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int = 20) -> pd.DataFrame:
+    """Share of each model in windows of equal length, mean over trials: columns round (end of window), model, share."""
+    p, trace = evidence.problem, evidence.trace(policy, rho)
+    edges = np.unique(np.linspace(0, trace.actions.shape[1], windows + 1).astype(int))
+    rows = []
+    for start, stop in pairwise(edges):
+        counts = np.bincount(trace.actions[:, start:stop].ravel(), minlength=p.K)
+        rows += [
+            {"round": int(stop), "model": arm, "share": c / counts.sum()}
+            for arm, c in zip(p.arms, counts, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
+    """Predicted against realised scores of all models on the replayed queries, in bins of equal width.
+
+    Columns: predicted, score, score_se, count; empty bins are left out.
+    """
+    p = evidence.problem
+    frame = pd.DataFrame({"predicted": p.predicted_scores.ravel(), "score": p.scores.ravel()})
+    frame["bin"] = np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)
+    out = frame.groupby("bin").agg(predicted=("predicted", "mean"), score=("score", "mean"),
+                                   score_se=("score", "sem"), count=("score", "size"))  # fmt: skip
+    return out.reset_index(drop=True)
+
+
+def smallest_propensities(evidence: Evidence) -> pd.DataFrame:
+    """The smallest probability with which each policy played what it played, over all rounds, trials and rhos.
+
+    Columns: policy, smallest, share_below (of rounds with a probability below 0.01); the smallest first.
+    """
+    rows: dict[str, list[np.ndarray]] = {}
+    for (policy, _), folder in evidence.folders.items():
+        rows.setdefault(policy, []).append(
+            _table(folder / "rounds.parquet", ["propensity"])["propensity"].to_numpy()
+        )
+    found = []
+    for policy, parts in rows.items():
+        values = np.concatenate(parts)
+        found.append(
+            {"policy": policy, "smallest": float(values.min()), "share_below": float((values < 0.01).mean())}
+        )
+    return pd.DataFrame(found).sort_values(["smallest", "policy"], ignore_index=True)

@@ -1,0 +1,109 @@
+"""The tables over all pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from cabs_core.report.data import PoolData, read_mart
+from cabs_core.report.names import condition_name, label
+from cabs_core.report.tables import Cell, Table, estimate, number, percent, words
+from cabs_core.report.verdict import headline, verdicts
+
+
+def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+    """([(title, verdict) of every pool], the tables by key).
+
+    Raises:
+        ResultError: the marts have not been built.
+    """
+    board = read_mart(artifacts_dir, "mart_policy_leaderboard")
+    infos = read_mart(artifacts_dir, "stg_pools").to_dict("records")
+    pools, rows = [], []
+    for info in infos:
+        data = PoolData(info["pool"], artifacts_dir)
+        found = verdicts(data, None)
+        if found:
+            said = headline(found[0], label)
+        elif data.ranked:
+            said = f"No verdict without the policy best_single; best is {label(data.best)}"
+        else:
+            said = f"No ranking: {data.unranked_text()}"
+        pools.append((info["title"], said))
+        line = data.board.loc[found[0].router] if found else None
+        rows.append(
+            [
+                Cell(
+                    info["title"] + _remarks(info), numeric=False, link=report_link.format(pool=info["pool"])
+                ),
+                words(said),
+                words(label(found[0].router) if found else None),
+                estimate(line["utility"], line["utility_se"]) if found else number(None),
+                estimate(found[0].difference, data.pair(found[0].router, "best_single")["se"], signed=True)
+                if found and data.pair(found[0].router, "best_single") is not None
+                else number(None),
+                percent(line["gap_closed"]) if found else number(None),
+                percent(line["cost_saved_versus_best_single"]) if found else number(None),
+                number(info["queries"], 0),
+                number(info["arms"], 0),
+            ]
+        )
+    overview = Table(
+        "pools", "The verdict of every pool",
+        ["Pool", "Verdict", "Best router", "Its utility", "Minus best single model", "Regret gap closed", "Cost saved", "Queries", "Models"],
+        rows, note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) to LinUCB with full feedback "
+        "(100 %). Cost saved: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
+    )  # fmt: skip
+    shown = {p["pool"]: p["pool"] + _remarks(p) for p in infos}
+    return pools, {"pools": overview, "leaderboard": _ranks(board, shown), "savings": _gaps(board, shown)}
+
+
+def _remarks(info: dict) -> str:
+    said = ", ".join(
+        r for r in ("synthetic" if info["synthetic"] else "", condition_name(info["condition"])) if r
+    )
+    return f" ({said})" if said else ""
+
+
+def _order(board: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    ranks = board[board["rank"].notna()].groupby("policy")["rank"].agg(["mean", "count"])
+    order = ranks.sort_values(["count", "mean"], ascending=[False, True]).index.tolist()
+    return order + [p for p in board["policy"].unique() if p not in order], ranks
+
+
+def _ranks(board: pd.DataFrame, pools: dict[str, str]) -> Table:
+    order, ranks = _order(board)
+    by = board.set_index(["policy", "pool"])
+    rows = []
+    for policy in order:
+        row = [words(label(policy)), number(ranks["mean"].get(policy), 1)]
+        for pool in pools:
+            r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
+            row += [number(None), number(None)] if r is None else [
+                number(r["rank"], 0), estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1)]  # fmt: skip
+        rows.append(row)
+    return Table(
+        "leaderboard", "Rank and utility of every policy in every pool", ["Policy", "Mean rank", *["Rank", "Utility"] * len(pools)],
+        rows, [("", 2), *((name, 2) for name in pools.values())],
+        note="Bold: best real router of the pool. Mean rank over the policy's pools, in each at the rhos that all its policies have; upper bounds have no rank.",
+    )  # fmt: skip
+
+
+def _gaps(board: pd.DataFrame, pools: dict[str, str]) -> Table:
+    order, _ = _order(board)
+    by = board.set_index(["policy", "pool"])
+    rows = []
+    for policy in order:
+        row = [words(label(policy))]
+        for pool in pools:
+            r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
+            row += [number(None), number(None)] if r is None else [
+                percent(r["gap_closed"]), percent(r["cost_saved_versus_best_single"])]  # fmt: skip
+        rows.append(row)
+    return Table(
+        "savings", "Regret gap closed and cost saved in every pool", ["Policy", *["Gap closed", "Cost saved"] * len(pools)], rows,
+        [("", 1), *((name, 2) for name in pools.values())],
+        note="Gap closed: from the pool's reference (0 %) to LinUCB with full feedback (100 %). Cost saved: against the best single model at "
+        "its most accurate setting; a dash means that this score is never reached.",
+    )  # fmt: skip

@@ -1,0 +1,310 @@
+"""The decision: deploy a router, keep a single model, or gather more data; and what each costs and saves.
+
+A router is compared with the best single model as the train split shows it (the policy `best_single`), on the same
+queries in the same orders. The router is the best of k, so its interval is widened for k comparisons (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from cabs_core.metrics import TwoWayError, bootstrap_ratio, cost_at_score, non_decreasing_hull, two_way_error
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence, Played, error_of
+
+#: No router, whatever its utility: what a decision is between.
+NO_ROUTERS = ("random", "best_single")
+#: A difference of utility below this is not worth a router: one right answer in a hundred.
+MATTERS = 0.01
+_POWER = 0.8
+_REPLICATES = 1000
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Share of a model's cost that a router saves at the model's quality, with its two-sided 95 % interval.
+
+    None: the router does not reach that quality; `low` None: not in every resample of the queries.
+    """
+
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision in one case.
+
+    Attributes:
+        rho: cost sensitivity, None for the mean over all; value_usd: 1 / rho, what a right answer is worth.
+        decision: deploy, keep or unsure.
+        router, model: what is compared: the best router of `compared`, and the best single model.
+        difference, low, high: of mean utility, router minus model, two-sided interval.
+        queries_needed: how many queries would tell, where they do not.
+        score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score, model_cost.
+        saving: at the model's quality.
+        gain, gain_low, gain_high: USD per 1,000 requests: worth of the right answers minus what they cost, router
+            minus model; None without a value.
+    """
+
+    rho: float | None
+    value_usd: float | None
+    decision: str
+    router: str
+    compared: int
+    model: str
+    difference: float
+    low: float | None
+    high: float | None
+    queries: int
+    queries_needed: int | None
+    score: float
+    score_low: float | None
+    score_high: float | None
+    cost: float
+    model_score: float
+    model_cost: float
+    saving: Saving
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def margin(error: TwoWayError, compared: int) -> float:
+    """Half a two-sided 95 % interval, widened for the best of `compared` routers."""
+    return (
+        float(stdtrit(min(error.df, 1e9), 1 - 0.025 / max(compared, 1)) * error.se)
+        if error.se > 0
+        else error.se
+    )
+
+
+def decide(difference: float, error: TwoWayError, compared: int) -> tuple[str, float | None, float | None]:
+    """(deploy | keep | unsure, low, high) from a difference of utility and its error."""
+    reach = margin(error, compared)
+    if math.isnan(reach):
+        return "unsure", None, None
+    low, high = difference - reach, difference + reach
+    if low > 0:
+        return "deploy", low, high
+    return ("keep" if high < MATTERS else "unsure"), low, high
+
+
+def queries_needed(difference: float, error: TwoWayError, queries: int, compared: int) -> int | None:
+    """Queries with which a difference of this size, or one that matters, would show in 8 of 10 cases."""
+    if math.isnan(error.se):
+        return None
+    reach = (NormalDist().inv_cdf(1 - 0.025 / compared) + NormalDist().inv_cdf(_POWER)) * error.se
+    return max(math.ceil(queries * (reach / max(abs(difference), MATTERS)) ** 2), queries + 1)
+
+
+def routers(data: PoolData) -> list[str]:
+    """Real routers with a rank, best first."""
+    return [p for p in data.ranked if p not in NO_ROUTERS]
+
+
+def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
+    """The decision over all rhos and, given the evidence, at each; none where no router or single model was replayed."""
+    names = routers(data)
+    if not names or "best_single" not in data.ranked:
+        return []
+    found = [_overall(data, evidence, names)]
+    if evidence is None:
+        return found
+    table = data.mart("utility_by_rho")
+    left_out = {rho for rhos in data.missing.values() for rho in rhos}
+    table = table[table["policy"].isin(names) & ~table["rho"].isin(left_out)]
+    for rho, rows in table.groupby("rho"):
+        best = rows.set_index("policy").loc[names, "utility"].idxmax()
+        if ("best_single", rho) in evidence.folders and (best, rho) in evidence.folders:
+            found.append(_at(evidence, str(best), float(rho), len(names)))
+    return found
+
+
+def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Verdict:
+    router, line, single = names[0], data.board.loc[names[0]], data.board.loc["best_single"]
+    pair = data.pair(router, "best_single")
+    difference = float(line["utility"] - single["utility"]) if pair is None else float(pair["difference"])
+    queries = int(data.info["queries"])
+    known = (
+        (math.nan, math.nan, 0)
+        if pair is None
+        else (pair["se_trials"], pair["se_queries"], int(pair["trials"]))
+    )
+    error = two_way_error(*(math.nan if pd.isna(v) else float(v) for v in known[:2]), known[2], queries)
+    decision, low, high = decide(difference, error, len(names))
+    saving, model, spread = _known_saving(data, router), "the best single model", None
+    if evidence is not None:
+        baseline = evidence.played("best_single")
+        top = int(np.argmax(baseline.mean("score")))
+        saving = saving_against(evidence.played(router), baseline, top)
+        names_of = {model_of(evidence, float(rho)) for rho in baseline.rhos}
+        model = names_of.pop() if len(names_of) == 1 else model
+        spread = _regime_error(data, evidence.played(router)).margin
+    return Verdict(
+        rho=None, value_usd=None, decision=decision, router=router, compared=len(names), model=model,
+        difference=difference, low=low, high=high, queries=queries,
+        queries_needed=queries_needed(difference, error, queries, len(names)) if decision == "unsure" else None,
+        score=float(line["score"]), score_low=None if spread is None else float(line["score"]) - spread,
+        score_high=None if spread is None else float(line["score"]) + spread,
+        cost=float(line["cost_per_1000_calls"]), model_score=float(single["score"]),
+        model_cost=float(single["cost_per_1000_calls"]), saving=saving,
+    )  # fmt: skip
+
+
+def _known_saving(data: PoolData, router: str) -> Saving:
+    mart = data.mart("cost_savings")
+    own = mart[(mart["policy"] == router) & (mart["baseline"] == "best_single")]["share_saved"]
+    return Saving(None if own.empty or pd.isna(own.iloc[0]) else float(own.iloc[0]), None, None)
+
+
+def _regime_error(data: PoolData, own: Played) -> TwoWayError:
+    """Error of the mean score as the board has it: mean over regimes of the mean over their rhos."""
+    table = data.mart("utility_by_rho")
+    regime = table[table["policy"] == own.policy].set_index("rho")["regime"]
+    counts = regime.value_counts()
+    weight = np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
+    return error_of(own.plays[0], weight @ own.score, weight @ own.trials["score"])
+
+
+def model_of(evidence: Evidence, rho: float) -> str:
+    """The model that `best_single` plays at a rho (the most played, where models come and go)."""
+    actions = evidence.trace("best_single", rho).actions
+    return evidence.problem.arms[int(np.bincount(actions.ravel()).argmax())]
+
+
+def _at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
+    a, b = evidence.played(router), evidence.played("best_single")
+    i, j = a.at(rho), b.at(rho)
+    plays = a.plays[i]
+
+    def gap(utility: float, score: float, cost: float) -> tuple[float, TwoWayError]:
+        """A weighted difference a - b of the three means, and its error."""
+        terms = (("utility", utility), ("score", score), ("cost", cost))
+        queries = sum(w * (getattr(a, n)[i] - getattr(b, n)[j]) for n, w in terms)
+        trials = sum(w * (a.trials[n][i] - b.trials[n][j]) for n, w in terms)
+        return float(trials.mean()), error_of(plays, queries, trials)
+
+    difference, error = gap(1.0, 0.0, 0.0)
+    decision, low, high = decide(difference, error, compared)
+    gain = gain_low = gain_high = None
+    if rho > 0:
+        gain, gain_error = gap(0.0, 1000 / rho, -1000.0)
+        if not math.isnan(gain_error.se):
+            gain_low, gain_high = (gain + sign * margin(gain_error, compared) for sign in (-1, 1))
+    score, spread = float(a.mean("score")[i]), error_of(plays, a.score[i], a.trials["score"][i]).margin
+    queries = int((plays > 0).sum())
+    return Verdict(
+        rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
+        model=model_of(evidence, rho), difference=difference, low=low, high=high, queries=queries,
+        queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
+        score=score, score_low=None if math.isnan(spread) else score - spread,
+        score_high=None if math.isnan(spread) else score + spread, cost=float(1000 * a.mean("cost")[i]),
+        model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
+        saving=saving_against(a, b, j), gain=gain, gain_low=gain_low, gain_high=gain_high,
+    )  # fmt: skip
+
+
+def saving_against(router: Played, baseline: Played, at: int) -> Saving:
+    """Saving at the quality that the baseline has at its rho number `at`."""
+    score, cost = baseline.mean("score")[at], baseline.mean("cost")[at]
+    n = router.plays.shape[1]
+    again = None
+    if n > 1:
+        weight = baseline.plays[at]
+        again = (bootstrap_ratio(weight * baseline.score[at], weight, replicates=_REPLICATES),
+                 bootstrap_ratio(weight * baseline.cost[at], weight, replicates=_REPLICATES))  # fmt: skip
+    return _saving(hulls(router), score, cost, again)
+
+
+@dataclass(frozen=True)
+class Hulls:
+    """What a router reaches, as measured and in resamples of the queries: costs [R], scores [R], and [R, B] each."""
+
+    costs: np.ndarray
+    scores: np.ndarray
+    costs_again: np.ndarray
+    scores_again: np.ndarray
+
+
+def hulls(router: Played) -> Hulls:
+    """Points of a router over rho and their bootstrap replicates; the same resamples for every router and model."""
+    return Hulls(
+        router.mean("cost"),
+        router.mean("score"),
+        np.maximum(bootstrap_ratio(router.plays * router.cost, router.plays, replicates=_REPLICATES), 0.0),
+        bootstrap_ratio(router.plays * router.score, router.plays, replicates=_REPLICATES),
+    )
+
+
+def _saving(own: Hulls, score: float, cost: float, again: tuple[np.ndarray, np.ndarray] | None) -> Saving:
+    if not cost > 0:
+        return Saving(None, None, None)
+    share = 1 - cost_at_score(own.costs, own.scores, score) / cost
+    if math.isnan(share):
+        return Saving(None, None, None)
+    if again is None:
+        return Saving(share, None, None)
+    targets, spent = again
+    values = np.full(
+        len(targets), -np.inf
+    )  # a resample in which the quality is not reached saves less than nothing
+    for i, (target, money) in enumerate(zip(targets, spent, strict=True)):
+        x, y = non_decreasing_hull(own.costs_again[:, i], own.scores_again[:, i])
+        if target <= y[-1] and money > 0:
+            values[i] = 1 - np.interp(target, y, x) / money
+    low, high = np.quantile(values, [0.025, 0.975], method="nearest")
+    return Saving(
+        float(share), float(low) if math.isfinite(low) else None, float(high) if math.isfinite(high) else None
+    )
+
+
+def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
+    """What a router saves at the quality of each single model on the replayed queries.
+
+    Columns: model, model_score, model_cost (USD per 1,000), share, low, high; NaN as None in `Saving`.
+    """
+    p, own = evidence.problem, hulls(evidence.played(router))
+    rows = []
+    for j, arm in enumerate(p.arms):
+        score, cost = p.scores[:, j], p.costs[:, j]
+        again = (
+            (bootstrap_ratio(score, replicates=_REPLICATES), bootstrap_ratio(cost, replicates=_REPLICATES))
+            if p.n > 1
+            else None
+        )
+        saving = _saving(own, float(score.mean()), float(cost.mean()), again)
+        rows.append(
+            {"model": arm, "model_score": score.mean(), "model_cost": 1000 * cost.mean(), **asdict(saving)}
+        )
+    frame = pd.DataFrame(rows).astype({"share": float, "low": float, "high": float})
+    return frame.sort_values("model_score", ascending=False, kind="stable", ignore_index=True)
+
+
+def headline(verdict: Verdict, label) -> str:
+    """`Deploy X`, `Keep model Y` or `Not enough data to tell (N queries would be)`."""
+    if verdict.decision == "deploy":
+        return f"Deploy {label(verdict.router)}"
+    if verdict.decision == "keep":
+        return f"Keep {'model ' if verdict.model != 'the best single model' else ''}{verdict.model}"
+    if verdict.queries_needed is None:
+        return "Not enough data to tell"
+    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} queries would be)"
+
+
+def round_up(value: int) -> int:
+    """Two digits, upwards: an estimate should not look exact."""
+    step = 10 ** max(len(str(value)) - 2, 0)
+    return -(-value // step) * step
