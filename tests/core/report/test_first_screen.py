@@ -220,7 +220,9 @@ def test_routing_by_task_shares_and_propensities_from_the_raw_rounds(evidence, r
     for row in facts.routing_by_task(evidence, "hier_mix", 500.0).itertuples():
         rows = played[played["task"] == row.task]
         shares = rows["model"].value_counts(normalize=True)
-        assert row.queries == rows["query_index"].nunique() and row.score == pytest.approx(rows["score"].mean())
+        assert row.queries == rows["query_index"].nunique() and row.score == pytest.approx(
+            rows["score"].mean()
+        )
         assert row.share == pytest.approx(shares.max()) and row.model in shares[shares == shares.max()].index
     windows = facts.shares_over_rounds(evidence, "hier_mix", 500.0, windows=4)
     assert windows.groupby("round")["share"].sum().tolist() == pytest.approx([1.0] * 4)
