@@ -1,1 +1,5 @@
-"""Software-defined assets: one module a stage, thin shells over `cabs_core`. Assembled in `cabs_dagster.build`."""
+"""Software-defined assets: one module a part of the chain, thin shells over `cabs_core.chain`.
+
+Installed as `cabs_assets`, so that no top-level package of a wheel is called `assets`. Put together in
+`cabs_dagster.definitions`.
+"""

@@ -1,106 +1,183 @@
-"""Assets `replay/<policy>`: each policy routed online over the test split, per (pool, rho).
+"""Assets `replay`, partitioned by (pool, rho) with policies as rows, and `replay_audit`, which plays some of it again.
 
-One multi-asset a family: one asset a policy, so that lineage and staleness are per policy, while a partition
-costs one step a family. Policies that the pool does not name are left out of a run.
+A cell (pool, rho, policy) is cached by `cabs_core`: a partition computes the cells that changed and uses the others
+again; its table says which.
 """
 
+import random
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.catalog import all_policies, asset_name, families, split_name
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import check_results, recheck
-from cabs_dagster.checks.results import REPRODUCIBLE, reproduced, result_check_specs
-from cabs_dagster.checks.traces import trace_check_spec
-from cabs_dagster.event_log import together
-from cabs_dagster.making import StageConfig, guarded
-from cabs_dagster.replaying import replay_target
-from cabs_dagster.reporting import result
+from cabs_dagster.checks import (
+    PLAUSIBLE,
+    REPRODUCIBLE,
+    TRACE,
+    plausible_result,
+    replay_check_specs,
+    trace_result,
+)
+from cabs_dagster.metadata import RETRY, figures, guarded, schema, table
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.stages import Target
+from cabs_dagster.specs import StageConfig
+
+COLUMNS = {
+    "policy": ("string", "Policy, with its preset"),
+    "utility": ("double", "Mean utility over trials and rounds, 0 to 1"),
+    "se": ("double", "Standard error of the utility over trials"),
+    "regret": ("double", "Mean regret per round against the best arm of each query"),
+    "state": ("string", "computed, reused, or failed and why"),
+    "seconds": ("double", "Seconds it took to compute"),
+}
 
 
 class ReplayConfig(StageConfig):
     """Launchpad settings of a replay. Trials, seeds and rhos stand in the pool file."""
 
     policies: list[str] = Field(
-        [],
-        description="Replay these policies only, by name (cabs_d_linear@literal). Empty: all of the pool's.",
-    )
-    verdicts: bool = Field(
-        False,
-        description="Where checks run alone: let `reproducible` tell what it found last instead of playing the trial.",
+        [], description="Replay these policies only, such as cabs_d_linear@literal. Empty: all of the pool's."
     )
 
 
-def replay_key(policy: str) -> dg.AssetKey:
-    """Asset key of a policy's replay."""
-    return dg.AssetKey(["replay", asset_name(policy)])
+@dg.multi_asset(
+    name="replay",
+    specs=[
+        dg.AssetSpec(
+            "replay",
+            **specs.common("replay"),
+            deps=["pool_file", "replay_problem", "tuning"],
+            code_version=specs.replay_code_version(),
+            partitions_def=partitions.pool_by_rho,
+            skippable=True,
+            description="Every policy of a pool routed online over the test split, at one cost sensitivity rho "
+            "(1/rho is the dollar value of one right answer), in several random orders of the queries.",
+            metadata=schema(COLUMNS),
+        )
+    ],
+    check_specs=replay_check_specs(),
+    can_subset=True,
+    retry_policy=RETRY,
+)
+def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator:
+    """One step for all policies and both checks; the checks can also run alone, on the files."""
+
+    from cabs_core.chain.partition import examine_partition, replay_partition
+
+    pool, rho = partitions.split_key(context.partition_key)
+    with guarded():
+        chain = cabs.chain(pool)
+    if rho not in chain.pool.replay.rhos:
+        played = ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
+        context.log.info(
+            f"pool {pool} does not play rho {rho:g}, so there is nothing to do; it plays {played}"
+        )
+        return
+    wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
+    checks = {check.name for check in context.selected_asset_check_keys}
+    if not context.selected_asset_keys:
+        findings, cells, failed = examine_partition(chain, rho, wanted)
+        yield from _results(checks, findings, failed, cells)
+        return
+    with guarded():
+        made = replay_partition(chain, rho, wanted, cabs.options(context, config.force))
+    for policy, text in made.failed.items():
+        context.log.error(f"{policy}: {text}")
+    if not made.made:
+        raise dg.Failure("\n".join(dict.fromkeys(made.failed.values())), allow_retries=False)
+    computed = sum(not cell.reused for cell in made.made.values())
+    context.log.info(
+        f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
+    )
+    cells = made.cells
+    metadata: dict[str, Any] = {
+        "policies": table(made.rows(), {name: text for name, (_, text) in COLUMNS.items()}),
+        "plot": dg.MetadataValue.md(f"```\n{made.bars()}\n```"),
+        "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
+    }
+    if made.latency:
+        metadata["decision latency"] = figures(made.latency.record.summary)["table"]
+    yield dg.MaterializeResult(
+        asset_key="replay",
+        data_version=dg.DataVersion(made.content),
+        metadata=metadata,
+        check_results=list(_results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells)),
+    )
 
 
-def _family(family: str, members: list[str]) -> dg.AssetsDefinition:
-    by_key = {replay_key(policy): policy for policy in members}
+def _results(checks: set[str], findings, failed, cells) -> Iterator[dg.AssetCheckResult]:
+    if TRACE in checks:
+        yield trace_result(findings, failed)
+    if PLAUSIBLE in checks:
+        yield plausible_result(cells)
 
-    @dg.multi_asset(
-        name=f"replay_{family}",
-        specs=[
-            specs.policy_spec(
-                key,
-                policy,
-                {},
-                deps=["replay_problem", "tuning"],
-                skippable=True,
-                partitions_def=partitions.pool_by_rho,
+
+class AuditConfig(dg.Config):
+    """Launchpad settings of `replay_audit`."""
+
+    cells: int = Field(
+        6, ge=1, description="How many replays of the pool are played again, one trial of each."
+    )
+    seed: int = Field(
+        0, description="Which ones: the nightly schedule takes the day, so that all get their turn."
+    )
+
+
+@dg.asset(
+    **specs.common("replay_audit"),
+    code_version=specs.replay_code_version(),
+    deps=["replay"],
+    partitions_def=partitions.pools,
+    check_specs=[
+        dg.AssetCheckSpec(
+            REPRODUCIBLE,
+            asset="replay_audit",
+            description="One trial of a sample of a pool's replays, played again, gives the same order, actions, "
+            "propensities and rewards, bit for bit.",
+        )
+    ],
+    description="One trial of a sample of the pool's replays played again; every night, if the schedule is on.",
+)
+def replay_audit(
+    context: dg.AssetExecutionContext, config: AuditConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    from cabs_core.chain.replay import play_again
+
+    with guarded():
+        chain = cabs.chain(context.partition_key)
+        there = [t for t in chain.replays() if chain.status(t).state == "fresh"]
+        if not there:
+            raise dg.Failure(f"pool {chain.pool.name} has no replays yet: run it first", allow_retries=False)
+        sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
+        rows = []
+        for target in sample:
+            then, now = play_again(chain, target, trial=0)
+            rows.append(
+                {
+                    "policy": target.policy,
+                    "rho": target.rho,
+                    "same": then == now,
+                    "hash then": then,
+                    "hash now": now,
+                }
             )
-            for key, policy in by_key.items()
-        ],
-        check_specs=[spec for key in by_key for spec in (trace_check_spec(key), *result_check_specs(key))],
-        can_subset=True,
-        description=f"Replays of the {family} policies of one pool at one rho.",
+    differ = [f"{row['policy']} at rho {row['rho']:g}" for row in rows if not row["same"]]
+    text = (
+        f"trial 0 differs when played again: {', '.join(differ)}"
+        if differ
+        else f"{len(rows)} replays are the same"
     )
-    def replay_family(
-        context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource
-    ) -> Iterator:
-        pool, rho = partitions.split_key(context.partition_key)
-        with guarded():
-            chain = cabs.chain(pool)
-            partitions.require_rho(chain.pool, rho)
-        wanted = set(chain.pool.policies) & set(config.policies or chain.pool.policies)
-        failed = {}
-        for key, policy in by_key.items():
-            checks = {c.name for c in context.selected_asset_check_keys if c.asset_key == key}
-            if policy not in wanted:
-                if key in context.selected_asset_keys:
-                    context.log.info(f"{policy} is not among the policies of pool {pool}: left out")
-                continue
-            target = Target("replay", chain.pool, rho, policy)
-            try:
-                with guarded():
-                    if key in context.selected_asset_keys:
-                        made = replay_target(chain, target, force=config.force, run_id=context.run.run_id)
-                        about = key, chain, target, made.record
-                        # A trial that has to be played again comes later: nobody else can write while things are recorded.
-                        later = set() if reproduced(made.record) else checks & {REPRODUCIBLE}
-                        known = list(check_results(*about, checks - later))
-                        with together(context.instance):
-                            yield result(context, chain, made, asset_key=key)
-                            yield from known  # not handed over with it: Dagster would evaluate each of them twice
-                        yield from check_results(*about, later, kept=False)
-                    elif checks:
-                        yield from recheck(key, chain, target, checks, kept=config.verdicts)
-            except dg.Failure as error:  # the other policies of the step still get their chance
-                failed[policy] = error.description
-                context.log.error(f"{policy}: {error.description}")
-        if failed:
-            text = "\n".join(f"{policy}: {reason}" for policy, reason in failed.items())
-            raise dg.Failure(f"{len(failed)} of the policies failed:\n{text}", allow_retries=False)
-
-    return replay_family
-
-
-replay_families = [
-    _family(family, [p for p in all_policies() if split_name(p)[0] in bases])
-    for family, bases in families().items()
-]
+    return dg.MaterializeResult(
+        metadata={"replays": table(rows)},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=REPRODUCIBLE,
+                passed=not differ,
+                severity=dg.AssetCheckSeverity.ERROR,
+                description=text,
+                metadata={"replays": table(rows)},
+            )
+        ],
+    )

@@ -74,3 +74,24 @@ def write_bytes(path: str | Path, data: bytes) -> Path:
 def write_text(path: str | Path, text: str) -> Path:
     """Write UTF-8 `text` to `path` atomically and return the path."""
     return write_bytes(path, text.encode("utf-8"))
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Delete what writers left below `folder` whose processes are gone. Returns how many files and folders."""
+    removed = 0
+    for path in folder.rglob(".*.tmp") if folder.is_dir() else ():
+        pid = path.name.removesuffix(".tmp").split(".")[-2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

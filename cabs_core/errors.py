@@ -67,3 +67,30 @@ def shortened(text: str, longest: int) -> str:
         return text
     tail = longest // 3
     return f"{text[: longest - tail - 5]} ... {text[-tail:]}"
+
+
+#: Kinds of error that may go away by themselves.
+_TRANSIENT = (ConnectionError, TimeoutError, InterruptedError)
+_TRANSIENT_REQUESTS = ("ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout", "ChunkedEncodingError")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help: the network, a timeout, a busy database; never bad data."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, _TRANSIENT):
+            return True
+        if type(seen).__module__.startswith("requests.") and type(seen).__name__ in _TRANSIENT_REQUESTS:
+            return True
+        status = getattr(getattr(seen, "response", None), "status_code", 0) or 0
+        if status == 429 or status >= 500:
+            return True
+        if "database is locked" in str(seen) or "Could not set lock" in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def explained(error: BaseException) -> str:
+    """What to say of an error: our own messages as they are, others with their kind."""
+    return str(error) if isinstance(error, CabsError) else f"{type(error).__name__}: {error}"

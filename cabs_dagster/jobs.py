@@ -1,51 +1,92 @@
-"""Jobs: one a part of the chain that shares a partitioning. The chain's order is the planner's business."""
+"""Jobs: the parts of a pool's chain, the nightly audit, and trace retention. `progress` prints what a run says."""
 
-from __future__ import annotations
+import logging
+import sys
 
 import dagster as dg
+from pydantic import Field
 
-from cabs_dagster.stages import POOL_STAGES
+from cabs_core.artifacts import POOL_STAGES
+from cabs_core.chain.retention import prunable, prune
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import STAGE_TAG
 
-PREPARE, REPLAY, MARTS, REPORT, LEADERBOARD = (
-    "prepare_pool",
-    "replay_policies",
-    "build_marts",
-    "report_pool",
-    "build_leaderboard",
-)
-STAGES = {PREPARE: list(POOL_STAGES), REPLAY: ["replay"], MARTS: ["staging", "marts"], REPORT: ["report"]}
-
-
+PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
+#: The assets of the first part, in order. Decision latency is measured by `replay`.
+STAGES = tuple(name for name in POOL_STAGES if name != "decision_latency")
 _prefix = dg.AssetSelection.key_prefixes
+
+
+@dg.logger(description="Prints what the steps of a run say, one line each: for `cabs run`.")
+def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
+    logger = logging.Logger("progress", logging.INFO)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_Line())
+    logger.addHandler(handler)
+    return logger
+
+
+class _Line(logging.Formatter):
+    """The message alone: Dagster puts job, run and step before it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = record.getMessage().split(" - ", 3)
+        return f"  {parts[-1].splitlines()[0]}" if parts[-1].strip() else ""
+
+
+class RetentionConfig(dg.Config):
+    """Launchpad settings of `prune_traces`."""
+
+    older_than_days: float = Field(30.0, ge=0, description="Delete traces that are at least this old.")
+    keep_pools: list[str] = Field([], description="Pools whose traces are kept whatever their age.")
+    dry_run: bool = Field(True, description="Only say what would be deleted. Set to false to delete.")
+
+
+@dg.op(description="Deletes old traces; summaries, marts and reports stay.")
+def prune_old_traces(context, config: RetentionConfig, cabs: CabsResource) -> None:
+    store = cabs.store()
+    found = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
+    size = sum(trace.bytes for trace in found) / 1e6
+    if not config.dry_run:
+        for trace in found:
+            prune(store, trace)
+    verb = "would be deleted" if config.dry_run else "deleted"
+    context.log.info(f"{len(found)} traces ({size:.1f} MB) {verb}")
+    context.add_output_metadata({"traces": len(found), "megabytes": size, "deleted": not config.dry_run})
+
+
+@dg.job(
+    description="Trace retention: deletes round-by-round traces of old replays.",
+    tags={STAGE_TAG: "retention"},
+)
+def prune_traces() -> None:
+    prune_old_traces()
+
+
 JOBS = [
     dg.define_asset_job(
         PREPARE,
-        selection=dg.AssetSelection.assets(*POOL_STAGES),
-        description="Outcomes, splits, embeddings, oracles, replay problem, tuning and decision latency of one pool.",
-        tags={"cabs/stage": "prepare"},
+        selection=dg.AssetSelection.assets(*STAGES),
+        description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
+        tags={STAGE_TAG: "prepare"},
     ),
     dg.define_asset_job(
         REPLAY,
-        selection=_prefix(["replay"]),
-        description="Replays of one pool at one rho, and the checks of their results.",
-        tags={"cabs/stage": "replay"},
+        selection=dg.AssetSelection.assets("replay"),
+        description="Every policy of one pool at one rho, and the checks of what came out.",
+        tags={STAGE_TAG: "replay"},
     ),
     dg.define_asset_job(
-        MARTS,
-        selection=_prefix(["staging"]) | _prefix(["marts"]),
-        description="All SQL models over the replays of all pools.",
-        tags={"cabs/stage": "marts"},
+        RESULTS,
+        selection=_prefix("staging") | _prefix("marts") | dg.AssetSelection.assets("report", "leaderboard"),
+        description="All SQL models over the replays of all pools, the report of one pool, the leaderboard.",
+        tags={STAGE_TAG: "results"},
     ),
     dg.define_asset_job(
-        REPORT,
-        selection=dg.AssetSelection.assets("report"),
-        description="The report of one pool.",
-        tags={"cabs/stage": "report"},
+        AUDIT,
+        selection=dg.AssetSelection.assets("replay_audit"),
+        description="One trial of a sample of a pool's replays played again.",
+        tags={STAGE_TAG: "audit"},
     ),
-    dg.define_asset_job(
-        LEADERBOARD,
-        selection=dg.AssetSelection.assets("leaderboard"),
-        description="The page that shows all pools.",
-        tags={"cabs/stage": "report"},
-    ),
+    prune_traces,
 ]

@@ -1,19 +1,22 @@
-"""Partitions: pools (dynamic), rhos (dynamic, seeded with the default grid) and their product.
+"""Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
 
-Rho is dynamic as well, because a pool file may name any whole rho from 0 to 9999 while the default grid has 21
-values: whoever registers a pool registers its rhos. A cell of the product that a pool does not replay (a rho of
-another pool) is refused with a message when somebody asks for it.
+Whoever registers a pool registers its rhos. Dagster's product also has cells of a pool at a rho of another pool;
+nothing here asks for them, and a run of one does nothing and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import dagster as dg
 
-from cabs_core.errors import PoolError
-from cabs_core.pools import RHO_GRID, ModelPool
-from cabs_dagster.stages import rho_key
+from cabs_core.artifacts import POOL_STAGES, Chain
+from cabs_core.artifacts.stages import REPLAY, pick
+from cabs_core.errors import CabsError
+from cabs_core.hashing import stable_hash
+from cabs_core.pools import ModelPool, PoolFile, parse_rho_key, rho_key
+from cabs_core.pools.registry import differences
 
 POOLS = "pools"
 RHOS = "rhos"
@@ -30,24 +33,19 @@ def grid_key(pool: str, rho: float) -> dg.MultiPartitionKey:
 
 def split_key(key: str | dg.MultiPartitionKey) -> tuple[str, float]:
     """(pool, rho) of a partition key of the grid."""
-    if isinstance(key, dg.MultiPartitionKey):
-        parts = key.keys_by_dimension
-        return parts["pool"], float(parts["rho"])
-    pool, _, rho = key.partition("|")
-    return pool, float(rho)
+    pool, _, rho = str(key).partition("|")
+    return pool, parse_rho_key(rho)
 
 
 def missing_partitions(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> dict[str, list[str]]:
-    """{name of the partition set: keys that have to be added} for these pools; the default grid is always in."""
+    """{name of the partition set: keys that have to be added} for these pools."""
     members = list(members)
     wanted = {
         POOLS: [pool.name for pool in members],
-        RHOS: sorted({rho_key(r) for r in RHO_GRID} | {rho_key(r) for p in members for r in p.replay.rhos}),
+        RHOS: sorted({rho_key(rho) for pool in members for rho in pool.replay.rhos}),
     }
-    return {
-        name: [key for key in keys if key not in set(instance.get_dynamic_partitions(name))]
-        for name, keys in wanted.items()
-    }
+    known = {name: set(instance.get_dynamic_partitions(name)) for name in wanted}
+    return {name: [key for key in keys if key not in known[name]] for name, keys in wanted.items()}
 
 
 def register(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> None:
@@ -57,14 +55,64 @@ def register(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> None
             instance.add_dynamic_partitions(name, keys)
 
 
-def require_rho(pool: ModelPool, rho: float) -> None:
-    """Refuse a rho that the pool does not replay.
+def registered(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
+    """Those of the pools that somebody has run or added in this instance."""
+    known = set(instance.get_dynamic_partitions(POOLS))
+    return [member for member in members if member.pool.name in known]
+
+
+def settings_of(pool_file: PoolFile) -> dict[str, Any]:
+    """What the stages of a pool read: its settings, and hashes of the files that it names.
 
     Raises:
-        PoolError: the message lists the rhos of the pool.
+        PoolError: a file that it names is not there.
     """
-    if rho not in pool.replay.rhos:
-        known = ", ".join(f"{r:g}" for r in pool.replay.rhos)
-        raise PoolError(
-            f"pool {pool.name!r} does not replay rho {rho:g}; its replay.rhos are {known}. Add it to the pool file."
-        )
+    values = {"policies": list(pool_file.pool.policies)} | pool_file.external_files()
+    for stage in (*POOL_STAGES.values(), REPLAY):
+        values |= pick(pool_file.pool, stage.settings)
+    return values
+
+
+def observe(instance: dg.DagsterInstance, chain: Chain) -> list[str]:
+    """Tell the instance what a pool's file says now; returns what changed since it was told last, in words."""
+    found = observation(instance, chain)
+    if found is None:
+        return []
+    event, changes = found
+    instance.report_runless_asset_event(event)
+    return changes
+
+
+def observation(instance: dg.DagsterInstance, chain: Chain) -> tuple[dg.AssetObservation, list[str]] | None:
+    """An observation of the asset `pool_file` and what changed; None when the instance knows it as it is."""
+    try:
+        settings = settings_of(chain.pool_file)
+    except CabsError:  # a missing table, say: whoever plans the chain says so
+        return None
+    known = _last_settings(instance, chain.pool.name)
+    if known == settings:
+        return None
+    changes = [] if known is None else differences(known, settings)
+    metadata: dict[str, Any] = {
+        "settings": dg.MetadataValue.json(settings),
+        "pool file": dg.MetadataValue.path(str(chain.pool_file.path)),
+    }
+    if changes:
+        rows = [dg.TableRecord({"changed setting": text}) for text in changes]
+        metadata["changes"] = dg.MetadataValue.table(rows)
+    event = dg.AssetObservation(
+        "pool_file",
+        partition=chain.pool.name,
+        description="; ".join(changes)[:500] or None,
+        tags={"dagster/data_version": stable_hash(settings, 32)},
+        metadata=metadata,
+    )
+    return event, changes
+
+
+def _last_settings(instance: dg.DagsterInstance, pool: str) -> dict[str, Any] | None:
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("pool_file"), asset_partitions=[pool])
+    records = instance.fetch_observations(wanted, limit=1).records
+    observed = records[0].asset_observation if records else None
+    value = observed.metadata.get("settings") if observed else None
+    return value.data if isinstance(value, dg.JsonMetadataValue) and isinstance(value.data, dict) else None

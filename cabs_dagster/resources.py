@@ -1,4 +1,4 @@
-"""Resources: where artifacts lie and which device computes.
+"""Resources: where artifacts lie, which device computes, where alerts go.
 
 What belongs here: settings that differ between machines. What does not: settings that change results; those
 stand in the pool file, so that they are part of every artifact's key.
@@ -6,14 +6,16 @@ stand in the pool file, so that they are part of every artifact's key.
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.artifacts import ArtifactStore, Chain, Options
 from cabs_core.pools import find_pool
-from cabs_dagster.planning import Chain
-from cabs_dagster.storage import ArtifactStore
+
+WEBHOOK = "CABS_WEBHOOK_URL"
 
 
 class CabsResource(dg.ConfigurableResource):
@@ -35,3 +37,33 @@ class CabsResource(dg.ConfigurableResource):
     def chain(self, pool: str) -> Chain:
         """The chain of a pool, its file read now."""
         return Chain(self.store(), find_pool(pool))
+
+    def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
+        """How a run makes artifacts."""
+        return Options(force=force, device=device or self.device, run_id=context.run.run_id)
+
+
+class AlertResource(dg.ConfigurableResource):
+    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, Mattermost, Teams), or the log."""
+
+    webhook_url: str = Field(
+        "", description=f"Address of the webhook, from {WEBHOOK}. Empty: the sensor's log."
+    )
+
+    def send(self, text: str, log: Any) -> None:
+        """Send a text to the webhook; to the log when there is none or it cannot be reached."""
+        if self.webhook_url:
+            import requests
+
+            try:
+                requests.post(self.webhook_url, json={"text": text}, timeout=10).raise_for_status()
+                return
+            except requests.RequestException as error:  # its message may hold the address, which is a secret
+                log.error(f"the webhook could not be reached ({type(error).__name__}); the alert was:")
+        log.error(text)
+
+
+def resources() -> dict[str, Any]:
+    """The default resources."""
+    url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
+    return {"cabs": CabsResource(), "alerts": AlertResource(webhook_url=url)}

@@ -1,80 +1,95 @@
-"""What every asset has: group, owner, kinds, stage tag, description, code version. One table, so none is forgotten."""
+"""What every asset has: group, owner, kinds, stage tag, code version. One table, so that none is forgotten.
+
+Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
-from cabs_core.catalog import policy_description, policy_record, split_name
-from cabs_dagster.stages import policy_code_version, stage_code_version
+from cabs_core.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
+from cabs_core.catalog import all_policies
+from cabs_core.hashing import stable_hash
 
 OWNERS = ["team:routing"]
 STAGE_TAG = "cabs/stage"
 
-#: stage: (group, kinds)
-_STAGES: dict[str, tuple[str, set[str]]] = {
+#: asset: (group, kinds)
+_ASSETS: dict[str, tuple[str, set[str]]] = {
+    "pool_file": ("data", {"yaml"}),
     "outcomes": ("data", {"python", "parquet"}),
     "splits": ("data", {"python", "parquet"}),
     "prompt_embeddings": ("data", {"python", "pytorch", "numpy"}),
     "oracles": ("oracles", {"python", "pytorch"}),
     "replay_problem": ("oracles", {"python", "numpy"}),
     "tuning": ("replay", {"python"}),
-    "decision_latency": ("replay", {"python", "parquet"}),
     "replay": ("replay", {"python", "numba", "parquet"}),
+    "replay_audit": ("replay", {"python"}),
     "marts": ("marts", {"sql", "duckdb", "parquet"}),
     "report": ("results", {"python", "html"}),
     "leaderboard": ("results", {"python", "html"}),
 }
 
+#: feature: (lifecycle stage, why we use it)
+USED: dict[str, tuple[str, str]] = {
+    "partitioned asset checks": (
+        "preview",
+        "check results belong to one partition, not to the asset as a whole",
+    ),
+    "code references": ("beta", "links from an asset to the source line that makes it"),
+    "freshness policies": ("beta", "the UI shows when outcomes or a report are older than their deadline"),
+    "pool option of ops": ("beta", "one GPU step and one DuckDB writer at a time"),
+}
 
-def common(stage: str) -> dict[str, Any]:
-    """Keyword arguments that `@asset` and `AssetSpec` share."""
-    group, kinds = _STAGES[stage]
-    return {"group_name": group, "kinds": kinds, "owners": OWNERS, "tags": {STAGE_TAG: stage}}
 
+class StageConfig(dg.Config):
+    """Launchpad settings of one run. None of them changes a result."""
 
-def stage(name: str, **more: Any) -> dict[str, Any]:
-    """Keyword arguments of a pool stage's asset."""
-    return {**common(name), "code_version": stage_code_version(name), **more}
-
-
-def policy_spec(key: dg.AssetKey, policy: str, metadata: Mapping[str, Any], **more: Any) -> dg.AssetSpec:
-    """Spec of one policy's replay."""
-    base, preset = split_name(policy)
-    values = common("replay")
-    values["tags"] = {**values["tags"], "cabs/family": policy_record(policy).family, "cabs/preset": preset}
-    return dg.AssetSpec(
-        key,
-        description=policy_description(policy),
-        code_version=policy_code_version(policy),
-        metadata={"policy": policy, "base policy": base, **metadata},
-        **values,
-        **more,
+    force: bool = Field(
+        False,
+        description="Compute again although the artifact is there and nothing changed that it depends on.",
     )
 
 
-def ray_tags(stage: str) -> dict[str, str]:
-    """Tags that make a Ray step ask for the machine's GPU when `CABS_RAY_GPUS` says how many a step needs."""
+def common(asset: str) -> dict[str, Any]:
+    """Keyword arguments that `@asset` and `AssetSpec` share."""
+    group, kinds = _ASSETS[asset]
+    return {"group_name": group, "kinds": kinds, "owners": OWNERS, "tags": {STAGE_TAG: asset}}
+
+
+def stage(name: str) -> dict[str, Any]:
+    """Keyword arguments of the asset of a pool stage: what it depends on, and its code version."""
+    deps = ["pool_file", *POOL_STAGES[name].inputs]
+    if name == "prompt_embeddings":
+        deps.append("splits")  # a TF-IDF encoder is fitted on the train split
+    return {**common(name), "code_version": stage_code_version(name), "deps": deps}
+
+
+def replay_code_version() -> str:
+    """Code version of the asset `replay`: it changes with the code of any policy. Cells have versions of their own."""
+    return stable_hash([policy_code_version(policy) for policy in all_policies()], 12)
+
+
+def ray_tags() -> dict[str, str]:
+    """Tags that make a Ray step ask for GPUs when `CABS_RAY_GPUS` says how many a step needs."""
     gpus = os.environ.get("CABS_RAY_GPUS", "")
     return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})} if gpus else {}
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses, arrays and tuples as JSON-able values, for records."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+@contextmanager
+def preview(feature: str) -> Iterator[None]:
+    """Silence the lifecycle warning of one listed feature."""
+    if feature not in USED:
+        raise KeyError(f"{feature!r} is not listed in cabs_dagster.specs.USED")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        yield

@@ -34,3 +34,14 @@ def cabs_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("CABS_POOLS_DIR", raising=False)
     (home / "dagster").mkdir()
     return home
+
+
+@pytest.fixture
+def tiny_pool(cabs_home: Path) -> Path:
+    """The file of a pool whose chain takes seconds, in the pool folder of a fresh CABS_HOME."""
+    from tests_support import TINY
+
+    path = cabs_home / "pools" / "tiny.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(TINY, encoding="utf-8")
+    return path

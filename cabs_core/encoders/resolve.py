@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cabs_core.errors import EncoderError
+from cabs_core.hashing import hash_file
 from cabs_core.pools.config import Encoder
 
 FORMAT = 1
@@ -59,7 +60,7 @@ class EncoderFiles:
         digest.update(json.dumps(settings, sort_keys=True).encode())
         small = [p for p in sorted(self.folder.iterdir()) if p.suffix in (".json", ".model", ".txt")]
         for path in (*small, *self.weights):
-            digest.update(path.name.encode() + bytes.fromhex(file_sha256(path)))
+            digest.update(path.name.encode() + bytes.fromhex(hash_file(path)))
         return digest.hexdigest()[:16]
 
 
@@ -125,7 +126,7 @@ def _files(name: str, folder: Path, pin: str | None = None) -> EncoderFiles:
     weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not weights:
         raise EncoderError(f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin")
-    if pin is not None and (found := file_sha256(weights[0])) != pin:
+    if pin is not None and (found := hash_file(weights[0])) != pin:
         raise EncoderError(
             f"encoder {name!r}: {weights[0]} has SHA-256 {found}, expected {pin}: the weights are not the "
             "published ones. Install or download them again"
@@ -141,9 +142,3 @@ def _pooling(folder: Path) -> str:
         if settings.get("pooling_mode_cls_token") or settings.get("pooling_mode") == "cls":
             return "cls"
     return "mean"
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 (hex) of a file's content."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

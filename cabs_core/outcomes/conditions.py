@@ -19,7 +19,6 @@ from dataclasses import replace
 import numpy as np
 
 from cabs_core.catalog import condition_that_changes
-from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
@@ -94,7 +93,7 @@ def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.
     if not 0.0 <= share <= 1.0:
         raise DataError(f"noisy_scores: share {share} must be in [0, 1]")
     y = np.array(scores, dtype=np.float64)
-    generator = np.random.Generator(np.random.PCG64(int(stream_key("noisy_oracle", int(seed))[0])))
+    generator = _generator("noisy_oracle", seed)
     for j in range(y.shape[1]):
         chosen = np.flatnonzero(generator.random(len(y)) < share)
         y[chosen, j] = y[generator.permutation(chosen), j]
@@ -115,7 +114,7 @@ def shifted_splits(tasks, prompts, *, test_tasks=(), validation: float = 0.125, 
     tasks = np.asarray(tasks, dtype=np.str_)
     prompts = np.asarray(prompts, dtype=object)
     names = np.unique(tasks)
-    generator = np.random.Generator(np.random.PCG64(int(stream_key("task_shift", int(seed))[0])))
+    generator = _generator("task_shift", seed)
     chosen = set(test_tasks) or set(generator.permutation(names)[: max(1, len(names) // 2)].tolist())
     unknown = sorted(chosen - set(names.tolist()))
     if unknown or len(chosen) == len(names):
@@ -136,3 +135,9 @@ def shifted_splits(tasks, prompts, *, test_tasks=(), validation: float = 0.125, 
     if not (split == "train").any() or not (split == "validation").any():
         raise DataError("task shift: the train or validation split is empty; choose fewer test tasks")
     return split
+
+
+def _generator(name: str, seed: int) -> np.random.Generator:
+    from cabs_core.compiled.rng import stream_key  # here, so that reading a table does not load numba
+
+    return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from cabs_core.catalog import check_policy_name
 from cabs_core.errors import PolicyError, PoolError, printable, shortened
+from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, pools_dir
 from cabs_core.pools import plain_yaml
 from cabs_core.pools.config import ModelPool
@@ -102,6 +103,21 @@ class PoolFile:
 
     def _error(self, message: str) -> PoolError:
         return _problem(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
+
+    def external_files(self) -> dict[str, str]:
+        """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a mirror.
+
+        Raises:
+            PoolError: the table is not there.
+        """
+        source = self.pool.source
+        if source.kind == "file":
+            return {"table": hash_file(self.table_path())}
+        folder = self.mirror_path()
+        if folder is None:
+            return {}
+        files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
+        return {f"mirror/{p.relative_to(folder).as_posix()}": hash_file(p) for p in files}
 
 
 def load_pool_file(path: Path) -> PoolFile:

@@ -23,8 +23,6 @@ import json
 import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +34,12 @@ from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import split_name
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
+from cabs_core.versions import package_versions
 
 CHECKPOINTS = 100
 #: Columns of rounds.parquet and their types in memory.
 _TRACE = {"query_index": np.int64, "action": np.int64, "propensity": np.float32, "reward": np.float32}
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
-_PACKAGES = ("cabs-routing", "numpy", "numba", "scipy", "scikit-learn", "torch", "pyarrow", "duckdb")
 #: Pool sections that may differ between two pools that still ask the same question with another encoder.
 _ENCODER_FREE = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing", "split", "replay")
 
@@ -410,7 +408,7 @@ def _run_record(t: _Traces, result, problem, pool) -> dict[str, Any]:
         "latency_weight": t.latency_weight,
         "options": json.dumps(getattr(result, "options", None) or {}, sort_keys=True, default=str),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": json.dumps(_versions(), sort_keys=True),
+        "versions": json.dumps(package_versions(), sort_keys=True),
         "python": platform.python_version(),
         "pool_title": t.pool,
         "pool_description": "",
@@ -445,17 +443,6 @@ def _run_record(t: _Traces, result, problem, pool) -> dict[str, Any]:
             "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
         }
     return record
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _digest(*arrays: np.ndarray) -> str:

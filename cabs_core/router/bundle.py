@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.atomic import atomic_directory
-from cabs_core.encoders.resolve import file_sha256
 from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.hashing import hash_file
 
 FORMAT = 1
 HEADER = "router.json"
@@ -81,7 +81,7 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
     with atomic_directory(folder) as temporary:
         yield temporary
         files = {
-            path.relative_to(temporary).as_posix(): file_sha256(path)
+            path.relative_to(temporary).as_posix(): hash_file(path)
             for path in sorted(temporary.rglob("*"))
             if path.is_file()
         }
@@ -135,7 +135,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise ProvenanceError(f"{folder}/{HEADER} names a file outside the bundle: {name!r}")
         if name not in found:
             raise ProvenanceError(f"{path} is missing: export the router again")
-        if file_sha256(path) != digest:
+        if hash_file(path) != digest:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
     if extra := sorted(found - set(manifest.files)):
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")

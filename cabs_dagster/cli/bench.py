@@ -16,7 +16,7 @@ MEASUREMENTS = (
 )  # of this project against itself, long, on real outcomes: not part of `all`
 #: of a deployed router: time added to a call, kill -9 under load, a simulated deployment
 DEPLOYED = ("serve", "chaos", "deployment")
-ORCHESTRATION = ("backfill", "overhead")  # what Dagster costs, on a pool that is finished
+ORCHESTRATION = ("backfill",)  # what Dagster costs, on a pool that is finished
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -31,21 +31,20 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
     simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions, or (readings) readings of the paper.
 
-    `backfill` materialises a finished pool again as the UI does, `overhead` compares replays with and without Dagster.
+    `backfill` materialises a finished pool again as the UI asks for it, in a stock `dagster dev`.
 
     Of a deployed router: `serve` times what `cabs serve` adds to a call, `chaos` kills servers under load, `deployment`
     routes a pool's test split with late and missing rewards and outages (all take --router DIR).
 
     Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
-    study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill and overhead take --pool NAME
-    --rho 0,500,1000
+    study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill takes --pool NAME
     """
     with_options = ("study", "readings", "replay", *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:
-        package = "cabs_dagster" if what in ORCHESTRATION else "cabs_core"
-        module = importlib.import_module(f"{package}.bench.{what}")
+        package = "cabs_dagster.cli" if what in ORCHESTRATION else "cabs_core.bench"
+        module = importlib.import_module(f"{package}.{what}")
         module.main(str(json_path) if json_path else None, argv=rest)
         return
     names = BENCHES if what == "all" else (what,)

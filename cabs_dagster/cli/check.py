@@ -12,7 +12,7 @@ import click
 @click.option(
     "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
 )
-@click.option("--quick", is_flag=True, help="Do not play trials again (leaves out the check `reproducible`).")
+@click.option("--quick", is_flag=True, help="Do not play a sample of trials again.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write a JUnit XML file.")
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write a Markdown summary.")
 @click.option("--warnings-as-errors", is_flag=True, help="Fail on warnings too.")
@@ -30,18 +30,18 @@ def check(
     was nothing to check; 2: wrong usage or a broken pool.
     """
     from cabs_core.atomic import write_text
-    from cabs_core.pools import find_pool
-    from cabs_dagster.checks.gate import as_junit, as_markdown, run_checks
-    from cabs_dagster.cli.run import parse_rhos
+    from cabs_core.pools.registry import active_pool, active_pools
+    from cabs_core.report.verdicts import as_junit, as_markdown
+    from cabs_dagster.cli.gate import run_checks
+    from cabs_dagster.cli.options import parse_rhos
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.registry import active_pools
 
-    pools = [find_pool(pool)] if pool else active_pools()[0]
+    pools = [active_pool(pool)] if pool else active_pools()[0]
     with open_instance() as instance:
         cases = []
         for pool_file in pools:
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()
-            cases += run_checks(pool_file, instance, rhos=chosen, replay_again=not quick, notify=click.echo)
+            cases += run_checks(pool_file, instance, rhos=chosen, audit=not quick, notify=click.echo)
     if junit:
         write_text(junit, as_junit(cases))
     if markdown:

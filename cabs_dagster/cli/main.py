@@ -33,12 +33,12 @@ def main() -> None:
 
 
 def _register() -> None:
+    from cabs_core.router.cli import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.bench import bench
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.pool import pool
     from cabs_dagster.cli.prune import prune
     from cabs_dagster.cli.report import report
-    from cabs_dagster.cli.router import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.run import plan, run
     from cabs_dagster.cli.ui import instance, ui
 

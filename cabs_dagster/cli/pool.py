@@ -21,9 +21,9 @@ def add(file: Path) -> None:
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not read.
     """
     from cabs_core.pools import load_pool_file
+    from cabs_core.pools.registry import add_pool
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
-    from cabs_dagster.registry import add_pool
 
     given = load_pool_file(file)
     if given.pool.source.kind in ("file", "synthetic"):
@@ -43,7 +43,7 @@ def add(file: Path) -> None:
 def list_() -> None:
     """List all pools with their source and size; invalid files are reported below."""
     from cabs_core.pools import list_pools
-    from cabs_dagster.registry import retired
+    from cabs_core.pools.registry import retired
 
     pools, errors = list_pools()
     gone = retired()
@@ -68,10 +68,8 @@ def list_() -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Show a pool: its settings, and what is there of it."""
+    from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
     from cabs_core.pools import find_pool
-    from cabs_dagster.planning import Chain
-    from cabs_dagster.stages import POOL_STAGES
-    from cabs_dagster.storage import ArtifactStore
 
     pool_file = find_pool(name)
     click.echo(f"# {pool_file.path}")
@@ -88,12 +86,15 @@ def show(name: str) -> None:
 @click.option("--delete", is_flag=True, help="Delete its artifacts instead of setting them aside.")
 def retire(name: str, delete: bool) -> None:
     """Take a pool out of runs, marts and reports. Its artifacts are set aside; `restore` brings them back."""
+    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.chain.retention import retire_pool
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.registry import retire_pool
-    from cabs_dagster.storage import ArtifactStore
+    from cabs_dagster.partitions import POOLS
 
+    retire_pool(name, ArtifactStore(), delete=delete)
     with open_instance() as instance:
-        retire_pool(name, ArtifactStore(), instance, delete=delete)
+        if instance.has_dynamic_partition(POOLS, name):
+            instance.delete_dynamic_partition(POOLS, name)
     click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
 
 
@@ -101,10 +102,13 @@ def retire(name: str, delete: bool) -> None:
 @click.argument("name")
 def restore(name: str) -> None:
     """Take a retired pool back."""
+    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.chain.retention import restore_pool
+    from cabs_core.pools import find_pool
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.registry import restore_pool
-    from cabs_dagster.storage import ArtifactStore
+    from cabs_dagster.partitions import register
 
+    restore_pool(name, ArtifactStore())
     with open_instance() as instance:
-        restore_pool(name, ArtifactStore(), instance)
+        register(instance, [find_pool(name).pool])
     click.echo(f"pool {name} is active again")

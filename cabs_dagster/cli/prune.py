@@ -13,9 +13,9 @@ import click
 @click.option("--delete", is_flag=True, help="Delete them. Without it, only say what would be deleted.")
 def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     """Delete the round-by-round traces of old replays; their summaries stay."""
-    from cabs_dagster.retention import prunable
-    from cabs_dagster.retention import prune as prune_one
-    from cabs_dagster.storage import ArtifactStore
+    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.chain.retention import prunable
+    from cabs_core.chain.retention import prune as prune_one
 
     store = ArtifactStore()
     found = list(prunable(store, older_than, keep))

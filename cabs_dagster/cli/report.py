@@ -10,12 +10,12 @@ import click
 @click.option("--open", "open_it", is_flag=True, help="Open it in the browser.")
 def report(pool: str | None, open_it: bool) -> None:
     """Print the path of a pool's HTML report (or of the leaderboard)."""
+    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.chain.pages import REPORTS, page_parts
     from cabs_core.errors import ProvenanceError
-    from cabs_dagster.pages import LEADERBOARD, REPORTS, report_parts
-    from cabs_dagster.storage import ArtifactStore
 
     store = ArtifactStore()
-    parts = report_parts(pool) if pool else LEADERBOARD
+    parts = page_parts(pool)
     if store.record(parts) is None:
         if pool:
             from cabs_core.pools import find_pool

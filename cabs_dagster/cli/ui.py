@@ -12,22 +12,24 @@ import click
 @click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
 def ui(port: int) -> None:
     """Open Dagster's UI and daemon on this machine: http://127.0.0.1:3000."""
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.atomic import remove_leftovers
     from cabs_core.paths import project_root
-    from cabs_core.pools import list_pools
-    from cabs_dagster.external import observe
+    from cabs_core.pools.registry import active_pools
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.launcher import recover
-    from cabs_dagster.partitions import register
-    from cabs_dagster.planning import Chain
-    from cabs_dagster.serving import serve
-    from cabs_dagster.storage import ArtifactStore
+    from cabs_dagster.instance.recover import recover
+    from cabs_dagster.instance.serve import require_free, serve
+    from cabs_dagster.partitions import observe, register
 
+    require_free(port)
     with open_instance() as instance:
         recover(instance)
-        ArtifactStore().remove_leftovers()
-        pools, errors = list_pools()
+        store = ArtifactStore()
+        remove_leftovers(store.root)
+        pools, errors = active_pools()
         register(instance, [p.pool for p in pools])
-        observe(instance, *(Chain(ArtifactStore(), p) for p in pools))
+        for pool_file in pools:
+            observe(instance, Chain(store, pool_file))
     for error in errors:
         click.echo(f"left out: {error}", err=True)
     # `dg dev`, its successor, is in a package of its own, for developers

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.artifacts.materialize import produce
+from cabs_core.artifacts.provenance import Recipe
+from cabs_core.chain.pages import page_parts
 from cabs_dagster.cli import main
-from cabs_dagster.pages import LEADERBOARD, _make, report_parts
-from cabs_dagster.storage import ArtifactStore
 
 
 @pytest.fixture
@@ -21,19 +23,19 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def write_page(parts: tuple[str, ...], stage: str) -> ArtifactStore:
+def write_page(pool: str | None) -> ArtifactStore:
     store = ArtifactStore()
 
     def build(folder: Path) -> dict:
         (folder / "index.html").write_text("<p>page</p>")
         return {}
 
-    _make(store, parts, stage, "", {}, build, False, "")
+    produce(store, page_parts(pool), Recipe("report", pool or "", ""), build)
     return store
 
 
 def test_the_path_is_printed_and_nothing_is_opened(tiny_pool: Path, opened: list[str]) -> None:
-    store = write_page(report_parts("tiny"), "report")
+    store = write_page("tiny")
     done = CliRunner().invoke(main, ["report", "--pool", "tiny"])
     assert done.exit_code == 0, done.output
     page = Path(done.output.strip())
@@ -42,14 +44,14 @@ def test_the_path_is_printed_and_nothing_is_opened(tiny_pool: Path, opened: list
 
 
 def test_open_asks_the_browser_for_that_page(tiny_pool: Path, opened: list[str]) -> None:
-    store = write_page(report_parts("tiny"), "report")
+    store = write_page("tiny")
     done = CliRunner().invoke(main, ["report", "--pool", "tiny", "--open"])
     assert done.exit_code == 0, done.output
     assert opened == [(store.root / "reports" / "tiny" / "index.html").as_uri()]
 
 
 def test_without_a_pool_it_is_the_leaderboard(cabs_home: Path, opened: list[str]) -> None:
-    store = write_page(LEADERBOARD, "leaderboard")
+    store = write_page(None)
     done = CliRunner().invoke(main, ["report", "--open"])
     assert done.exit_code == 0, done.output
     assert opened == [(store.root / "reports" / "index.html").as_uri()]
@@ -77,7 +79,7 @@ def test_where_no_browser_can_be_opened_the_path_is_still_printed(
         return False
 
     monkeypatch.setattr(webbrowser, "open", no_browser)
-    store = write_page(report_parts("tiny"), "report")
+    store = write_page("tiny")
     done = CliRunner().invoke(main, ["report", "--pool", "tiny", "--open"])
     assert done.exit_code == 1
     assert str(store.root / "reports" / "tiny" / "index.html") in done.output

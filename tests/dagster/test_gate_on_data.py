@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from tests_support import chain_of
 
-from cabs_core.pools import find_pool
 from cabs_dagster.cli import main
-from cabs_dagster.planning import Chain
-from cabs_dagster.storage import ArtifactStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -53,7 +51,7 @@ def test_warnings_neither_block_nor_fail(cabs_home: Path) -> None:
     write(cabs_home, table())
     ran = CliRunner().invoke(main, ["run", "--pool", "mine", "--no-report"])
     assert ran.exit_code == 0, ran.output
-    chain = Chain(ArtifactStore(), find_pool("mine"))
+    chain = chain_of("mine")
     assert {status.state for status in chain.overview()} == {"fresh"}
     checked = CliRunner().invoke(main, ["check", "--pool", "mine", "--markdown", str(cabs_home / "c.md")])
     text = (cabs_home / "c.md").read_text(encoding="utf-8")
@@ -69,7 +67,7 @@ def test_an_error_blocks_training_and_fails_the_gate(cabs_home: Path) -> None:
     write(cabs_home, frame[~hole])
     ran = CliRunner().invoke(main, ["run", "--pool", "mine", "--no-report"])
     assert ran.exit_code != 0 and "queries_kept" in ran.output, ran.output
-    chain = Chain(ArtifactStore(), find_pool("mine"))
+    chain = chain_of("mine")
     assert chain.status(chain.stage("oracles")).state != "fresh"
     assert not (cabs_home / "artifacts" / "oracles").exists()
     assert CliRunner().invoke(main, ["check", "--pool", "mine"]).exit_code == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cabs_dagster.launcher import process_start
+from cabs_core.errors import CabsError
+from cabs_dagster.instance.recover import process_tag
+from cabs_dagster.instance.serve import require_free
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the kernel tells of dead parents on Linux only"
@@ -28,9 +31,7 @@ Path("pids.tmp").write_text(" ".join(map(str, pids)))
 os.replace("pids.tmp", "pids")
 time.sleep(100)
 """
-SERVE = (
-    "import sys; from cabs_dagster.serving import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
-)
+SERVE = "import sys; from cabs_dagster.instance.serve import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def wait_until(condition) -> None:
 
 
 def gone(pid: int) -> bool:
-    return process_start(pid) is None
+    return process_tag(pid).endswith(":gone")
 
 
 def test_services_end_when_dagster_dev_is_killed_and_runs_go_on(served) -> None:
@@ -96,3 +97,13 @@ def test_ctrl_c_gives_its_code(served) -> None:
     os.kill(dev, signal.SIGINT)  # a terminal tells the whole group
     assert process.wait(timeout=120) == 130
     assert gone(dev) and gone(service)
+
+
+def test_a_busy_port_is_refused_with_what_to_do() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CabsError, match=f"port {port} .* cabs ui --port {port + 1}"):
+            require_free(port)
+    require_free(port)

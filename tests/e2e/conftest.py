@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from e2e_support import Dev, wait_for
+from e2e_support import Dev, cabs, drop_pool, wait_for
 
 
 @pytest.fixture(scope="session")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """One `dagster dev` for the tests of a session."""
+    """One `dagster dev` for the tests of a session, with the sensors that run a dropped pool file."""
     found = Dev(tmp_path_factory.mktemp("dev") / "home")
     try:
         wait_for("dagster dev", found.ready, 90)
+        found.switch_on("pool_files", "next_part")
         yield found
     finally:
         found.stop()
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("finished") / "home"
+    drop_pool(home, "chaos")
+    cabs(home, "run", "--pool", "chaos")
+    return home
+
+
+@pytest.fixture
+def finished(_finished: Path, tmp_path: Path) -> Path:
+    """A CABS_HOME of this test alone in which `cabs run --pool chaos` went through, never interrupted."""
+    return shutil.copytree(_finished, tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def finished_once(_finished: Path) -> Path:
+    """The same, for tests that only read it."""
+    return _finished
 
 
 @pytest.fixture(scope="session")

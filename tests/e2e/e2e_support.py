@@ -1,18 +1,19 @@
-"""A real `dagster dev` with its own CABS_HOME, a tiny pool, and a GraphQL client."""
+"""A real `dagster dev` with its own CABS_HOME, a tiny pool, `cabs` commands, what they left on disk."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cabs_dagster.bench.processes import DevServer
-from cabs_dagster.provenance import hash_folder
-from cabs_dagster.stages import REPLAY_VOLATILE, TIMES
+from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
+from cabs_core.hashing import hash_folder
+from cabs_dagster.cli.backfill import DevServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,7 +40,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         **more,
     }
 
@@ -71,13 +72,14 @@ class Dev(DevServer):
     def __init__(self, home: Path, **more: str):
         super().__init__(home, environment(home, **more))
 
-    def switch_on(self, sensor: str) -> None:
-        """Start a sensor."""
-        found = self.query(
-            "mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename } }",
-            s={"repositoryLocationName": "cabs", "repositoryName": "__repository__", "sensorName": sensor},
-        )
-        assert found["startSensor"]["__typename"] == "Sensor", found
+    def switch_on(self, *sensors: str) -> None:
+        """Start sensors."""
+        for sensor in sensors:
+            found = self.query(
+                "mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename } }",
+                s=sensor_selector(sensor),
+            )
+            assert found["startSensor"]["__typename"] == "Sensor", found
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, newest first."""
@@ -87,23 +89,34 @@ class Dev(DevServer):
         runs = found["runsOrError"]["results"]
         return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
 
+    def finished(self, pool: str) -> bool:
+        """Whether a pool's marts and report were built by runs; fails when a run failed."""
+        runs = [run for run in self.runs() if run["tags"].get("cabs/pool") == pool]
+        assert not [run for run in runs if run["status"] in ("FAILURE", "CANCELED")], runs
+        return any(run["jobName"] == "build_results" and run["status"] == "SUCCESS" for run in runs)
 
-def processes(dev: Dev) -> dict[int, str]:
-    """{process id: command line} of everything that a `dagster dev` started and that lives (Linux)."""
-    found = {}
+
+def sensor_selector(name: str) -> dict[str, str]:
+    """A sensor of the code location, for GraphQL."""
+    return {"repositoryLocationName": "cabs", "repositoryName": "__repository__", "sensorName": name}
+
+
+def processes(home: Path) -> dict[int, str]:
+    """{process id: command line} of everything alive that has this DAGSTER_HOME (Linux)."""
+    marker, found = f"DAGSTER_HOME={home / 'dagster'}".encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(folder.name)) == dev.process.pid:
+            if marker in (folder / "environ").read_bytes().split(b"\0"):
                 found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # it ended meanwhile
             continue
     return found
 
 
-def listening(dev: Dev) -> set[str]:
-    """Addresses on which the processes of a `dagster dev` accept TCP connections (Linux)."""
+def listening(home: Path) -> set[str]:
+    """Addresses on which these processes accept TCP connections (Linux)."""
     ours = set()
-    for pid in processes(dev):
+    for pid in processes(home):
         try:
             ours |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
         except OSError:
@@ -117,6 +130,17 @@ def listening(dev: Dev) -> set[str]:
                 address = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
                 found.add(socket.inet_ntop(family, address))
     return found
+
+
+def cabs(home: Path, *arguments: str, expect: int = 0, **more: str) -> str:
+    """Run `cabs ...` to its end; its output. Fails when the exit code is another one."""
+    done = subprocess.run(
+        command(*arguments), env=environment(home, **more), cwd=ROOT, capture_output=True, text=True,
+        timeout=600 * patience(),
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert done.returncode == expect, text
+    return text
 
 
 def drop_pool(home: Path, name: str, seed: int = 7) -> Path:
@@ -134,32 +158,27 @@ def at_work(home: Path, folder: str) -> bool:
     return any((home / "artifacts").glob(f"{folder}/.*.tmp"))
 
 
-def fingerprints(home: Path) -> dict[str, str]:
-    """{file: hash} of everything but records and wall-clock measurements."""
-    volatile = {*REPLAY_VOLATILE, TIMES, "timing.json", "provenance.json", "cabs.duckdb", "index.html"}
-    timed = (
-        "mart_decision_latency",
-        "mart_policy_leaderboard",
-        "mart_provenance",
-        "mart_solver",
-        "stg_pools",
-        "stg_replay_runs",
-        "stg_replay_summary",
-    )
+def records(home: Path) -> dict[str, bytes]:
+    """{cell: its record} of all replays: equal bytes mean that nothing was computed again."""
+    replays = home / "artifacts" / "replay"
+    return {
+        str(path.parent.relative_to(replays)): path.read_bytes() for path in replays.rglob("provenance.json")
+    }
+
+
+#: Marts that hold wall-clock measurements or the time of a run.
+_TIMED = ("mart_decision_latency", "mart_policy_leaderboard", "mart_provenance", "mart_solver", "stg_pools",
+          "stg_replay_runs", "stg_replay_summary")  # fmt: skip
+
+
+def fingerprints(home: Path, *, marts: bool = True) -> dict[str, str]:
+    """{file: hash} of all artifacts but records, pages and wall-clock measurements."""
+    volatile = {name for stage in (*POOL_STAGES.values(), REPLAY) for name in stage.volatile}
+    volatile |= {"provenance.json", "cabs.duckdb"}
     found = {}
-    for stage in (
-        "outcomes",
-        "splits",
-        "prompt_embeddings",
-        "oracles",
-        "replay_problem",
-        "tuning",
-        "decision_latency",
-        "replay",
-        "marts",
-    ):
+    for stage in [*POOL_STAGES, "replay", *(["marts"] if marts else [])]:
         for name, entry in hash_folder(home / "artifacts" / stage).items():
             last = name.rsplit("/", 1)[-1]
-            if last not in volatile and not last.startswith(timed) and "records/" not in name:
+            if last not in volatile and not last.startswith(_TIMED) and "records/" not in name:
                 found[f"{stage}/{name}"] = entry["sha256"]
     return found

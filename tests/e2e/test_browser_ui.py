@@ -1,7 +1,6 @@
-"""Dagster's UI in a headless browser: the asset graph, lineage, a check's page, the report's metadata.
+"""Dagster's UI in a headless browser: what a person sees of a chain that ran.
 
-Needs the chain of `test_dagster_dev`, which runs before it in the same session (or is run here). Set
-CABS_SCREENSHOTS to a folder to keep the pictures.
+Set CABS_SCREENSHOTS to a folder to keep the pictures.
 """
 
 from __future__ import annotations
@@ -20,13 +19,9 @@ def page(dev, chromium):
     """A browser page, after the chain of a pool has run."""
     from playwright.sync_api import sync_playwright
 
-    dev.switch_on("pool_files")
-    drop_pool(dev.home, "dropped")
-    wait_for(
-        "a report",
-        lambda: any(r["jobName"] == "report_pool" and r["status"] == "SUCCESS" for r in dev.runs()),
-        420,
-    )
+    if not dev.finished("dropped"):
+        drop_pool(dev.home, "dropped")
+    wait_for("the chain of the dropped pool", lambda: dev.finished("dropped"), 420)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium,
@@ -55,16 +50,29 @@ def test_the_asset_graph_shows_the_chain(page, dev) -> None:
     assert "Error" not in text.splitlines()
 
 
-def test_lineage_of_a_replay(page, dev) -> None:
-    text = visit(page, dev, "/assets/replay/lin_ucb?view=lineage", "lineage", "replay_problem")
+def test_a_replay_shows_its_policies(page, dev) -> None:
+    where = "/assets/replay?view=partitions&partition=dropped%7C0777"
+    columns = ("utility", "regret", "state")
+    text = visit(page, dev, where, "replay_partition", "Materialized", "policies", *columns)
+    for policy in ("random", "best_single", "lin_ucb"):
+        assert policy in text
+
+
+def test_lineage_of_replay(page, dev) -> None:
+    text = visit(page, dev, "/assets/replay?view=lineage", "lineage", "replay_problem")
     assert "tuning" in text
 
 
-def test_the_checks_of_a_replay(page, dev) -> None:
-    text = visit(
-        page, dev, "/assets/replay/lin_ucb?view=checks", "checks", "reproducible", "plausible", "trace"
-    )
-    assert "Succeeded" in text and "nothing odd" in text
+def test_the_checks_of_replay(page, dev) -> None:
+    text = visit(page, dev, "/assets/replay?view=checks", "checks", "plausible", "trace")
+    assert "Succeeded" in text or "Passed" in text, text
+
+
+def test_a_backfill_and_its_page(page, dev) -> None:
+    backfill = dev.backfill("replay", ["dropped|0000", "dropped|0777"])
+    wait_for("the backfill", lambda: dev.runs_of(backfill), 120)
+    text = visit(page, dev, f"/runs/b/{backfill}", "backfill", backfill[:8], "replay")
+    assert "Completed" in text or "Succeeded" in text, text
 
 
 def test_the_metadata_of_the_report(page, dev) -> None:

@@ -71,11 +71,11 @@ def _resign(folder):
     """Give an altered bundle hashes that fit, as an attacker or a fault in `build` would."""
     from dataclasses import asdict, replace
 
-    from cabs_core.encoders.resolve import file_sha256
+    from cabs_core.hashing import hash_file
     from cabs_core.router.bundle import Manifest
 
     manifest = Manifest(**json.loads((folder / HEADER).read_text()))
-    files = {name: file_sha256(folder / name) for name in manifest.files}
+    files = {name: hash_file(folder / name) for name in manifest.files}
     draft = replace(manifest, files=files)
     (folder / HEADER).write_text(json.dumps(asdict(draft) | {"id": draft.digest()}))
 

@@ -1,0 +1,127 @@
+"""Assets `pool_file` (observed), `outcomes`, `splits`, `prompt_embeddings`: from a pool file to vectors."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import dagster as dg
+from pydantic import Field
+
+from cabs_core.chain.inputs import outcomes_of, split_of
+from cabs_core.chain.outcomes import checked
+from cabs_dagster import partitions, specs
+from cabs_dagster.checks import data_check_specs, data_results
+from cabs_dagster.metadata import RETRY, guarded, lineage, schema, stage_result
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import StageConfig
+
+OUTCOMES = {
+    "query_id": ("string", "Identifier of the query, unique"),
+    "prompt": ("string", "Text of the prompt"),
+    "task": ("string", "Task family of the query"),
+    "model": ("string", "Name of the model (arm)"),
+    "score": ("double", "Score of the model's answer, 0 to 1"),
+    "cost": ("double", "Cost of the call in USD, at least 0"),
+    "n_input_tokens": ("double", "Input tokens; null when unknown"),
+    "n_output_tokens": ("double", "Output tokens; null when unknown"),
+    "latency": ("double", "Seconds of the call; null when unknown"),
+}
+SPLITS = {
+    "query_id": ("string", "Identifier of the query"),
+    "split": ("string", "train, validation or test"),
+}
+SPLITS_FROM = {
+    "query_id": [("outcomes", "query_id")],
+    "split": [("outcomes", "prompt"), ("outcomes", "task")],
+}
+
+with specs.preview("freshness policies"):
+    MONTHLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=35), warn_window=timedelta(days=31))
+
+
+class DeviceConfig(StageConfig):
+    """Launchpad settings of a step that may use a GPU."""
+
+    device: str = Field("", description="auto, cpu or cuda for this run. Empty: the resource's device.")
+
+
+pool_file = dg.AssetSpec(
+    "pool_file",
+    **specs.common("pool_file"),
+    partitions_def=partitions.pools,
+    description="The pool file and the table that it names: what the chain of a pool reads. Observed by `cabs run`, "
+    "`cabs ui` and the sensor `pool_files`; a change colours what reads it, and `cabs plan` says what it concerns.",
+)
+
+
+@dg.multi_asset(
+    name="outcomes",
+    specs=[
+        dg.AssetSpec(
+            "outcomes",
+            **specs.stage("outcomes"),
+            description="Scores and costs of every model on every query: read from the pool's source, checked, and "
+            "cut to the queries that every chosen model answered.",
+            metadata=schema(OUTCOMES),
+            freshness_policy=MONTHLY,
+        )
+    ],
+    check_specs=data_check_specs("outcomes"),
+    partitions_def=partitions.pools,
+    can_subset=True,
+    retry_policy=RETRY,
+)
+def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    yield from _checked_stage(context, config, cabs, "outcomes")
+
+
+@dg.multi_asset(
+    name="splits",
+    specs=[
+        dg.AssetSpec(
+            "splits",
+            **specs.stage("splits"),
+            description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
+            "validation, the online replay runs over test.",
+            metadata=schema(SPLITS) | lineage(SPLITS_FROM),
+        )
+    ],
+    check_specs=data_check_specs("splits"),
+    partitions_def=partitions.pools,
+    can_subset=True,
+)
+def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    yield from _checked_stage(context, config, cabs, "splits")
+
+
+def _checked_stage(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name
+) -> Iterator:
+    names = {check.name for check in context.selected_asset_check_keys}
+    if context.selected_asset_keys:
+        _, made, result = stage_result(context, cabs, name, config.force)
+        yield result._replace(check_results=list(data_results(name, made.record.summary, names)))
+        return
+    with guarded():
+        chain = cabs.chain(context.partition_key)
+        stages = ("outcomes",) if name == "outcomes" else ("outcomes", "splits")
+        inputs = {stage: chain.verified(chain.stage(stage)) for stage in stages}
+        split = split_of(inputs) if name == "splits" else None
+        found = checked(name, outcomes_of(inputs), chain.pool, split)
+    yield from data_results(name, found, names)
+
+
+@dg.asset(
+    **specs.stage("prompt_embeddings"),
+    partitions_def=partitions.pools,
+    retry_policy=RETRY,
+    pool="gpu",
+    op_tags=specs.ray_tags(),
+    description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, encoder "
+    "and revision in a store that all pools share, so a new pool encodes new prompts only.",
+)
+def prompt_embeddings(
+    context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]

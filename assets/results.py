@@ -1,0 +1,68 @@
+"""Assets `report` (one page a pool) and `leaderboard` (all pools): what people read."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from cabs_assets.marts import MODELS
+
+from cabs_core.artifacts import Made
+from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
+from cabs_dagster import partitions, specs
+from cabs_dagster.metadata import figures, guarded, provenance
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import StageConfig
+from dbt_like_sql.freshness import Marts
+
+_MARTS = [key for key, model in MODELS.items() if model.layer == "marts"]
+
+with specs.preview("freshness policies"):
+    _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
+
+
+@dg.asset(
+    **specs.common("report"),
+    code_version=page_code_version(),
+    partitions_def=partitions.pools,
+    deps=_MARTS,
+    freshness_policy=_WEEKLY,
+    description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
+    "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance.",
+)
+def report(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    with guarded():
+        chain = cabs.chain(context.partition_key)
+        made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
+    shown = _page(made, chain.store.location(page_parts(chain.pool.name)))
+    if (made.folder / PROFILE).is_file():
+        shown["profile of the data"] = dg.MetadataValue.url((made.folder / PROFILE).as_uri())
+    context.log.info(f"report: {made.folder / 'index.html'}")
+    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
+
+
+@dg.asset(
+    **specs.common("leaderboard"),
+    code_version=page_code_version(),
+    deps=_MARTS,
+    description="All pools side by side, with links to their reports.",
+)
+def leaderboard(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    with guarded():
+        store = cabs.store()
+        made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
+    shown = _page(made, store.location(page_parts(None)))
+    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
+
+
+def _page(made: Made, location: str) -> dict[str, Any]:
+    """Metadata of a page: where it is, what it says, its plots."""
+    summary = made.record.summary
+    values = {**provenance(made, location), **figures(summary)}
+    values["link"] = dg.MetadataValue.url((made.folder / "index.html").as_uri())
+    if summary.get("_markdown"):
+        values["summary"] = dg.MetadataValue.md(summary["_markdown"])
+    return values

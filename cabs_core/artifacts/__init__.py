@@ -1,0 +1,17 @@
+"""Artifacts: what the chain makes, where it lies, what it was made from, and what is out of date. No Dagster in here.
+
+    store = ArtifactStore()                          # $CABS_HOME/artifacts, or any fsspec URL
+    chain = Chain(store, find_pool("demo"))
+    chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked; `.reasons` say why
+    materialize(chain, chain.stage("splits"))        # makes it unless it is fresh
+
+`stages` is the table of stages, `code_versions` follows imports, `provenance` holds records and the one rule of
+freshness, `planner` the statuses. What a stage does stands in `cabs_core.chain`.
+"""
+
+from cabs_core.artifacts.materialize import Made, Options, materialize
+from cabs_core.artifacts.planner import Chain, Status
+from cabs_core.artifacts.stages import POOL_STAGES, Target
+from cabs_core.artifacts.store import ArtifactStore
+
+__all__ = ["POOL_STAGES", "ArtifactStore", "Chain", "Made", "Options", "Status", "Target", "materialize"]

@@ -1,0 +1,97 @@
+"""Making one artifact: verify the inputs, do nothing when it is there already, else build, record and publish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cabs_core.artifacts.planner import Chain
+from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.artifacts.stages import Target
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.hashing import hash_folder
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a stage is run. None of these changes a result.
+
+    Attributes:
+        force: compute although the artifact is there and nothing changed.
+        device: where networks run: auto, cpu or cuda.
+        run_id: who makes it, for the record.
+    """
+
+    force: bool = False
+    device: str = "auto"
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artifact that is there now.
+
+    Attributes:
+        reused: nothing was computed, it was there already.
+        reasons: why it was computed.
+    """
+
+    record: Record
+    folder: Path
+    reused: bool
+    reasons: tuple[str, ...] = ()
+
+
+#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and returns the summary, a JSON-able dict of figures.
+Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], dict[str, Any]]
+
+
+def materialize(
+    chain: Chain, target: Target, options: Options | None = None, *, build: Builder | None = None
+) -> Made:
+    """Make a stage or a replay of a pool unless it is there and fresh.
+
+    Args:
+        build: its work; default: what the table of stages names.
+
+    Raises:
+        ProvenanceError: an input is missing, out of date or altered.
+    """
+    options = options or Options()
+    status = chain.status(target)
+    if status.state == "fresh" and status.record is not None and not options.force:
+        return Made(status.record, chain.store.folder(target.parts), True)
+    inputs = chain.require(target)
+    recipe = chain.status(target).recipe
+    assert recipe is not None  # of every target whose inputs are there
+    build = build or import_module(target.definition.module).build
+
+    def work(folder: Path) -> dict[str, Any]:
+        return build(chain, target, folder, inputs, options)
+
+    record = produce(chain.store, target.parts, recipe, work, options.run_id)
+    chain.forget(target)
+    return Made(record, chain.store.folder(target.parts), False, status.reasons or ("forced",))
+
+
+def produce(
+    store: ArtifactStore,
+    parts: tuple[str, ...],
+    recipe: Recipe,
+    work: Callable[[Path], dict[str, Any]],
+    run_id: str = "",
+) -> Record:
+    """Let `work` fill a folder, write the record, and publish both as one."""
+    started = time.perf_counter()
+    with store.write(parts) as folder:
+        summary = work(folder)
+        seconds = time.perf_counter() - started
+        record = recipe.record(
+            hash_folder(folder, without=(RECORD_NAME,)), summary, seconds=seconds, run_id=run_id
+        )
+        (folder / RECORD_NAME).write_bytes(record.to_bytes())
+    return record

@@ -1,0 +1,173 @@
+"""Planning: what is there, what is out of date and why, and what can be made next.
+
+One planner serves the command line, the sensor and the consumers that verify their inputs, so that all of them
+agree. It reads records and hashes files; nothing is computed and nothing is launched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cabs_core.artifacts.provenance import Recipe, Record
+from cabs_core.artifacts.stages import POOL_STAGES, Target
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.errors import ProvenanceError
+from cabs_core.pools import PoolFile
+
+State = Literal["fresh", "stale", "missing", "waiting", "blocked"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of one target.
+
+    Attributes:
+        state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there is
+            none; waiting: an input has to be made first, so it cannot be said; blocked: an input failed a check.
+        reasons: why it is not fresh.
+        recipe: what it would be made from; None while waiting or blocked.
+        record: the record that is there, if any.
+    """
+
+    target: Target
+    state: State
+    reasons: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    record: Record | None = None
+
+    def __str__(self) -> str:
+        """Words such as `out of date (splits changed)`."""
+        if self.state == "missing":
+            return "not there"
+        more = f"; and {len(self.reasons) - 3} more" if len(self.reasons) > 3 else ""
+        return f"out of date ({'; '.join(self.reasons[:3])}{more})" if self.reasons else self.state
+
+
+class Chain:
+    """The chain of one pool over an artifact store.
+
+    Statuses are remembered: make a new object to see changes on disk.
+    """
+
+    def __init__(self, store: ArtifactStore, pool_file: PoolFile):
+        self.store = store
+        self.pool_file = pool_file
+        self.pool = pool_file.pool
+        self._known: dict[tuple[str, ...], Status] = {}
+
+    def stage(self, name: str) -> Target:
+        """Target of a pool stage."""
+        return Target(name, self.pool)
+
+    def replays(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> Iterator[Target]:
+        """Replay targets: every rho and policy of the pool, or those given."""
+        for rho in tuple(rhos) or self.pool.replay.rhos:
+            for policy in tuple(policies) or self.pool.policies:
+                yield Target("replay", self.pool, rho, policy)
+
+    def status(self, target: Target) -> Status:
+        """State of a target, its inputs examined first."""
+        known = self._known.get(target.parts)
+        if known is None:
+            known = self._known[target.parts] = self._examine(target)
+        return known
+
+    def forget(self, target: Target) -> None:
+        """Look at this target, and at whatever may depend on it, afresh."""
+        self._known.clear() if target.policy is None else self._known.pop(target.parts, None)
+
+    def _examine(self, target: Target) -> Status:
+        try:
+            record, unreadable = self.store.record(target.parts), ()
+        except ProvenanceError as error:
+            record, unreadable = None, (str(error),)
+        inputs = self.pool_file.external_files() if target.stage == "outcomes" else {}
+        for source in target.inputs:
+            status = self.status(source)
+            if status.state == "blocked":
+                return Status(target, "blocked", status.reasons, record=record)
+            if status.state != "fresh" or status.record is None:
+                return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
+            if failed := status.record.summary.get("_blocked"):
+                return Status(
+                    target,
+                    "blocked",
+                    (f"{source.stage} failed a check ({'; '.join(failed)})",),
+                    record=record,
+                )
+            inputs[source.stage] = _input_content(target, source, status.record)
+        recipe = Recipe(
+            target.name,
+            target.partition,
+            target.code_version,
+            target.config,
+            inputs,
+            target.definition.volatile,
+        )
+        if record is None:
+            return Status(
+                target, "stale" if unreadable else "missing", unreadable or ("not made yet",), recipe
+            )
+        reasons = recipe.outdated(record)
+        if not reasons and not self.store.remote:  # a remote one is looked at when it is read
+            reasons = self.store.damage(target.parts, record)
+        return Status(target, "stale" if reasons else "fresh", tuple(reasons), recipe, record)
+
+    def require(self, target: Target) -> dict[str, Path]:
+        """{input stage: folder} of a target, every input verified down to the bytes of its files.
+
+        Raises:
+            ProvenanceError: an input is missing, was made from other inputs or settings than those at hand, or
+                was altered; the message says what to refresh, first things first.
+        """
+        own = self.status(target)
+        if own.state == "blocked":
+            raise ProvenanceError(
+                f"{target.described} is not made, because {own.reasons[0]}. Correct the data or the pool."
+            )
+        found: dict[str, Path] = {}
+        for source in target.inputs:
+            problem = self._first_problem(source)
+            if problem is not None:
+                raise ProvenanceError(
+                    f"{target.described} needs {problem.target.described}, which is {problem}. Materialise "
+                    f"{problem.target.stage} for pool {self.pool.name} first (or `cabs run --pool {self.pool.name}`)."
+                )
+            record = self.status(source).record
+            assert record is not None
+            found[source.stage] = self.store.verified(source.parts, record)
+        return found
+
+    def verified(self, target: Target) -> Path:
+        """Folder of an artifact that is there, its files compared with its record.
+
+        Raises:
+            ProvenanceError: there is none, or a file was altered.
+        """
+        record = self.store.record(target.parts)
+        if record is None:
+            raise ProvenanceError(f"there is no {target.described} yet: materialise it first")
+        return self.store.verified(target.parts, record)
+
+    def _first_problem(self, target: Target) -> Status | None:
+        for source in target.inputs:
+            problem = self._first_problem(source)
+            if problem is not None:
+                return problem
+        status = self.status(target)
+        return None if status.state == "fresh" else status
+
+    def overview(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> list[Status]:
+        """Statuses of all stages and replays, in the order in which they are made."""
+        stages = [self.status(self.stage(name)) for name in POOL_STAGES]
+        return stages + [self.status(target) for target in self.replays(rhos, policies)]
+
+
+def _input_content(target: Target, source: Target, record: Record) -> str:
+    """What of an input matters to a target: of the tuning, a replay reads its own policy's part only."""
+    if target.policy is not None and source.stage == "tuning":
+        return str(record.summary.get("parts", {}).get(target.policy, "none"))
+    return record.content

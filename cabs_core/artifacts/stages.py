@@ -1,0 +1,198 @@
+"""The stages of the chain: what each reads, which settings matter to it, and which modules it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cabs_core.artifacts.code_versions import code_version, module_file
+from cabs_core.artifacts.provenance import described
+from cabs_core.catalog import asset_name, condition_that_changes, policy_record, split_name
+from cabs_core.hashing import stable_hash
+from cabs_core.pools import ModelPool, rho_key
+from cabs_core.pools.config import OUTCOME_FIELDS
+from cabs_core.pools.registry import flatten
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the chain for one pool. Its work is `build` of the module `cabs_core.chain.<name>`.
+
+    Attributes:
+        inputs: stages whose artifacts are read.
+        settings: dotted fields of the pool file that matter, such as `replay.condition`.
+        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
+        volatile: files with wall-clock measurements, which are no part of the content.
+        over_policies: it runs every policy of the pool, so that each one's code matters.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    settings: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    volatile: tuple[str, ...] = ()
+    over_policies: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module that does the stage's work."""
+        return f"cabs_core.chain.{self.name}"
+
+
+#: Modules whose effect the key holds in another way: the pool's settings, a policy's own entry.
+COVERED = (
+    "cabs_core.catalog.*",
+    "cabs_core.policies.registry",
+    "cabs_core.pools.files",
+    "cabs_core.pools.config",
+)
+
+_DATA = ("outcomes", "splits", "prompt_embeddings")
+
+POOL_STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage("outcomes", (), OUTCOME_FIELDS, ("cabs_core.outcomes.sources.*",)),
+        Stage("splits", ("outcomes",), ("split", "shift")),
+        Stage("prompt_embeddings", ("outcomes",), ("encoder",)),
+        Stage("oracles", _DATA, ("oracle", "features", "labels")),
+        Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels")),
+        Stage(
+            "tuning",
+            ("replay_problem",),
+            ("tuning_budget", "replay.rhos", "replay.order_seed"),
+            volatile=("timing.json",),
+            over_policies=True,
+        ),
+        Stage(
+            "decision_latency",
+            ("replay_problem", "tuning"),
+            ("replay.rhos", "replay.order_seed", "replay.latency_weight"),
+            volatile=("decisions.parquet",),
+            over_policies=True,
+        ),
+    )
+}
+#: A replay of one policy at one rho, the unit of caching below the partition (pool, rho).
+REPLAY = Stage(
+    "replay",
+    ("replay_problem", "tuning"),
+    tuple(f"replay.{name}" for name in ("trials", "order_seed", "latency_weight", "condition", "rounds")),
+    volatile=("run.parquet", "trials.parquet"),
+)
+
+
+def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
+    """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves."""
+    data = pool.model_dump(mode="json") | _derived(pool)
+    found: dict[str, Any] = {}
+    for dotted in settings:
+        value: Any = data
+        for part in dotted.split("."):
+            value = value[part]
+        found |= flatten(value, dotted)
+    return found
+
+
+def _derived(pool: ModelPool) -> dict[str, Any]:
+    """Settings read off the stress condition: what it does to the splits, and what it does to offline labels."""
+    condition = pool.replay.condition
+    return {
+        "shift": condition if condition_that_changes(condition, "splits") else "none",
+        "labels": condition if condition_that_changes(condition, "labels") else "true",
+    }
+
+
+@dataclass(frozen=True)
+class Target:
+    """One artifact that can be made: a stage of a pool, or one policy of a pool at one rho."""
+
+    stage: str
+    pool: ModelPool
+    rho: float | None = None
+    policy: str | None = None
+
+    @property
+    def definition(self) -> Stage:
+        """Its row in the table of stages."""
+        return REPLAY if self.policy else POOL_STAGES[self.stage]
+
+    @property
+    def name(self) -> str:
+        """Name in records and messages, such as `splits` or `replay/cabs_d_linear__literal`."""
+        return self.stage if self.policy is None else f"replay/{asset_name(self.policy)}"
+
+    @property
+    def partition(self) -> str:
+        """Partition key: the pool, or `pool|rho`."""
+        return self.pool.name if self.rho is None else f"{self.pool.name}|{rho_key(self.rho)}"
+
+    @property
+    def described(self) -> str:
+        """Words for messages."""
+        return described(self.name, self.partition)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Where the artifact lies in the store."""
+        if self.policy is None:
+            return (self.stage, self.pool.name)
+        return ("replay", self.pool.name, rho_key(self.rho or 0.0), asset_name(self.policy))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that matter to this artifact."""
+        settings = pick(self.pool, self.definition.settings)
+        if self.policy is not None:
+            return settings | {"policy": self.policy, "rho": self.rho}
+        if self.definition.over_policies:
+            # One line a policy, so that a changed or added policy is tuned anew and the others are kept.
+            settings |= {f"policy {p}": _tuned_version(p) for p in self.pool.policies}
+        return settings
+
+    @property
+    def code_version(self) -> str:
+        """Code version of what makes this artifact."""
+        return policy_code_version(self.policy) if self.policy else stage_code_version(self.stage)
+
+    @property
+    def inputs(self) -> tuple[Target, ...]:
+        """The artifacts that are read to make this one."""
+        names = self.definition.inputs
+        if self.stage == "prompt_embeddings" and self.pool.encoder.name.startswith("tfidf"):
+            names = (*names, "splits")  # fitted on the train split's prompts
+        return tuple(Target(name, self.pool) for name in names)
+
+
+def stage_modules(name: str) -> tuple[str, ...]:
+    """Modules from which a stage's code version starts."""
+    return (POOL_STAGES[name].module, *POOL_STAGES[name].code)
+
+
+def policy_modules(policy: str) -> tuple[str, ...]:
+    """Modules from which the code version of one policy's replay starts: the engine, and the policy's own module."""
+    return (REPLAY.module, policy_record(policy).path.partition(":")[0])
+
+
+@cache
+def stage_code_version(name: str) -> str:
+    """Code version of a pool stage."""
+    return code_version(stage_modules(name), COVERED)
+
+
+@cache
+def policy_code_version(policy: str) -> str:
+    """Code version of one policy's replay: the engine and the modules of this policy, not those of others."""
+    modules = policy_modules(policy)
+    elsewhere = [
+        Path(spec.origin) for m in modules if not module_file(m) and (spec := find_spec(m)) and spec.origin
+    ]
+    return code_version(modules, COVERED, elsewhere, extra=split_name(policy))
+
+
+def _tuned_version(policy: str) -> str:
+    """Code version of a policy, and the grid that it is tuned over."""
+    return f"{policy_code_version(policy)} {stable_hash(policy_record(policy).tuning, 12)}"

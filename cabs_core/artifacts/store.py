@@ -1,0 +1,207 @@
+"""The artifact store: one folder per artifact, local or on any fsspec URL, each with its provenance record.
+
+No IO manager: assets hand over folders of arrays that are memory-mapped, not Python objects, so the store is
+the input and output layer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cabs_core.artifacts.provenance import RECORD_NAME, Record
+from cabs_core.atomic import atomic_directory, write_bytes
+from cabs_core.errors import ProvenanceError
+from cabs_core.hashing import hash_folder
+from cabs_core.paths import cabs_home
+
+Parts = tuple[str, ...]
+
+
+class ArtifactStore:
+    """Artifacts by path parts, such as `("splits", "demo")`.
+
+    Args:
+        url: folder or fsspec URL (`s3://bucket/prefix`); empty: `$CABS_HOME/artifacts`. Remote artifacts are
+            written locally first and published with the record last; readers copy them into
+            `$CABS_HOME/cache/artifacts`, keyed by content.
+    """
+
+    def __init__(self, url: str = ""):
+        url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
+        self.remote = "://" in url and not url.startswith(("file://", "local://"))
+        if self.remote:
+            from fsspec.core import url_to_fs
+
+            self._fs, root = url_to_fs(url)
+            self.root = Path(root)
+        else:
+            self.root = Path(url.split("://", 1)[-1]).expanduser().absolute()
+        self.url = url.rstrip("/")
+
+    def location(self, parts: Parts) -> str:
+        """Path or URL to show to people."""
+        return "/".join((self.url, *parts))
+
+    def record(self, parts: Parts) -> Record | None:
+        """The provenance record of an artifact; None when there is no finished artifact."""
+        try:
+            if self.remote:
+                return Record.parse(self._fs.cat_file(self._remote(parts, RECORD_NAME)))
+            return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProvenanceError(
+                f"{self.location(parts)}/{RECORD_NAME} cannot be read ({error}): delete the folder and "
+                f"materialise {'/'.join(parts)} again"
+            ) from None
+
+    def folder(self, parts: Parts) -> Path:
+        """A local folder with the artifact's files; a remote artifact is copied into the cache first."""
+        if not self.remote:
+            return self.root.joinpath(*parts)
+        record = self.record(parts)
+        if record is None:
+            raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
+        cached = cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
+        if not (cached / RECORD_NAME).is_file():
+            with atomic_directory(cached) as temporary:
+                for name in [*record.files, RECORD_NAME]:
+                    target = temporary / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    self._fs.get_file(self._remote(parts, name), str(target))
+        return cached
+
+    @contextmanager
+    def write(self, parts: Parts) -> Iterator[Path]:
+        """Yield an empty local folder; whatever it holds at the end, record included, becomes the artifact."""
+        if not self.remote:
+            with atomic_directory(self.root.joinpath(*parts)) as temporary:
+                yield temporary
+            return
+        with tempfile.TemporaryDirectory(prefix="cabs-") as name:
+            yield Path(name)
+            self._publish(parts, Path(name))
+
+    def _publish(self, parts: Parts, folder: Path) -> None:
+        """The old record goes first and the new one comes last, so that a reader finds a whole artifact or none."""
+        target = self._remote(parts)
+        if self._fs.exists(target):
+            if self._fs.exists(f"{target}/{RECORD_NAME}"):
+                self._fs.rm_file(f"{target}/{RECORD_NAME}")
+            self._fs.rm(target, recursive=True)
+        files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+        for name in sorted(files, key=lambda n: n == RECORD_NAME):
+            remote = f"{target}/{name}"
+            self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
+            self._fs.put_file(str(folder / name), remote)
+
+    def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
+        """Replace the record, then delete files that it no longer lists as present (trace retention)."""
+        if self.remote:
+            self._fs.pipe_file(self._remote(parts, RECORD_NAME), record.to_bytes())
+            for name in delete:
+                self._fs.rm_file(self._remote(parts, name))
+            return
+        write_bytes(self.root.joinpath(*parts, RECORD_NAME), record.to_bytes())
+        for name in delete:
+            self.root.joinpath(*parts, name).unlink(missing_ok=True)
+
+    def children(self, parts: Parts) -> list[str]:
+        """Names directly below `parts`, sorted; folders that are being written are left out."""
+        if self.remote:
+            base = self._remote(parts)
+            found = self._fs.ls(base, detail=False) if self._fs.exists(base) else []
+            names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in found]
+        else:
+            folder = self.root.joinpath(*parts)
+            names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(name for name in names if not name.startswith("."))
+
+    def delete(self, parts: Parts) -> None:
+        """Remove an artifact, or everything below a prefix."""
+        if self.remote:
+            if self._fs.exists(self._remote(parts)):
+                self._fs.rm(self._remote(parts), recursive=True)
+            shutil.rmtree(cabs_home() / "cache" / "artifacts" / Path(*parts), ignore_errors=True)
+        else:
+            shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
+
+    def move(self, old: Parts, new: Parts) -> None:
+        """Move everything below `old` to `new`, replacing what is there; nothing happens when there is nothing."""
+        if self.remote:
+            if self._fs.exists(self._remote(old)):
+                self.delete(new)
+                self._fs.mv(self._remote(old), self._remote(new), recursive=True)
+            return
+        if self.root.joinpath(*old).exists():
+            self.delete(new)
+            self.root.joinpath(*new).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self.root.joinpath(*old), self.root.joinpath(*new))
+
+    def damage(self, parts: Parts, record: Record) -> list[str]:
+        """What is wrong with the files of an artifact, such as `rounds.parquet is missing`; empty when they are whole.
+
+        A remote artifact is copied into the cache first.
+        """
+        found = hash_folder(self.folder(parts), without=(RECORD_NAME,))
+        expected = {name: entry for name, entry in record.files.items() if name not in record.pruned}
+        problems = [f"{name} is missing" for name in expected if name not in found]
+        problems += [f"{name} is not in its record" for name in found if name not in expected]
+        problems += [
+            f"{name} was altered since it was written"
+            for name, entry in expected.items()
+            if name in found and found[name]["sha256"] != entry["sha256"]
+        ]
+        return problems
+
+    def verified(self, parts: Parts, record: Record) -> Path:
+        """Folder of the artifact after comparing its files with the record.
+
+        Raises:
+            ProvenanceError: a file is missing, was added or was altered; the message names it.
+        """
+        problems = self.damage(parts, record)
+        if problems:
+            raise ProvenanceError(
+                f"{self.location(parts)}: {'; '.join(problems[:3])}. Materialise {record.described} again"
+            )
+        return self.folder(parts)
+
+    def _remote(self, parts: Parts, *names: str) -> str:
+        return "/".join((str(self.root), *parts, *names))
+
+    def mirror(self, parts: Parts) -> Path:
+        """Local copy of a remote store below `parts`, in the store's layout, for readers that want one tree."""
+        local = cabs_home() / "cache" / "mirror"
+        base = self._remote(parts)
+        remote_files = self._fs.find(base, detail=True) if self._fs.exists(base) else {}
+        wanted = set()
+        for name, info in remote_files.items():
+            relative = str(name).removeprefix(str(self.root)).lstrip("/")
+            target = local / relative
+            wanted.add(target)
+            if (
+                not target.is_file()
+                or target.stat().st_size != info.get("size")
+                or target.name == RECORD_NAME
+            ):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._fs.get_file(str(name), str(target))
+        for path in local.joinpath(*parts).rglob("*"):
+            if path.is_file() and path not in wanted:
+                path.unlink()
+        local.mkdir(parents=True, exist_ok=True)
+        return local
+
+    def upload(self, folder: Path, parts: Parts) -> None:
+        """Copy a local folder to `parts` of a remote store, over what is there."""
+        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+            remote = self._remote(parts, path.relative_to(folder).as_posix())
+            self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
+            self._fs.put_file(str(path), remote)

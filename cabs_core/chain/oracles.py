@@ -1,0 +1,34 @@
+"""Stage `oracles`: what is learned offline, on the train split alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabs_core.chain.inputs import embeddings_of, outcomes_of, plain, split_of
+from cabs_core.oracles.diagnostics import diagnose
+from cabs_core.oracles.train import train_oracles
+from cabs_core.outcomes import outcomes_under
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+DIAGNOSTICS = "diagnostics.json"
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Train accuracy, cost, propagation and feature heads, and diagnose them on the test split."""
+    pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
+    table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
+    oracle = train_oracles(vectors, table, split, pool.oracle, features=pool.features, device=options.device)
+    oracle.save(folder)
+    report = diagnose(oracle, vectors, true, split)
+    (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
+    return {
+        "chosen": plain(oracle.chosen),
+        "validation": plain(oracle.metrics.get("validation", {})),
+        "_training": plain(oracle.metrics.get("training")),
+    }

@@ -1,0 +1,43 @@
+"""Stage `outcomes`: what every model of the pool scored and cost on every query, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabs_core.chain.inputs import plain
+from cabs_core.outcomes.load import load_outcomes
+from cabs_core.validation.catalog import check_names
+from cabs_core.validation.run import run_checks
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Read the pool's source, apply its options, save the table."""
+    table = load_outcomes(chain.pool_file)
+    table.save(folder)
+    return {
+        "rows": len(table) * len(table.arms),
+        "queries": len(table),
+        "models": list(table.arms),
+        "tasks": len(set(table.tasks.tolist())),
+        "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, table.scores.mean(axis=0))},
+        "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, table.costs.mean(axis=0))},
+        "loading": plain(table.report),
+        **checked("outcomes", table, chain.pool),
+    }
+
+
+def checked(stage, table, pool, split=None) -> dict[str, Any]:
+    """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its record."""
+    blocking = {spec.name for spec in check_names(stage) if spec.blocking}
+    results = run_checks(stage, table, splits=split, pool=pool)
+    failed = [r for r in results if not r.passed and r.name in blocking]
+    return {
+        "_checks": [plain(result) for result in results],
+        "_blocked": [f"{r.name}: {r.observed}, expected {r.expected}" for r in failed],
+    }

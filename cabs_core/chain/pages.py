@@ -1,0 +1,159 @@
+"""Report and leaderboard as artifacts: made from the marts, again only when what they show changed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cabs_core.artifacts.code_versions import code_version, module_file
+from cabs_core.artifacts.materialize import Made, Options, produce
+from cabs_core.artifacts.planner import Chain
+from cabs_core.artifacts.provenance import Recipe
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.chain.inputs import outcomes_of, plain, split_of
+from cabs_core.errors import ProvenanceError
+from cabs_core.hashing import hash_file, stable_hash
+
+REPORTS = "reports"
+LEADERBOARD = ("leaderboard",)
+PROFILE = "profile.html"
+#: Stages whose artifacts a report shows beside the marts, where they are at hand.
+_SHOWN = ("outcomes", "splits", "replay_problem")
+_LARGEST_IMAGE = 100_000
+
+
+def page_parts(pool: str | None) -> tuple[str, ...]:
+    """Where the report of a pool lies, or (without one) the leaderboard."""
+    return (REPORTS, pool) if pool else LEADERBOARD
+
+
+@lru_cache(maxsize=1)
+def page_code_version() -> str:
+    """Code version of the pages: report, plots and profile with their templates."""
+    rooms = ("cabs_core.report", "cabs_core.plots", "cabs_core.validation.profile")
+    roots = [Path(path).parent for path in map(module_file, rooms) if path]
+    files = [p for root in roots for p in root.rglob("*") if p.suffix in (".html", ".css", ".js", ".j2")]
+    return code_version(rooms, files=files)
+
+
+def page_recipe(store: ArtifactStore, marts: Path, pool: str | None) -> Recipe:
+    """What the report of a pool (or, without one, the leaderboard) would be made from now.
+
+    Args:
+        marts: folder of the marts' parquet.
+
+    Raises:
+        ProvenanceError: there are no marts yet.
+    """
+    files = sorted(marts.glob("mart_*.parquet"))
+    if not files:
+        raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
+    inputs = {path.stem: _rows_hash(str(path), hash_file(path), pool) for path in files}
+    shown = [(name, store.record((name, pool))) for name in _SHOWN] if pool else []
+    inputs |= {name: record.content for name, record in shown if record}
+    return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), {}, inputs)
+
+
+def page_fresh(store: ArtifactStore, marts: Path, pool: str | None) -> bool:
+    """Whether a page shows what the marts hold now and is whole."""
+    record = store.record(page_parts(pool))
+    if (
+        record is None
+        or page_recipe(store, marts, pool).outdated(record)
+        or store.damage(page_parts(pool), record)
+    ):
+        return False
+    return pool is not None or store.remote or _public_leaderboard(store).is_file()
+
+
+def make_report(chain: Chain, marts: Path, options: Options) -> Made:
+    """The report of one pool unless it is fresh."""
+    store, pool = chain.store, chain.pool
+
+    def work(folder: Path) -> dict[str, Any]:
+        from cabs_core.report import VERDICT, build_report
+
+        known, parts = _known(chain), page_parts(pool.name)
+        page = build_report(
+            pool.name,
+            marts.parent,
+            folder,
+            profile_link=PROFILE if known else "",
+            previous=store.folder(parts) / VERDICT if store.record(parts) is not None else None,
+            problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
+            outcomes=known.get("outcomes"),
+        )
+        if known:
+            _profile(chain, known, folder / PROFILE)
+        return _shown(page)
+
+    return _make(store, marts, pool.name, work, options)
+
+
+def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
+    """The page with all pools, also at `reports/index.html`, beside the pools' folders that it links to."""
+
+    def work(folder: Path) -> dict[str, Any]:
+        from cabs_core.report import build_leaderboard
+
+        page = build_leaderboard(marts.parent)
+        shutil.copyfile(page.path, folder / "index.html")
+        return _shown(page)
+
+    return _make(store, marts, None, work, options)
+
+
+def _make(store: ArtifactStore, marts: Path, pool: str | None, work, options: Options) -> Made:
+    parts = page_parts(pool)
+    if page_fresh(store, marts, pool) and not options.force:
+        record = store.record(parts)
+        assert record is not None
+        return Made(record, store.folder(parts), True)
+    record = produce(store, parts, page_recipe(store, marts, pool), work, options.run_id)
+    return Made(record, store.folder(parts), False)
+
+
+def _public_leaderboard(store: ArtifactStore) -> Path:
+    return store.root / REPORTS / "index.html"
+
+
+@lru_cache(maxsize=4096)
+def _rows_hash(path: str, content: str, pool: str | None) -> str:
+    """Hash of what a page shows of a mart: the pool's rows where the mart has pools, else all of it."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if pool is None or "pool" not in pq.read_schema(path).names:
+        return content[:32]
+    table = pq.read_table(path)
+    rows = table.filter(pc.equal(table["pool"], pool)).combine_chunks()
+    # names and types only: the rest of a schema (whether a column may be empty, say) follows from the other pools
+    columns = [[field.name, str(field.type)] for field in rows.schema]
+    return stable_hash([columns, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
+
+
+def _known(chain: Chain) -> dict[str, Path]:
+    """Folders of the pool's data and problem, where they are at hand: marts may come from elsewhere."""
+    try:
+        folders = {name: chain.verified(chain.stage(name)) for name in ("outcomes", "splits")}
+        return folders | {"replay_problem": chain.verified(chain.stage("replay_problem"))}
+    except ProvenanceError:
+        return {}
+
+
+def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
+    """The page about the pool's data."""
+    from cabs_core.validation.profile import write_profile
+
+    links = (("Report", "index.html"), ("All pools", "../index.html"))
+    write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)
+
+
+def _shown(page) -> dict[str, Any]:
+    """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
+    images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}
+    return {**plain(page.summary), "_markdown": page.markdown, "_images": images}

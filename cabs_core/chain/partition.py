@@ -1,0 +1,101 @@
+"""One partition (pool, rho) of replays: make the cells that changed, keep the others, and say which is which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cabs_core.artifacts import Chain, Made, Options, Target, materialize
+from cabs_core.chain.replay import examine_again
+from cabs_core.errors import explained, is_transient
+from cabs_core.hashing import stable_hash
+from cabs_core.replay.latency import typical_rho
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What came of a partition.
+
+    Attributes:
+        made: {policy: its replay}; failed: {policy: why it could not be replayed}.
+        latency: times of single decisions, which are measured with the pool's middle rho; None with others.
+    """
+
+    made: Mapping[str, Made]
+    failed: Mapping[str, str]
+    latency: Made | None = None
+
+    @property
+    def cells(self) -> dict[str, dict[str, Any]]:
+        """{policy: summary of its replay}."""
+        return {policy: cell.record.summary for policy, cell in self.made.items()}
+
+    @property
+    def content(self) -> str:
+        """Hash of the contents of all replays."""
+        return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a policy, the best first, failed ones last."""
+        rows: list[dict[str, Any]] = [
+            {
+                "policy": policy,
+                "utility": cell.record.summary["utility"],
+                "se": cell.record.summary["standard error"],
+                "regret": cell.record.summary["regret per round"],
+                "state": "reused" if cell.reused else "computed",
+                "seconds": cell.record.seconds,
+            }
+            for policy, cell in self.made.items()
+        ]
+        rows.sort(key=lambda row: -row["utility"])
+        nothing = dict.fromkeys(("utility", "se", "regret"))
+        failed = [
+            {"policy": policy, **nothing, "state": f"failed: {text}", "seconds": None}
+            for policy, text in self.failed.items()
+        ]
+        return rows + failed
+
+    def bars(self, width: int = 24) -> str:
+        """Utility of every policy as bars of text: drawn in no time, readable in every theme."""
+        top = max(cell["utility"] for cell in self.cells.values()) or 1.0
+        return "\n".join(
+            f"{policy:26s} {cell['utility']:.4f} " + "\u2588" * max(round(width * cell["utility"] / top), 0)
+            for policy, cell in sorted(self.cells.items(), key=lambda item: -item[1]["utility"])
+        )
+
+
+def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
+    """Replay policies at one rho, those that are fresh not again. A policy that fails does not stop the others.
+
+    Raises:
+        Exception: a transient error (see `errors.is_transient`), for the caller to try again.
+    """
+    made: dict[str, Made] = {}
+    failed: dict[str, str] = {}
+    for policy in policies:
+        try:
+            made[policy] = materialize(chain, Target("replay", chain.pool, rho, policy), options)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            failed[policy] = explained(error)
+    latency = None
+    if made and rho == typical_rho(chain.pool.replay.rhos):
+        latency = materialize(chain, chain.stage("decision_latency"), options)
+    return Partition(made, failed, latency)
+
+
+def examine_partition(chain: Chain, rho: float, policies: Sequence[str]):
+    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are now."""
+    findings, cells, failed = {}, {}, {}
+    for policy in policies:
+        target = Target("replay", chain.pool, rho, policy)
+        try:
+            findings[policy] = examine_again(chain, target)
+            record = chain.status(target).record
+            cells[policy] = record.summary if record else {}
+        except Exception as error:
+            failed[policy] = explained(error)
+    return findings, cells, failed

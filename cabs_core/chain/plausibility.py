@@ -1,0 +1,64 @@
+"""What is odd about a replay, from its figures and those of related policies at the same (pool, rho)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cabs_core.catalog import policy_record, split_name
+
+#: How much mean utility CABS-D may lie below its better expert before it is worth a look.
+EXPERT_TOLERANCE = 0.02
+#: decoupled policy: the policies that are its experts when run alone
+EXPERTS = {
+    "cabs_d_linear": ("lin_ts", "cabs_c_linear"),
+    "cabs_d_neural": ("neural_ucb", "cabs_c_neural"),
+}
+#: full feedback: the bandit with the same learner and features
+MATCHED = {"lin_ucb_full": "lin_ucb", "neural_ucb_full": "neural_ucb"}
+
+
+def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Warnings about one policy of a partition; empty when nothing is odd.
+
+    A difference counts only beyond two standard errors of the difference, taken as if the two were independent,
+    which for paired trials is too wide rather than too narrow.
+
+    Args:
+        cells: {policy: summary of its replay} of the partition. What is not there is not compared.
+    """
+    own = cells[policy]
+    base, preset = split_name(policy)
+    warnings: list[str] = []
+    if own["uncertified rounds"]:
+        warnings.append(f"{own['uncertified rounds']} rounds were played from a solution without certificate")
+    if base != "random" and own["utility"] + 2 * own["standard error"] < own["random utility"]:
+        warnings.append(
+            f"utility {own['utility']:.4f} is below that of random play, {own['random utility']:.4f}"
+        )
+    if policy_record(base).learns and own["arms played"] == 1:
+        warnings.append("every round of every trial played the same arm")
+
+    def related(name: str) -> Mapping[str, Any] | None:
+        same = f"{name}@{preset}" if preset in policy_record(name).presets[1:] else name
+        return cells.get(same) or cells.get(name)
+
+    experts = [cell for cell in map(related, EXPERTS.get(base, ())) if cell]
+    if experts:
+        best = max(experts, key=lambda cell: cell["utility"])
+        if own["utility"] + EXPERT_TOLERANCE + _margin(own, best) < best["utility"]:
+            warnings.append(
+                f"utility {own['utility']:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
+                f"{best['utility']:.4f}"
+            )
+    bandit = related(MATCHED[base]) if base in MATCHED else None
+    if bandit and own["utility"] + _margin(own, bandit) < bandit["utility"]:
+        warnings.append(
+            f"with full feedback utility is {own['utility']:.4f}, with bandit feedback {bandit['utility']:.4f}: "
+            "the same learner does worse with more information"
+        )
+    return warnings
+
+
+def _margin(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    return 2 * (one["standard error"] ** 2 + other["standard error"] ** 2) ** 0.5

@@ -1,0 +1,34 @@
+"""Stage `prompt_embeddings`: one vector a query; only prompts never seen before are encoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cabs_core.chain.inputs import outcomes_of, plain, split_of
+from cabs_core.encoders.embed import embed_prompts
+from cabs_core.paths import cabs_home
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Embed the prompts in the order of the outcomes."""
+    table = outcomes_of(inputs)
+    train = None
+    if "splits" in inputs:
+        train = [p for p, s in zip(table.prompts, split_of(inputs)) if s == "train"]
+    vectors, report = embed_prompts(
+        table.prompts,
+        chain.pool.encoder,
+        store=cabs_home() / "embeddings",
+        device=options.device,
+        fit_prompts=train,
+    )
+    np.save(folder / "embeddings.npy", np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
+    return {"rows": len(vectors), "dimensions": int(vectors.shape[1]), "encoding": plain(report)}

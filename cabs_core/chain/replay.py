@@ -1,0 +1,173 @@
+"""One policy's replay at one rho (a cell): play it, save the traces, examine them, keep what checks compare later."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cabs_core.catalog import condition_that_changes
+from cabs_core.chain.inputs import tuned_options
+from cabs_core.pools import ModelPool
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import replay
+from cabs_core.replay.storage import load_trace, save_replay_result
+from cabs_core.utility import clipped_utility
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Replay the policy online over the test split, in all trials."""
+    pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
+    problem = _problem(chain, inputs)
+    result = play(pool, problem, tuned_options(inputs, policy), rho, policy, pool.replay.trials)
+    run = save_replay_result(result, problem, folder, pool=pool)
+    rewards, best = result.rewards, result.best_rewards
+    trials = len(rewards)
+    return {
+        "rows": int(rewards.size),
+        "utility": float(rewards.mean()),
+        "regret per round": float((best - rewards).mean()),
+        "standard error": float(rewards.mean(axis=1).std(ddof=1) / trials**0.5) if trials > 1 else 0.0,
+        "trials": trials,
+        "rounds": int(rewards.shape[1]),
+        "random utility": _random_utility(result, problem),
+        "arms played": len(np.unique(result.actions)),
+        "uncertified rounds": int(_total(result, "uncertified")),
+        "_lanes": lane_hashes(result),
+        "_trace": examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
+    }
+
+
+def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
+    """(hash in the record, hash now) of one trial of a replay that is there, played again.
+
+    Raises:
+        ProvenanceError: the replay or an input is missing, out of date or altered.
+    """
+    inputs = chain.require(target)
+    record = chain.status(target).record
+    assert record is not None
+    policy = target.policy or ""
+    again = play(
+        chain.pool, _problem(chain, inputs), tuned_options(inputs, policy), target.rho or 0.0, policy, [trial]
+    )
+    return record.summary["_lanes"][trial], lane_hashes(again)[0]
+
+
+def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
+    """Findings of `examine` on the files of a replay as they are now; from the record where the trace was pruned.
+
+    Raises:
+        ProvenanceError: there is no replay, or a file or an input was altered.
+    """
+    folder = chain.verified(target)
+    record = chain.store.record(target.parts)
+    assert record is not None
+    if record.pruned:
+        return record.summary["_trace"]
+    problem = _problem(chain, chain.require(target))
+    return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
+
+
+def play(pool: ModelPool, problem: ReplayProblem, options: dict[str, Any], rho: float, policy: str, trials):
+    """The `ReplayResult` of a policy with the pool's settings.
+
+    Args:
+        trials: how many, or a list of their numbers.
+    """
+    condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
+    return replay(
+        problem,
+        policy,
+        rho=rho,
+        trials=trials,
+        seed=pool.replay.order_seed,
+        pool=pool.name,
+        rounds=pool.replay.rounds,
+        condition=condition,
+        latency_weight=pool.replay.latency_weight,
+        options=options,
+    )
+
+
+def examine(stored, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
+    """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
+
+    Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a trial.
+    """
+    problems = []
+    expected = (trials, min(rounds or len(problem.query_ids), len(problem.query_ids)))
+    if stored.actions.shape != expected:
+        problems.append(f"holds {stored.actions.shape} (trials, rounds), expected {expected}")
+    arms = len(problem.arms)
+    outside = int(((stored.actions < 0) | (stored.actions >= arms)).sum())
+    if outside:
+        problems.append(f"{outside} actions outside 0..{arms - 1}")
+    for name in ("propensities", "rewards"):
+        bad = int((~np.isfinite(getattr(stored, name))).sum())
+        if bad:
+            problems.append(f"{bad} {name} are not finite")
+    invalid = int(((stored.propensities <= 0) | (stored.propensities > 1 + 1e-6)).sum())
+    if invalid:
+        problems.append(f"{invalid} propensities outside (0, 1]")
+    outside = int(((stored.rewards < 0) | (stored.rewards > 1)).sum())
+    if outside:
+        problems.append(f"{outside} rewards outside [0, 1]")
+    visits = [np.bincount(row) for row in stored.order]
+    repeated = sum(int((count - 1)[count > 1].sum()) for count in visits)
+    if repeated:
+        problems.append(f"{repeated} rounds repeat a query of the same trial")
+    return {
+        "problems": problems,
+        "rounds": int(stored.actions.size),
+        "smallest propensity": float(np.nanmin(stored.propensities)) if stored.propensities.size else 0.0,
+    }
+
+
+def lane_hashes(result) -> list[str]:
+    """One hash a trial over order, actions, propensities and rewards, for telling whether a re-run is the same."""
+    hashes = []
+    for trial in range(len(result.actions)):
+        digest = hashlib.sha256()
+        for array, kind in (
+            (result.order, "<i8"),
+            (result.actions, "<i8"),
+            (result.propensities, "<f8"),
+            (result.rewards, "<f8"),
+        ):
+            digest.update(np.ascontiguousarray(array[trial], dtype=kind).tobytes())
+        hashes.append(digest.hexdigest()[:32])
+    return hashes
+
+
+def _problem(chain: Chain, inputs: dict[str, Path]) -> ReplayProblem:
+    record = chain.status(chain.stage("replay_problem")).record
+    assert record is not None
+    return _load(str(inputs["replay_problem"] / "test"), record.content)
+
+
+@lru_cache(maxsize=2)
+def _load(folder: str, content: str) -> ReplayProblem:
+    """The problem in a folder, once per process; `content` keeps it from being taken for another one."""
+    return ReplayProblem.load(Path(folder))
+
+
+def _random_utility(result, problem: ReplayProblem) -> float:
+    """Expected utility of uniformly random play on the rounds played: exact, no sampling."""
+    utilities = clipped_utility(
+        problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
+    )
+    return float(utilities.mean(axis=1)[result.order].mean())
+
+
+def _total(result, name: str) -> float:
+    value = getattr(result, name, None)
+    return 0 if value is None else sum(float(v) for v in value)

@@ -1,0 +1,92 @@
+"""What is taken away: traces of old replays are deleted, artifacts of retired pools set aside.
+
+`rounds.parquet` is nearly all of a replay's size. Without it everything but round-level marts still works: the
+record says that the trace was pruned, and the check `trace` answers from what it found when the trace was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from cabs_core.artifacts.stages import POOL_STAGES
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.errors import PoolError
+from cabs_core.pools import find_pool
+from cabs_core.pools.registry import edit_retired, retired
+
+TRACE_FILE = "rounds.parquet"
+#: Folders of the store that belong to one pool each.
+_POOL_FOLDERS = (*POOL_STAGES, "replay", "reports", "router")
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """A trace that is old enough to go."""
+
+    parts: tuple[str, ...]
+    bytes: int
+    age_days: float
+
+
+def prunable(
+    store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
+) -> Iterator[Prunable]:
+    """Traces older than so many days, those of kept pools aside. Pools that were retired count too."""
+    now = datetime.now(UTC)
+    for prefix in (("replay",), ("retired", "replay")):
+        for pool in store.children(prefix):
+            if pool in keep_pools:
+                continue
+            for rho in store.children((*prefix, pool)):
+                for policy in store.children((*prefix, pool, rho)):
+                    parts = (*prefix, pool, rho, policy)
+                    record = store.record(parts)
+                    if record is None or TRACE_FILE not in record.files or TRACE_FILE in record.pruned:
+                        continue
+                    age = (now - datetime.fromisoformat(record.created)).total_seconds() / 86400
+                    if age >= older_than_days:
+                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]), age)
+
+
+def prune(store: ArtifactStore, trace: Prunable) -> None:
+    """Delete one trace: the record first says that it is gone, then it goes."""
+    record = store.record(trace.parts)
+    if record is not None:
+        kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
+        store.rewrite_record(trace.parts, kept, delete=(TRACE_FILE,))
+
+
+def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> None:
+    """Take a pool out of everything; its artifacts are moved to `retired/` in the store, or deleted.
+
+    Raises:
+        PoolError: there is no such pool.
+    """
+    if not any(store.children((folder, name)) for folder in _POOL_FOLDERS):
+        find_pool(name)
+    with edit_retired() as names:
+        names.add(name)
+    for folder in _POOL_FOLDERS:
+        if delete:
+            store.delete((folder, name))
+        else:
+            store.move((folder, name), ("retired", folder, name))
+
+
+def restore_pool(name: str, store: ArtifactStore) -> None:
+    """Take a retired pool back, with the artifacts that were set aside.
+
+    Raises:
+        PoolError: it is not retired, or its file is gone.
+    """
+    if name not in retired():
+        raise PoolError(
+            f"pool {name!r} is not retired; retired are: {', '.join(sorted(retired())) or 'none'}"
+        )
+    find_pool(name)
+    for folder in _POOL_FOLDERS:
+        store.move(("retired", folder, name), (folder, name))
+    with edit_retired() as names:
+        names.discard(name)

@@ -1,0 +1,30 @@
+"""Stage `splits`: which queries train the oracles, which tune, which are routed online."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.chain.inputs import outcomes_of
+from cabs_core.chain.outcomes import checked
+from cabs_core.outcomes import split_under
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Assign every query to train, validation or test by whole prompts, under the pool's stress condition."""
+    table = outcomes_of(inputs)
+    split = split_under(table, chain.pool.split, chain.pool.replay.condition)
+    rows = pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()})
+    pq.write_table(rows, folder / "splits.parquet")
+    names, counts = np.unique(split, return_counts=True)
+    sizes = {str(n): int(c) for n, c in zip(names, counts)}
+    return {"rows": len(split), **sizes, **checked("splits", table, chain.pool, split)}

@@ -1,0 +1,75 @@
+"""Stage `tuning`: settings of every policy chosen on the validation problem, the same budget for each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabs_core.chain.inputs import plain
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.tuning import tune_policies
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Tune the policies whose code or inputs changed; keep what was chosen for the others."""
+    kept, seconds = ({}, {}) if options.force else _kept(chain, target)
+    missing = tuple(p for p in chain.pool.policies if p not in kept)
+    chosen = {policy: entry for policy, entry in kept.items() if entry}
+    if missing:
+        problem = ReplayProblem.load(inputs["replay_problem"] / "validation")
+        found = tune_policies(problem, chain.pool.model_copy(update={"policies": missing}))
+        seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}
+        chosen |= json.loads(json.dumps(found))
+    chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
+    for name, content in (("tuning.json", chosen), ("timing.json", seconds)):
+        (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1), encoding="utf-8")
+    settings = {policy: plain(entry["options"]) for policy, entry in chosen.items()}
+    return {
+        "policies": len(chosen),
+        "tuned now": len(missing),
+        "_rows": [
+            {
+                "policy": policy,
+                "options": json.dumps(settings[policy]),
+                "configurations": entry["configurations"],
+                "utility": entry["utility"],
+                "lead": entry["lead"],
+                "lead_se": entry["lead_se"],
+            }
+            for policy, entry in chosen.items()
+        ],
+        "parts": {policy: _digest(entry) for policy, entry in settings.items()},
+    }
+
+
+def _digest(options: Any) -> str:
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _kept(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str, float]]:
+    """({policy: its entry, or {} when it has nothing to tune}, seconds) of what an earlier tuning still holds.
+
+    That is: the same validation problem, budget and tuning code, and a policy whose code is what it was.
+    """
+    status = chain.status(target)
+    record, recipe = status.record, status.recipe
+    if record is None or recipe is None or chain.store.damage(target.parts, record):
+        return {}, {}
+    old, new = record.config, recipe.config
+    shared = {name for name in {*old, *new} if not name.startswith("policy ")}
+    if (record.inputs, record.code_version) != (recipe.inputs, recipe.code_version) or any(
+        old.get(name) != new.get(name) for name in shared
+    ):
+        return {}, {}
+    folder = chain.store.folder(target.parts)
+    chosen = json.loads((folder / "tuning.json").read_text(encoding="utf-8"))
+    seconds = json.loads((folder / "timing.json").read_text(encoding="utf-8"))
+    same = [p for p in chain.pool.policies if old.get(f"policy {p}") == new[f"policy {p}"]]
+    return {p: chosen.get(p, {}) for p in same}, {p: seconds[p] for p in same if p in seconds}

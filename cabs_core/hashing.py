@@ -1,0 +1,48 @@
+"""Hashes of values, files and folders: SHA-256 in hex."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+def stable_hash(value: Any, digits: int = 16) -> str:
+    """Hex SHA-256 of a JSON-able value, independent of the order of mapping keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+@lru_cache(maxsize=65536)
+def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def hash_file(path: str | Path) -> str:
+    """SHA-256 of a file; remembered within the process for as long as size and times stay the same."""
+    return _hashed(str(path), os.stat(path))
+
+
+def _hashed(path: str, status: os.stat_result) -> str:
+    return _hash_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """{relative name: {"sha256", "bytes"}} of every file below `folder`, those named `without` left out."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)
+            try:
+                status = os.stat(path)
+            except OSError:  # a link to nowhere
+                continue
+            if name not in without and stat.S_ISREG(status.st_mode):  # not a socket
+                entry = {"sha256": _hashed(path, status), "bytes": status.st_size}
+                found[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
+    return dict(sorted(found.items()))

@@ -1,0 +1,217 @@
+"""`cabs export | route | feedback | serve | doctor | rollback`: from a pool to a router, and how it is doing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+ROUTER = click.option(
+    "--router", "folder", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True,
+    help="Folder of the router, as `cabs export` wrote it.",
+)  # fmt: skip
+LOG = click.option(
+    "--log", help="Event log: an SQLite file or a PostgreSQL URL. Default: beside the router, ROUTER.events.sqlite."
+)  # fmt: skip
+STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
+
+
+@click.command()
+@click.option("--pool", required=True, help="Name of the model pool; its chain must have been run.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True)
+@click.option("--policy", help="Policy to deploy. Default: the best of the pool's on the validation split.")
+@click.option("--rho", type=float, help="What a dollar counts, in score. Default: the pool's middle rho.")
+@click.option(
+    "--epsilon", type=float, default=0.02, show_default=True,
+    help="Share of uniform exploration, which keeps the log evaluable.",
+)  # fmt: skip
+@click.option(
+    "--mode", type=click.Choice(["route", "shadow", "guarded"]), default="route", show_default=True,
+    help="shadow: always answers with the best single model. guarded: leaves it only with evidence.",
+)  # fmt: skip
+@click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
+@click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
+def export(
+    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float, mode: str, free, prompts: bool
+) -> None:  # fmt: skip
+    """Make a router from a pool: a folder with everything from a prompt's text to a decision.
+
+    A router that stands at OUT is kept beside it: `cabs rollback` brings it back.
+    """
+    import tempfile
+
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.pools import find_pool
+    from cabs_core.router import build_bundle, promote, read_manifest
+
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as temporary:
+        candidate = Path(temporary) / "router"
+        choice = build_bundle(
+            candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free, prompts=prompts
+        )  # fmt: skip
+        promote(candidate, out)
+    manifest = read_manifest(out)
+    found = choice.evidence()
+    click.echo(f"router {manifest.id}: {choice.policy} at rho {choice.rho:g}, {len(manifest.arms)} models")
+    click.echo(
+        f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
+    )
+    click.echo(f"{out}\nnext: cabs route 'your prompt' --router {out}")
+
+
+@click.command()
+@click.argument("text")
+@ROUTER
+@LOG
+@click.option("--rho", type=float, help="What a dollar counts for this prompt.")
+@click.option("--budget", type=float, help="USD that this prompt may cost.")
+@click.option("--available", help="Models that can be called now, separated by commas.")
+@click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
+@click.option("--json", "as_json", is_flag=True)
+def route(text: str, folder: Path, log, rho, budget, available, explain: bool, as_json: bool) -> None:
+    """Decide which model answers TEXT ('-': standard input), and log it."""
+    from cabs_core.router import Router
+
+    if text == "-":
+        text = click.get_text_stream("stdin").read()
+    router = Router.load(folder, log=_log(folder, log))
+    names = None if available is None else [n.strip() for n in available.split(",") if n.strip()]
+    decision = router.route(text, rho=rho, budget=budget, available=names)
+    found = {
+        "id": decision.id, "model": decision.model, "propensity": decision.propensity, "rho": decision.rho,
+        "scores": decision.scores, "costs": decision.costs, "probabilities": decision.probabilities,
+    }  # fmt: skip
+    if explain:
+        found["explanation"] = router.explain(decision)
+    router.close()
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    click.echo(f"{decision.model}\n")
+    click.echo(f"{'model':36s} {'score':>6s} {'cost, USD':>11s} {'probability':>12s}")
+    for name in decision.scores:
+        click.echo(
+            f"{name:36s} {found['scores'][name]:6.3f} {found['costs'][name]:11.6f} {found['probabilities'][name]:12.3f}"
+        )
+    for near in found.get("explanation", {}).get("neighbours", []):
+        best = ", ".join(f"{k} {v:.2f}" for k, v in near["scores"].items())
+        click.echo(f"\nnear ({near['distance']:.2f}): {near['text'][:100]!r}\n  {best}")
+    click.echo(f"\nwhen you know how good the answer was: cabs feedback {decision.id} --score 1")
+
+
+@click.command()
+@click.argument("decision")
+@click.option("--score", type=float, required=True, help="How good the answer was, from 0 to 1.")
+@click.option("--cost", type=float, help="What the call cost, USD. Default: as recorded or expected.")
+@click.option("--source", default="user", show_default=True, help="Who says so.")
+@ROUTER
+@LOG
+def feedback(decision: str, score: float, cost, source: str, folder: Path, log) -> None:
+    """Tell the router how good the answer of a DECISION was."""
+    from cabs_core.router import Router
+
+    router = Router.load(folder, log=_log(folder, log))
+    result = router.feedback(decision, score=score, cost=cost, source=source)
+    router.close()
+    click.echo(result)
+    if result == "conflict":
+        raise SystemExit(1)
+
+
+@click.command()
+@ROUTER
+@LOG
+@click.option("--json", "as_json", is_flag=True)
+def doctor(folder: Path, log: str | None, as_json: bool) -> None:
+    """Say how a router is doing: plays and learning curves per model, what waits for a score, what is wrong.
+
+    Exit code 1 when something is wrong.
+    """
+    from cabs_core.router.doctor import examine
+
+    found = examine(folder, log)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        click.echo(f"router {found['bundle']}: {found['policy']} of pool {found['pool']}, log {found['log']}")
+        click.echo(
+            f"{found['decisions']} decisions, {found['rewards']} scored, {found['unscored']} waiting "
+            f"({found['unscored_old']} for more than a week), {found['failed']} calls failed"
+        )
+        click.echo(
+            f"\n{'model':36s} {'plays':>7s} {'scored':>7s} {'score':>6s} {'cost, USD':>10s}  over time"
+        )
+        for arm in found["arms"]:
+            score = "" if arm["mean_score"] is None else f"{arm['mean_score']:.3f}"
+            cost = "" if arm["mean_cost"] is None else f"{arm['mean_cost']:.6f}"
+            curve = " ".join(f"{v:.2f}" for v in arm["curve"])
+            click.echo(
+                f"{arm['model']:36s} {arm['decisions']:7d} {arm['scored']:7d} {score:>6s} {cost:>10s}  {curve}"
+            )
+        curve = " ".join(f"{v:.3f}" for v in found["curve"]["utility"])
+        click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
+        if found["lease"]:
+            click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
+        for problem in found["problems"]:
+            click.secho(f"problem: {problem}", fg="yellow")
+    if found["problems"]:
+        raise SystemExit(1)
+
+
+@click.command()
+@ROUTER
+def rollback(folder: Path) -> None:
+    """Bring back the router that the last export replaced; a second call undoes the first."""
+    from cabs_core.router import roll_back
+
+    click.echo(f"router {roll_back(folder.absolute())} is back at {folder}")
+
+
+def _log(folder: Path, log: str | None):
+    from cabs_core.router.router import default_log
+
+    return default_log(folder) if log is None else log
+
+
+@click.command()
+@ROUTER
+@LOG
+@click.option(
+    "--upstreams", type=click.Path(dir_okay=False, path_type=Path),
+    help="YAML file that says where each model is called. Without it: decisions and feedback only.",
+)  # fmt: skip
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Beyond this machine only with CABS_SERVER_KEYS."
+)
+@click.option("--port", type=int, default=8080, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--mode", type=click.Choice(["route", "shadow", "guarded"]), help="Default: the router's own.")
+@click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")
+@click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
+@click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
+@click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
+def serve(
+    folder: Path, log, upstreams: Path | None, host: str, port: int, workers: int, mode, epsilon, budget_per_request,
+    budget_per_day, keep_prompts: bool,
+) -> None:  # fmt: skip
+    """Serve a router as an OpenAI-compatible API.
+
+    API keys of the upstreams come from the environment, and are never stored or logged. A router that is exported to
+    the same folder is picked up without a restart.
+    """
+    from cabs_core.router.server.app import serve as run
+
+    budgets = {"budget_per_request": budget_per_request}
+    if budget_per_day is not None:
+        budgets["budget_per_day"] = budget_per_day / workers
+    settings = {
+        "folder": str(folder.absolute()), "log": None if log is None else str(log),
+        "upstreams": None if upstreams is None else str(upstreams.absolute()), "mode": mode, "epsilon": epsilon,
+        "keep_prompts": keep_prompts, **budgets,
+    }  # fmt: skip
+    run(settings, host=host, port=port, workers=workers)

@@ -1,0 +1,32 @@
+"""Versions of the libraries that results may depend on."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+_PACKAGES = (
+    "cabs-routing",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "scikit-learn",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "duckdb",
+)
+
+
+@lru_cache(maxsize=1)
+def package_versions() -> dict[str, str]:
+    """Versions of the libraries that results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

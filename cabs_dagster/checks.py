@@ -1,0 +1,180 @@
+"""Asset checks: at most three an asset; what they looked at is a table in their metadata.
+
+A check can be evaluated together with its asset, from what was just made, or later on its own, from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from cabs_core.chain.plausibility import oddities
+from cabs_core.validation.catalog import Stage, check_names
+from cabs_dagster import partitions
+from cabs_dagster.metadata import table
+from cabs_dagster.specs import preview
+
+VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
+SQL_TESTS, SQL_WARNINGS = "sql_tests", "sql_tests_warn"
+_SEVERITY = {VALID: "ERROR", PLAUSIBLE: "WARN"}
+
+
+def data_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
+    """Checks of `outcomes` or `splits`: expectations that stop the chain, and those that only warn."""
+    texts = {
+        VALID: "What nothing downstream can work without; a failure stops the chain, in later runs too",
+        PLAUSIBLE: "What is usually a mistake, and sometimes not",
+    }
+    with preview("partitioned asset checks"):
+        return [
+            dg.AssetCheckSpec(
+                name,
+                asset=stage,
+                partitions_def=partitions.pools,
+                blocking=name == VALID,
+                description=f"{text}: {', '.join(_expectations(stage, name))}.",
+            )
+            for name, text in texts.items()
+        ]
+
+
+def _expectations(stage: Stage, check: str) -> list[str]:
+    return [spec.name for spec in check_names(stage) if spec.severity == _SEVERITY[check]]
+
+
+def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
+    """Results of the named checks from what `cabs_core.chain.outcomes.checked` found."""
+    for name in sorted(names):
+        found = [c for c in summary.get("_checks", []) if c["severity"] == _SEVERITY[name]]
+        failed = [c for c in found if not c["passed"]]
+        rows = [
+            {
+                "expectation": c["name"],
+                "passed": c["passed"],
+                "observed": c["observed"],
+                "expected": c["expected"],
+            }
+            for c in sorted(found, key=lambda c: c["passed"])
+        ]
+        metadata: dict[str, Any] = {"expectations": table(rows)}
+        for c in failed[:5]:
+            metadata[f"examples of {c['name']}"] = dg.MetadataValue.json(c["examples"][:5])
+        yield _result(
+            stage,
+            name,
+            _SEVERITY[name],
+            "; ".join(f"{c['name']}: {c['observed']}, expected {c['expected']}" for c in failed)
+            or f"all {len(found)} expectations met",
+            bool(found) and not failed,
+            metadata,
+        )
+
+
+def replay_check_specs() -> list[dg.AssetCheckSpec]:
+    """Checks of one partition of `replay`, over all its policies."""
+    with preview("partitioned asset checks"):
+        return [
+            dg.AssetCheckSpec(
+                TRACE,
+                asset="replay",
+                partitions_def=partitions.pool_by_rho,
+                blocking=True,
+                description="Every policy of the pool was replayed; each trace read back from disk is complete, plays "
+                "existing arms, has propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
+            ),
+            dg.AssetCheckSpec(
+                PLAUSIBLE,
+                asset="replay",
+                partitions_def=partitions.pool_by_rho,
+                description="Every solved round is certified; no policy is worse than random play, plays one arm only, "
+                "is far below its better expert (CABS-D) or below bandit feedback (full feedback).",
+            ),
+        ]
+
+
+def trace_result(findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> dg.AssetCheckResult:
+    """Result of `trace`.
+
+    Args:
+        findings: {policy: what `examine` found}; failed: {policy: why it could not be replayed}.
+    """
+    bad = dict(failed) | {p: "; ".join(f["problems"]) for p, f in findings.items() if f["problems"]}
+    rows = [
+        {
+            "policy": policy,
+            "verdict": bad.get(policy, "sound"),
+            "rounds": findings.get(policy, {}).get("rounds"),
+            "smallest propensity": findings.get(policy, {}).get("smallest propensity"),
+        }
+        for policy in [*bad, *(p for p in findings if p not in bad)]
+    ]
+    return _result(
+        "replay",
+        TRACE,
+        "ERROR",
+        "; ".join(f"{policy}: {text}" for policy, text in bad.items()) or f"{len(findings)} traces are sound",
+        bool(findings) and not bad,
+        {"policies": table(rows)},
+    )
+
+
+def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckResult:
+    """Result of `plausible` from {policy: summary of its replay}."""
+    odd = {policy: "; ".join(oddities(policy, cells)) for policy in cells}
+    warned = {policy: text for policy, text in odd.items() if text}
+    rows = [
+        {
+            "policy": p,
+            "verdict": odd[p] or "nothing odd",
+            "utility": c["utility"],
+            "random play": c["random utility"],
+        }
+        for p, c in sorted(cells.items(), key=lambda item: not odd[item[0]])
+    ]
+    text = "; ".join(f"{policy}: {text}" for policy, text in warned.items()) or "nothing odd"
+    return _result("replay", PLAUSIBLE, "WARN", text, not warned, {"policies": table(rows)})
+
+
+def sql_check_specs(key: dg.AssetKey, model) -> list[dg.AssetCheckSpec]:
+    """One check for a model's SQL tests of each severity; failed errors stop what depends on the model."""
+    specs = []
+    for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
+        tests = [test.name for test in model.tests if test.severity == severity]
+        if tests:
+            text = f"{len(tests)} SQL tests: {', '.join(tests)}"[:1000]
+            specs.append(dg.AssetCheckSpec(name, asset=key, description=text, blocking=severity == "error"))
+    return specs
+
+
+def sql_results(
+    key: dg.AssetKey, found: list[dict[str, Any]], names: set[str]
+) -> Iterator[dg.AssetCheckResult]:
+    """Results of the named checks of a model, from what `Marts.tests` gave."""
+    for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
+        if name not in names:
+            continue
+        tests = [test for test in found if test["severity"] == severity]
+        failed = [test for test in tests if not test["passed"]]
+        rows = [{"test": t["name"], "passed": t["passed"], "rows that fail": t["failures"]} for t in tests]
+        metadata: dict[str, Any] = {"tests": table(rows)}
+        for test in failed[:5]:
+            metadata[f"sample of {test['name']}"] = dg.MetadataValue.json(test["sample"])
+        text = "; ".join(f"{t['name']}: {t['failures']} rows fail" for t in failed)
+        yield _result(
+            key, name, severity.upper(), text or f"all {len(tests)} tests passed", not failed, metadata
+        )
+
+
+def _result(
+    asset: dg.AssetKey | str, name: str, severity: str, text: str, passed: bool, metadata: dict[str, Any]
+) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=dg.AssetKey.from_coercible(asset),
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity[severity],
+        description=text,
+        metadata=metadata,
+    )

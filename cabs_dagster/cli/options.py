@@ -1,0 +1,54 @@
+"""Reading the options that several commands share: pool, rhos, policies."""
+
+from __future__ import annotations
+
+import click
+
+
+def pool_name(argument: str | None, option: str | None) -> str:
+    """The pool that was named, as `NAME` or as `--pool NAME`."""
+    if argument and option and argument != option:
+        raise click.UsageError(f"two pools are named: {argument} and {option}")
+    if not (argument or option):
+        raise click.UsageError("name a pool: --pool NAME (`cabs pool list` shows them)")
+    return argument or option or ""
+
+
+def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
+    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; None: all of them."""
+    from cabs_core.catalog import REGIMES, regime_of
+    from cabs_core.errors import PoolError
+
+    if not text:
+        return ()
+    found: list[float] = []
+    for word in text.replace(" ", "").split(","):
+        if word in REGIMES:
+            found += [rho for rho in allowed if regime_of(rho) == word]
+            continue
+        try:
+            rho = float(word)
+        except ValueError:
+            raise click.BadParameter(
+                f"{word!r} is not a number; write --rho 0,50,900 or --rho low,high"
+            ) from None
+        if rho not in allowed:
+            raise PoolError(
+                f"rho {rho:g} is not among the pool's replay.rhos: {', '.join(f'{r:g}' for r in allowed)}"
+            )
+        found.append(rho)
+    return tuple(sorted(set(found)))
+
+
+def parse_policies(text: str | None, pool) -> tuple[str, ...]:
+    """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; None: all of them."""
+    from cabs_core.catalog import check_policy_name
+
+    chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
+    for name in chosen:
+        if name not in pool.policies:
+            raise click.BadParameter(
+                f"{name} is not among the policies of pool {pool.name}: {', '.join(pool.policies)}. "
+                "Add it to the pool file."
+            )
+    return chosen

@@ -1,0 +1,220 @@
+"""Running the chain of a pool: ask the planner what is stale, let Dagster execute that. For `cabs run` and its kin."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import click
+import dagster as dg
+
+from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.chain.pages import page_fresh
+from cabs_core.errors import CabsError
+from cabs_core.pools import PoolFile
+from cabs_dagster import jobs
+from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
+from cabs_dagster.partitions import grid_key, observe, register
+from cabs_dagster.sensors import POOL_TAG, failure_text
+from dbt_like_sql import list_models
+from dbt_like_sql.freshness import Marts
+
+QUIET = {"loggers": {"progress": {}}}
+
+
+class RunFailed(CabsError):
+    """A run did not finish; the message holds what the failing steps said."""
+
+
+def job(name: str) -> dg.JobDefinition:
+    """A job of the code location, for every process that executes a part of it."""
+    from cabs_dagster.definitions import defs
+
+    return defs.resolve_job_def(name)
+
+
+class Runner:
+    """Executes jobs of the code location in this process (or by the executor that `CABS_EXECUTOR` names).
+
+    Attributes:
+        launched: (job, partition, assets) of every run.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance, *, notify: Callable[[str], None] = lambda text: None):
+        self.instance, self.notify, self.store = instance, notify, ArtifactStore()
+        self.launched: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def run_pool(
+        self,
+        pool_file: PoolFile,
+        *,
+        rhos: Iterable[float] = (),
+        policies: Iterable[str] = (),
+        force: bool = False,
+        report: bool = True,
+    ) -> None:
+        """Make whatever of the pool's chain is missing or out of date.
+
+        Raises:
+            RunFailed: a run failed; what was finished before stays finished.
+        """
+        name, policies = pool_file.pool.name, tuple(policies)
+        register(self.instance, [pool_file.pool])
+        for change in observe(self.instance, Chain(self.store, pool_file)):
+            self.notify(f"changed since the last run: {change}")
+        self._stages(pool_file, force)
+        rhos, failures = tuple(rhos) or pool_file.pool.replay.rhos, []
+        for number, rho in enumerate(rhos, 1):
+            try:
+                self._replay(pool_file, rho, policies, force, f"{number}/{len(rhos)}")
+            except RunFailed as error:  # the other rhos do not depend on this one
+                failures.append(str(error))
+        if failures:
+            texts = "\n".join(failures)
+            raise RunFailed(
+                f"{len(failures)} of {len(rhos)} rhos are incomplete, so there is no report yet:\n{texts}"
+            )
+        if report:
+            self._results(name)
+
+    def _stages(self, pool_file: PoolFile, force: bool) -> None:
+        chain, name = Chain(self.store, pool_file), pool_file.pool.name
+        stale = [
+            s
+            for s in jobs.STAGES
+            if force or chain.status(chain.stage(s)).state != "fresh" or not self._known(s, name)
+        ]
+        if not stale:
+            self.notify(f"{', '.join(jobs.STAGES)}: nothing changed")
+            return
+        first = chain.status(chain.stage(stale[0]))
+        why = "; ".join(first.reasons[:3]) or ("forced" if force else "not recorded in this Dagster instance")
+        self.notify(f"{', '.join(stale)} ({why})")
+        forced = {op: {"config": {"force": True}} for op in stale if force}
+        self.execute(jobs.PREPARE, name, stale, {"ops": forced})
+
+    def _replay(self, pool_file: PoolFile, rho: float, policies, force: bool, number: str) -> None:
+        chain, key = Chain(self.store, pool_file), grid_key(pool_file.pool.name, rho)
+        stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
+        if not stale and not force and self._known("replay", str(key)):
+            self.notify(f"{number} rho {rho:g}: nothing changed")
+            return
+        self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or chain.pool.policies)} policies")
+        config = {"policies": list(policies), "force": force}
+        self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
+
+    def _results(self, pool: str) -> None:
+        marts = Marts(self.store)
+        keys = {m.name: f"{m.layer}/{m.name}" for m in list_models()}
+        stale = set(marts.stale()) | {n for n, key in keys.items() if not self._known(key)}
+        assets = [key for n, key in keys.items() if n in stale or not marts.database.is_file()]
+        pages = {"report": pool, "leaderboard": None}
+        assets += [
+            page
+            for page, partition in pages.items()
+            if stale
+            or not page_fresh(self.store, marts.database.parent, partition)
+            or not self._known(page, partition)
+        ]
+        if not assets:
+            self.notify("marts, report, leaderboard: nothing changed")
+            return
+        self.notify(
+            f"{len(assets) - sum(p in assets for p in pages)} SQL models, {', '.join(p for p in pages if p in assets)}"
+        )
+        self.execute(jobs.RESULTS, pool, assets, {})
+
+    def _known(self, asset: str, partition: str | None = None) -> bool:
+        """Whether the instance knows of a materialization, so that the UI shows what is on disk."""
+        key = dg.AssetKey(asset.split("/"))
+        if partition is None:
+            return self.instance.get_latest_materialization_event(key) is not None
+        return partition in self.instance.get_materialized_partitions(key)
+
+    def execute(
+        self,
+        name: str,
+        partition: str | dg.MultiPartitionKey,
+        assets: Iterable[str],
+        config: Mapping[str, Any],
+    ) -> None:
+        """One run of a job, cut to some of its assets.
+
+        Raises:
+            RunFailed: with what the failing steps said.
+        """
+        assets = tuple(assets)
+        self.launched.append((name, str(partition), assets))
+        recipe = dg.build_reconstructable_job(
+            "cabs_dagster.cli.runner", "job", reconstructable_kwargs={"name": name}
+        )
+        definition = job(name).partitions_def
+        assert definition is not None
+        tags = {POOL_TAG: str(partition).split("|")[0], PROCESS_TAG: process_tag()}
+        with dg.execute_job(
+            recipe,
+            instance=self.instance,
+            asset_selection=[dg.AssetKey(asset.split("/")) for asset in assets],
+            tags=tags | dict(definition.get_tags_for_partition_key(str(partition))),
+            run_config=QUIET | dict(config),
+        ) as result:
+            if not result.success:
+                texts = failure_texts(result.all_events)
+                raise RunFailed("\n".join(texts) + f"\n  (run {result.run_id} of {name} [{partition}])")
+
+
+def failure_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
+    """What the failing steps and blocking checks of a run said, without stack traces."""
+    texts, own = [], []
+    for event in events:
+        if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            found = event.asset_check_evaluation_data
+            if not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
+                texts.append(
+                    f"  check {found.check_name} of {found.asset_key.to_user_string()}: {found.description}"
+                )
+        elif event.is_step_failure and not (texts and "AssetCheckFailed" in failure_text(event)):
+            texts.append(f"  {failure_text(event)}")
+        elif event.is_job_failure and event.job_failure_data.error:
+            own.append(f"  {event.job_failure_data.error.message.strip()}")
+    return texts or own or ["  it ended without saying why; see the UI"]
+
+
+def until_interrupted(work: Callable[[], None], instance: dg.DagsterInstance) -> None:
+    """Do the work in a thread; on SIGINT or SIGTERM end the process at once with exit code 130 or 143.
+
+    Dagster takes signals between steps for itself, so that one may be lost. In a thread it leaves them alone. Every
+    artifact is published whole or not at all, so ending at any moment is safe.
+    """
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    def stop(number: int, _frame: Any) -> None:
+        click.echo("\ninterrupted; run again to go on", err=True)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        try:
+            end_own_runs(instance)
+        finally:  # whatever the database says now, the next command marks the runs
+            os._exit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        thread = threading.Thread(target=target, name="cabs-run", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if errors:
+        raise errors[0]

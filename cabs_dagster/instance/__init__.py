@@ -1,0 +1,76 @@
+"""The Dagster instance: where it lives and how it is set up.
+
+What belongs here: DAGSTER_HOME, dagster.yaml, opening the instance. What does not: definitions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+
+from cabs_core.atomic import write_text
+from cabs_core.errors import CabsError
+from cabs_core.paths import cabs_home
+
+
+def template(name: str) -> str:
+    """Text of a shipped dagster.yaml: `sqlite` or `postgres`."""
+    return (Path(__file__).parent / f"dagster.{name}.yaml").read_text(encoding="utf-8")
+
+
+def prepare_home() -> Path:
+    """Set DAGSTER_HOME (default `$CABS_HOME/dagster`) and write a dagster.yaml there when there is none."""
+    home = Path(os.environ.get("DAGSTER_HOME") or cabs_home() / "dagster").expanduser().absolute()
+    os.environ["DAGSTER_HOME"] = str(home)
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    if not (home / "dagster.yaml").exists():
+        write_text(home / "dagster.yaml", template("sqlite"))
+    return home
+
+
+@contextmanager
+def open_instance() -> Iterator[dg.DagsterInstance]:
+    """The persistent instance in DAGSTER_HOME, set up when needed.
+
+    Raises:
+        CabsError: dagster.yaml cannot be used, or its database cannot be reached.
+    """
+    settings = prepare_home() / "dagster.yaml"
+    try:
+        opened = dg.DagsterInstance.get()
+    except Exception as error:
+        raise CabsError(_explanation(settings, error)) from error
+    with opened as instance:
+        yield instance
+
+
+def _explanation(settings: Path, error: Exception) -> str:
+    """What is wrong with the settings or the database behind them, and what to do."""
+    text = str(error)
+    variable = re.search(r'environment variable "(\w+)" which is not set', text)
+    if variable:
+        return (
+            f"{settings} takes {variable[1]} from the environment, where it is not set: set it (for PostgreSQL: "
+            "CABS_PG_HOST, CABS_PG_PORT, CABS_PG_USER, CABS_PG_PASSWORD, CABS_PG_DB)"
+        )
+    if "dagster_postgres" in text and "import" in text:
+        return (
+            f"{settings} keeps runs in PostgreSQL, but dagster-postgres is not installed: "
+            "pip install 'cabs-routing[postgres]'"
+        )
+    if "cabs_dagster." in text:
+        return (
+            f"{settings} was written by an earlier version: delete it, and the next command writes a new one"
+        )
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return (
+        f"the Dagster instance of {settings} cannot be opened: {str(cause).strip()}\n"
+        "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that needs none"
+    )

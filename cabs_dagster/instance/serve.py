@@ -1,0 +1,119 @@
+"""Running `dagster dev` so that nothing of it is left behind, however it or its parent ends.
+
+`dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would keep
+the port, and a second daemon would launch runs beside the first. On Linux the kernel tells us; elsewhere this is a
+plain child process. Run workers are left alone: they finish what they do, or are found dead and launched again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cabs_core.errors import CabsError
+
+_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
+_SERVICES = ("dagster_webserver", "dagster._daemon", "dagster\0code-server", "dagster\0api\0grpc")
+_PATIENCE = 30.0
+
+
+def require_free(port: int) -> None:
+    """Refuse a port of 127.0.0.1 on which somebody listens.
+
+    Raises:
+        CabsError: it says what to do.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CabsError(
+                f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): end what listens there, or name "
+                f"another one: cabs ui --port {port + 1} (make ui PORT={port + 1})"
+            ) from None
+
+
+def serve(command: list[str]) -> int:
+    """Run a command until it ends; its exit code, or 130 after Ctrl-C or SIGTERM.
+
+    When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
+    """
+    prctl = _prctl()
+    if prctl:
+        prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
+
+    def prepare() -> None:
+        # a shell starts background commands with SIGINT ignored, and that is inherited
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl:
+            prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
+
+    process = subprocess.Popen(command, preexec_fn=prepare if os.name == "posix" else None)
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        process.send_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(_PATIENCE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.kill()
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if prctl:
+            end_services()
+
+
+def _prctl():
+    if sys.platform != "linux":
+        return None
+    try:
+        return ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+
+
+def _orphans() -> list[int]:
+    """Process ids of Dagster's services among the children of this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            line = (folder / "cmdline").read_text(errors="replace")
+        except (OSError, ValueError, IndexError):  # it ended meanwhile
+            continue
+        if parent == os.getpid() and any(name in line for name in _SERVICES):
+            found.append(int(folder.name))
+    return found
+
+
+def end_services(patience: float = 10.0) -> None:
+    """Ask the orphaned services to end, and after `patience` seconds make them. Ending one may orphan another."""
+    asked: dict[int, float] = {}
+    while orphans := _orphans():
+        for pid in orphans:
+            asked.setdefault(pid, 0.0)
+            now = time.monotonic()
+            try:
+                if not asked[pid]:
+                    os.kill(pid, signal.SIGTERM)
+                    asked[pid] = now
+                elif now - asked[pid] > patience:
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        time.sleep(0.1)

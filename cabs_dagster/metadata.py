@@ -1,0 +1,149 @@
+"""What an asset tells Dagster about the artifact it made: data version, figures, tables, column lineage, images."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from cabs_core.artifacts import Chain, Made, materialize
+from cabs_core.errors import explained, is_transient
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+_LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
+_TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
+
+
+@contextmanager
+def guarded():
+    """Turn errors into Dagster failures: transient ones may be retried, all others may not."""
+    try:
+        yield
+    except dg.Failure:
+        raise
+    except Exception as error:
+        if is_transient(error):
+            raise
+        raise dg.Failure(description=explained(error), allow_retries=False) from error
+
+
+def schema(columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """`dagster/column_schema` from {column: (type, description)}."""
+    found = [dg.TableColumn(name, kind, description=text or None) for name, (kind, text) in columns.items()]
+    return {"dagster/column_schema": dg.TableSchema(found)}
+
+
+def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> dict[str, Any]:
+    """`dagster/column_lineage` from {column: [(asset, column of that asset), ...]}."""
+    deps = {
+        name: [
+            dg.TableColumnDep(asset_key=dg.AssetKey.from_coercible(key), column_name=c) for key, c in sources
+        ]
+        for name, sources in columns.items()
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps)}
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]], descriptions: Mapping[str, str] | None = None
+) -> dg.TableMetadataValue:
+    """Rows with equal keys as a table, its types taken from the values, numbers with five digits that count."""
+    names = list(rows[0]) if rows else ["empty"]
+    kinds = {
+        name: next((_TYPES.get(type(row[name]), "string") for row in rows if row[name] is not None), "string")
+        for name in names
+        if rows
+    }
+    texts = descriptions or {}
+    columns = [dg.TableColumn(n, kinds.get(n, "string"), description=texts.get(n)) for n in names]
+    shown = [{k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in shown], dg.TableSchema(columns))
+
+
+def images(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The images of a record (base64 text) as Markdown metadata."""
+    return {
+        name: dg.MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
+        for name, data in summary.get("_images", {}).items()
+    }
+
+
+def image(name: str, png: bytes) -> dict[str, Any]:
+    """A PNG as Markdown metadata."""
+    return images({"_images": {name: base64.b64encode(png).decode()}})
+
+
+def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Summary of a record as metadata values; names with a leading underscore are internal."""
+    values: dict[str, Any] = {}
+    for name, value in summary.items():
+        if name.startswith("_") or name in ("rows", "parts"):
+            continue
+        if isinstance(value, bool | int | float | str):
+            values[name] = value
+        elif (
+            isinstance(value, Mapping)
+            and value
+            and all(isinstance(v, int | float | str) for v in value.values())
+        ):
+            values[name] = table([{"name": k, name: v} for k, v in value.items()])
+        else:
+            text = json.dumps(value, default=str)
+            small = len(text) < _LARGEST_JSON
+            values[name] = dg.MetadataValue.json(json.loads(text)) if small else text[:_LARGEST_TEXT]
+    if "rows" in summary:
+        values["dagster/row_count"] = int(summary["rows"])
+    if summary.get("_rows"):
+        values["table"] = table(summary["_rows"])
+    return values | images(summary)
+
+
+def provenance(made: Made, location: str) -> dict[str, Any]:
+    """Metadata that every artifact has: where it lies, when and from what it was made."""
+    record = made.record
+    return {
+        "location": dg.MetadataValue.path(location),
+        "computed": "reused, nothing changed" if made.reused else "computed in this run",
+        "made at": record.created,
+        "seconds to make": record.seconds,
+        "size (bytes)": sum(entry["bytes"] for entry in record.files.values()),
+        "code version": record.code_version,
+        "inputs": dg.MetadataValue.json(record.inputs),
+    }
+
+
+def said(made: Made) -> str:
+    """One line on an artifact for the log."""
+    if made.reused:
+        return (
+            f"{made.record.described}: nothing changed, the artifact of {made.record.created} is used again"
+        )
+    why = "; ".join(made.reasons[:3]) or "not made yet"
+    return f"{made.record.described}: made in {made.record.seconds:.1f} s ({why})"
+
+
+def stage_result(
+    context: dg.AssetExecutionContext, cabs, name: str, force: bool, device: str = "", **more: Any
+) -> tuple[Chain, Made, dg.MaterializeResult]:
+    """Make a stage of the run's pool. Returns its chain, what was made, and the materialization.
+
+    Args:
+        more: for `dg.MaterializeResult`; `metadata` is added to that of every artifact.
+    """
+    with guarded():
+        chain = cabs.chain(context.partition_key)
+        target = chain.stage(name)
+        made = materialize(chain, target, cabs.options(context, force, device))
+    context.log.info(said(made))
+    shown = {**more.pop("metadata", {}), **provenance(made, chain.store.location(target.parts))}
+    result = dg.MaterializeResult(
+        asset_key=name,
+        data_version=dg.DataVersion(made.record.content),
+        metadata=shown | figures(made.record.summary),
+        **more,
+    )
+    return chain, made, result

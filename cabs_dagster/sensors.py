@@ -1,0 +1,202 @@
+"""Sensors, off until somebody switches them on: pool files, the next part of a chain, alerts.
+
+A chain that a sensor or a schedule began carries the tag `cabs/chain`. `pool_files` asks for its first part, one run
+a new or changed pool; `next_part` asks for what follows when a part of such a chain succeeded: first the replays, one
+run a rho, then marts and report. What is fresh is not asked for; the tag holds the run key that began the chain, so
+that Dagster's own run keys keep each part of it from being run twice.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+
+import dagster as dg
+
+from cabs_core.artifacts import Chain
+from cabs_core.errors import CabsError
+from cabs_core.hashing import stable_hash
+from cabs_core.paths import pools_dir
+from cabs_core.pools.registry import active_pools
+from cabs_dagster import partitions
+from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS, STAGES
+from cabs_dagster.resources import AlertResource, CabsResource
+
+POOL_TAG, CHAIN_TAG = "cabs/pool", "cabs/chain"
+QUIET_SECONDS = 24 * 3600
+
+
+@dg.sensor(
+    name="pool_files",
+    job_name=PREPARE,
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Watches the pool folder: registers new pools, asks for the chain of a new or changed one, says what "
+    "changed in a file and what is wrong with an invalid one, once.",
+)
+def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
+    """Each tick reads the pool folder. The cursor holds what was said, and each pool's content with a count of its
+    changes: a file that is changed back is run again, too."""
+    memory = json.loads(context.cursor) if context.cursor else {}
+    said, seen = memory.get("said", []), memory.get("pools", {})
+    pools, errors = active_pools()
+    own = [p for p in pools if p.path.parent == pools_dir()]
+    problems = [f"invalid pool file left out: {error}" for error in errors]
+    events: list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation] = []
+    requests: list[dg.RunRequest] = []
+    for pool_file in own:
+        name = pool_file.pool.name
+        try:
+            chain = Chain(cabs.store(), pool_file)
+            found = partitions.observation(context.instance, chain)
+            if found is not None:
+                events.append(found[0])
+                for change in found[1]:
+                    context.log.info(f"pool {name}: {change}")
+            versions = [chain.stage(stage).code_version for stage in STAGES]
+            key = stable_hash(
+                [
+                    partitions.settings_of(pool_file),
+                    versions,
+                    *(t.code_version for t in chain.replays((0.0,))),
+                ]
+            )
+            content, changes = seen.get(name, ["", 0])
+            if content != key:
+                seen[name] = [key, changes + 1]
+                requests.append(chain_request(name, f"{name}:{key}:{changes + 1}"))
+        except CabsError as error:  # a missing table, say: it concerns this pool alone
+            problems.append(f"pool {name}: {error}")
+    for text in problems:
+        if text not in said:
+            context.log.error(text)
+    additions = [
+        definition.build_add_request(keys)
+        for definition, keys in zip(
+            (partitions.pools, partitions.rhos),
+            partitions.missing_partitions(context.instance, [p.pool for p in own]).values(),
+        )
+        if keys
+    ]
+    return dg.SensorResult(
+        run_requests=requests,
+        dynamic_partitions_requests=additions,
+        asset_events=events,
+        cursor=json.dumps({"said": problems, "pools": seen}),
+        skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
+    )
+
+
+def chain_request(pool: str, run_key: str, **tags: str) -> dg.RunRequest:
+    """Ask for the first part of a pool's chain; `next_part` goes on from there."""
+    tags = {POOL_TAG: pool, CHAIN_TAG: run_key, **tags}
+    return dg.RunRequest(run_key=run_key, job_name=PREPARE, partition_key=pool, tags=tags)
+
+
+@dg.run_status_sensor(
+    run_status=dg.DagsterRunStatus.SUCCESS,
+    name="next_part",
+    request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Goes on with the chain of a pool when a part of it succeeded: the replays, then marts and report.",
+)
+def next_part(
+    context: dg.RunStatusSensorContext, cabs: CabsResource
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    run = context.dagster_run
+    pool = run.tags.get(POOL_TAG, "")
+    if CHAIN_TAG not in run.tags or run.job_name not in (PREPARE, REPLAY):
+        yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
+        return
+    yield from follow_up(cabs.chain(pool), run.job_name, run.tags[CHAIN_TAG])
+
+
+def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """What to ask for after a part of a pool's chain: stale replays, or marts and report when there are none.
+
+    Args:
+        done: the job that succeeded.
+        began: run key of the request that began the chain; each part of a chain is asked for once.
+    """
+    name, tags = chain.pool.name, {POOL_TAG: chain.pool.name, CHAIN_TAG: began}
+    waiting = 0
+    for rho in chain.pool.replay.rhos:
+        stale = [s for s in map(chain.status, chain.replays([rho])) if s.state != "fresh"]
+        waiting += bool(stale)
+        if stale and done == PREPARE:
+            key = partitions.grid_key(name, rho)
+            yield dg.RunRequest(run_key=f"{began}:{key}", job_name=REPLAY, partition_key=key, tags=tags)
+    if waiting and done != PREPARE:  # a tick asks for runs or says why not, never both
+        yield dg.SkipReason(
+            f"{waiting} of {len(chain.pool.replay.rhos)} rhos of pool {name} are not finished yet"
+        )
+    if waiting:
+        return
+    yield dg.RunRequest(run_key=f"{began}:results", job_name=RESULTS, partition_key=name, tags=tags)
+
+
+@dg.sensor(
+    name="alerts",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
+)
+def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
+    """The cursor holds until when runs were looked at, and what was said within a day."""
+    now = time.time()
+    memory = json.loads(context.cursor) if context.cursor else {"until": now, "said": {}}
+    said = {key: at for key, at in memory["said"].items() if now - at < QUIET_SECONDS}
+    until, texts = memory["until"], []
+    ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+    for record in context.instance.get_run_records(dg.RunsFilter(statuses=ended), limit=200):
+        ended_at = record.end_time or 0.0
+        if ended_at <= memory["until"]:
+            continue
+        until = max(until, ended_at)
+        for identity, text in problems_of(context.instance, record.dagster_run):
+            key = stable_hash(identity)
+            if key not in said:
+                said[key] = now
+                texts.append(text)
+    if texts:
+        alerts.send("\n".join(texts[:20])[:3000], context.log)
+    cursor = json.dumps({"until": until, "said": said})
+    return dg.SensorResult(cursor=cursor, skip_reason=None if texts else "no new failures")
+
+
+def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, str]]:
+    """(what stays the same when it happens again, text) of what failed in a run: steps, the run itself, checks."""
+    partition = run.tags.get("dagster/partition")
+    where = run.job_name + (f" [{partition}]" if partition else "")
+    kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
+    texts = []
+    for record in instance.get_records_for_run(run.run_id, of_type=kinds).records:
+        event = record.event_log_entry.dagster_event
+        if event is None:
+            continue
+        if event.is_step_failure:
+            texts.append(failure_text(event))
+            continue
+        found = event.asset_check_evaluation_data
+        if not found.passed:
+            place = found.asset_key.to_user_string() + (f" [{found.partition}]" if found.partition else "")
+            text = f"{found.severity.value}: check {found.check_name} of {place}: {found.description or ''}"
+            yield f"{place}:{found.check_name}:{found.severity.value}", text
+    if run.status == dg.DagsterRunStatus.FAILURE:
+        said = "\n".join(texts) or "it ended without a word: killed, or see it in the UI"
+        yield f"{where}:{said}", f"run {run.run_id} of {where} failed:\n{said}"
+
+
+def failure_text(event: dg.DagsterEvent) -> str:
+    """What a failing step said, without the stack trace."""
+    data = event.step_failure_data
+    description = getattr(data.user_failure_data, "description", None)
+    if not description and data.error is not None:
+        cause = data.error
+        while cause.cause is not None:
+            cause = cause.cause
+        description = cause.message.strip()
+    return f"{event.step_key}: {description}"
+
+
+SENSORS = [pool_files, next_part, alerts]

@@ -1,0 +1,212 @@
+"""Marts over an artifact store: run a model only when its SQL or what it reads changed, and never on damaged files.
+
+A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of freshness are those of all artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cabs_core.artifacts.materialize import Made
+from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.atomic import write_bytes
+from cabs_core.errors import ProvenanceError
+from cabs_core.hashing import hash_file, stable_hash
+from dbt_like_sql.project import SourceTable, SqlModel, list_models, load_project
+
+MARTS = "marts"
+
+
+def used_sources() -> list[SourceTable]:
+    """All source tables that some model reads."""
+    used = {name for model in list_models() for name in model.sources}
+    return [source for source in load_project().sources.values() if source.relation in used]
+
+
+def _stages() -> list[str]:
+    """The stages whose files the models read."""
+    inside = (s.path for s in used_sources() if s.format != "catalog" and not s.path.startswith("package:"))
+    return sorted({path.split("/")[0] for path in inside})
+
+
+class Marts:
+    """The SQL models of one artifact store. Make a new object to see changes on disk.
+
+    Attributes:
+        folder: where DuckDB reads and writes; a local copy where the store is remote.
+        changed: whether a model was run, so that the database has to be rebuilt.
+    """
+
+    def __init__(self, store: ArtifactStore):
+        self.store = store
+        self.folder = store.root
+        if store.remote:
+            for stage in _stages():
+                self.folder = store.mirror((stage,))
+        self.changed = False
+        self._hashes: dict[str, str] = {}
+
+    @property
+    def database(self) -> Path:
+        """The DuckDB file with all marts."""
+        return self.folder / MARTS / "cabs.duckdb"
+
+    def recipe(self, model: SqlModel) -> Recipe:
+        """What a model would be made from now.
+
+        Raises:
+            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_verified`.
+        """
+        inputs = {s.relation: self._source_hash(s) for s in used_sources() if s.relation in model.sources}
+        for name in model.depends_on:
+            record = self.record(name)
+            inputs[name] = record.content if record else "missing"
+        return Recipe(f"{MARTS}/{model.name}", "", model_code_version(model), {}, inputs)
+
+    def record(self, name: str) -> Record | None:
+        """The record of a model; None where there is none that can be read."""
+        try:
+            return Record.parse((self.folder / MARTS / "records" / f"{name}.json").read_bytes())
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def fresh(self, model: SqlModel) -> Record | None:
+        """The record of a model when nothing changed and its file is whole."""
+        record = self.record(model.name)
+        if record is None or self.recipe(model).outdated(record):
+            return None
+        for name, entry in record.files.items():
+            path = self.folder / MARTS / name
+            if not path.is_file() or hash_file(path) != entry["sha256"]:
+                return None
+        return record
+
+    def stale(self) -> list[str]:
+        """Names of the models that would be run."""
+        found: list[str] = []
+        for model in list_models():
+            if set(model.depends_on) & set(found) or self.fresh(model) is None:
+                found.append(model.name)
+        return found
+
+    def run(self, model: SqlModel, *, force: bool = False, run_id: str = "") -> Made:
+        """Run a model and its tests unless it is fresh."""
+        from dbt_like_sql.execute import run_model
+
+        record = None if force else self.fresh(model)
+        if record is not None:
+            return Made(record, self.folder / MARTS, True)
+        started = time.perf_counter()
+        recipe = self.recipe(model)
+        ran = run_model(model.name, self.folder)
+        files = {}
+        if ran.path is not None:
+            files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
+        summary = {
+            "rows": ran.rows,
+            "bytes": ran.bytes,
+            "notes": "; ".join(ran.notes),
+            "_schema": [list(column) for column in ran.schema],
+            "_lineage": {c: [list(p) for p in parents] for c, parents in ran.column_lineage.items()},
+            "_tests": self.tests(model),
+        }
+        seconds = time.perf_counter() - started
+        content = ran.content_hash if ran.path else recipe.key  # a view has no file of its own
+        record = recipe.record(files, summary, content=content, seconds=seconds, run_id=run_id)
+        write_bytes(self.folder / MARTS / "records" / f"{model.name}.json", record.to_bytes())
+        self.changed = True
+        return Made(record, self.folder / MARTS, False)
+
+    def tests(self, model: SqlModel) -> list[dict[str, Any]]:
+        """Run the tests of a model that is there; plain values, as they are kept in its record."""
+        from dbt_like_sql.checks import run_tests
+
+        return [
+            {
+                "name": t.name,
+                "passed": t.passed,
+                "severity": t.severity,
+                "failures": t.failures,
+                "sample": json.loads(json.dumps(t.sample[:5], default=str)),
+            }
+            for t in run_tests(model.name, self.folder)
+        ]
+
+    def finish(self) -> None:
+        """Rebuild the database when a model was run or it is missing, and publish both to a remote store."""
+        from dbt_like_sql.execute import rebuild_database
+
+        if self.changed or not self.database.is_file():
+            rebuild_database(self.folder)
+            if self.store.remote:
+                self.store.upload(self.folder / MARTS, (MARTS,))
+
+    def _source_hash(self, source: SourceTable) -> str:
+        from dbt_like_sql.execute import catalog_rows, source_files
+
+        if source.relation not in self._hashes:
+            if source.format == "catalog":
+                read: Any = catalog_rows(source)
+            elif source.path.startswith("package:"):
+                read = {path.name: hash_file(path) for path in source_files(source, self.folder)}
+            else:
+                read = self._verified(source.path)
+            self._hashes[source.relation] = stable_hash(read, 32)
+        return self._hashes[source.relation]
+
+    def _verified(self, pattern: str) -> dict[str, str]:
+        """{relative path: hash} of the files that a pattern such as `replay/*/*/*/run.parquet` names.
+
+        Raises:
+            ProvenanceError: a file is missing, was altered or stands in no record.
+        """
+        found: dict[str, str] = {}
+        for parts, record in self._records:
+            if pattern.count("/") != len(parts) or parts[0] != pattern.split("/")[0]:
+                continue
+            name = pattern.rsplit("/", 1)[1]
+            path = self.folder.joinpath(*parts, name)
+            expected = record.files.get(name, {}).get("sha256") if name not in record.pruned else None
+            actual = hash_file(path) if path.is_file() else None
+            if actual != expected:
+                problem = "is missing" if actual is None else "is not what its record says"
+                raise ProvenanceError(
+                    f"{self.store.location((*parts, name))} {problem}: `cabs run --pool {parts[1]}` makes "
+                    f"{record.described} again; `cabs pool retire {parts[1]}` leaves the pool out"
+                )
+            if actual is not None:
+                found["/".join((*parts, name))] = actual
+        for path in self.folder.glob(pattern):
+            relative = path.relative_to(self.folder)
+            if relative.as_posix() not in found and not any(p.startswith(".") for p in relative.parts):
+                raise ProvenanceError(
+                    f"{self.store.location(relative.parts)} belongs to no artifact: delete its folder, and "
+                    f"`cabs run --pool {relative.parts[1]}` makes it again if the pool still has it"
+                )
+        return found
+
+    @cached_property
+    def _records(self) -> list[tuple[tuple[str, ...], Record]]:
+        """All artifacts that the models may read, with their records."""
+        found = []
+        for prefix in _stages():
+            for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
+                parts = path.parent.relative_to(self.folder).parts
+                if any(part.startswith(".") for part in parts):
+                    continue
+                record = self.store.record(parts)
+                if record is not None:
+                    found.append((parts, record))
+        return found
+
+
+def model_code_version(model: SqlModel) -> str:
+    """Hash of the compiled SQL, the shared macros and the tests of a model, and of the code that runs them."""
+    tests = [(test.name, test.kind, test.severity, test.arguments, test.sql) for test in model.tests]
+    runner = [hash_file(Path(__file__).parent / name) for name in ("execute.py", "functions.py", "checks.py")]
+    return stable_hash([model.compiled, model.materialized, load_project().macros, runner, repr(tests)], 12)

@@ -1,0 +1,226 @@
+"""Assets and checks by `dg.materialize`: metadata, caching of cells, failures, partitions that a pool does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from cabs_assets.data import outcomes, pool_file, splits
+from cabs_assets.marts import MODELS, marts
+from cabs_assets.replay import replay, replay_audit
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.artifacts import POOL_STAGES, Options, Target, materialize
+from cabs_dagster import partitions
+from cabs_dagster.metadata import table
+from cabs_dagster.resources import CabsResource
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory):
+    """A CABS_HOME with the finished stages of the tiny pool, and an instance that knows its partitions."""
+    home = tmp_path_factory.mktemp("world")
+    with (
+        home_with(TINY, home),
+        dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("instance"))) as instance,
+    ):
+        for name in POOL_STAGES:
+            materialize(chain_of(), chain_of().stage(name))
+        partitions.register(instance, [chain_of().pool])
+        yield home, instance
+
+
+def make(instance: dg.DagsterInstance, assets: list, key: Any, **config: Any) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        assets,
+        instance=instance,
+        resources={"cabs": CabsResource()},
+        partition_key=key,
+        run_config=config or None,
+        raise_on_error=False,
+    )
+
+
+def cell_states(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    (event,) = result.asset_materializations_for_node("replay")
+    value = event.metadata["policies"]
+    assert isinstance(value, dg.TableMetadataValue)
+    assert [column.name for column in value.schema.columns] == [
+        "policy",
+        "utility",
+        "se",
+        "regret",
+        "state",
+        "seconds",
+    ]
+    return {record.data["policy"]: record.data["state"] for record in value.records}
+
+
+def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
+    _, instance = world
+    key = partitions.grid_key("tiny", 500)
+    first = make(instance, [replay], key)
+    assert first.success and set(cell_states(first).values()) == {"computed"}
+    again = make(instance, [replay], key)
+    assert set(cell_states(again).values()) == {"reused"}
+    versions = [
+        r.asset_materializations_for_node("replay")[0].tags["dagster/data_version"] for r in (first, again)
+    ]
+    assert versions[0] == versions[1]
+    chain_of().store.delete(("replay", "tiny", "0500", "lin_ucb"))
+    assert cell_states(make(instance, [replay], key)) == {
+        "random": "reused", "best_single": "reused", "lin_ucb": "computed",
+    }  # fmt: skip
+    assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} == {"trace", "plausible"}
+
+
+def test_the_middle_rho_measures_decisions(world) -> None:
+    _, instance = world
+    result = make(instance, [replay], partitions.grid_key("tiny", 0))
+    (event,) = result.asset_materializations_for_node("replay")
+    assert {r.data["policy"] for r in event.metadata["decision latency"].records} == set(
+        chain_of().pool.policies
+    )
+
+
+def test_one_bad_cell_fails_the_check_keeps_the_others_and_is_all_that_a_retry_computes(
+    world, monkeypatch
+) -> None:
+    home, instance = world
+    key, folder = partitions.grid_key("tiny", 500), home / "artifacts" / "replay" / "tiny" / "0500"
+    make(instance, [replay], key)
+    chain_of().store.delete(("replay", "tiny", "0500", "random"))
+    (folder / "random").write_text("a file where the cell's folder has to go")
+    failed = make(instance, [replay], key)
+    assert not failed.success
+    states = cell_states(failed)
+    assert states["random"].startswith("failed: ") and states["lin_ucb"] == states["best_single"] == "reused"
+    (trace,) = [e for e in failed.get_asset_check_evaluations() if e.check_name == "trace"]
+    assert not trace.passed and "random" in (trace.description or "")
+    (folder / "random").unlink()
+    assert cell_states(make(instance, [replay], key))["random"] == "computed"
+
+
+def test_a_rho_that_the_pool_does_not_play_is_a_no_op_that_says_so(world) -> None:
+    _, instance = world
+    instance.add_dynamic_partitions("rhos", ["0900"])
+    result = make(instance, [replay], partitions.grid_key("tiny", 900))
+    assert result.success and not result.asset_materializations_for_node("replay")
+    said = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert any("does not play rho 900" in text for text in said), said
+
+
+def test_checks_alone_look_at_the_files(world) -> None:
+    _, instance = world
+    key = partitions.grid_key("tiny", 500)
+    make(instance, [replay], key)
+    trace = chain_of().store.folder(("replay", "tiny", "0500", "random")) / "rounds.parquet"
+    good = trace.read_bytes()
+    job = dg.Definitions(
+        assets=[replay], resources={"cabs": CabsResource()}
+    ).resolve_implicit_global_asset_job_def()
+    checks = {dg.AssetCheckKey(dg.AssetKey("replay"), name) for name in ("trace", "plausible")}
+    try:
+        trace.write_bytes(good[:-20])
+        part = job.get_subset(asset_selection=set(), asset_check_selection=checks)
+        result = part.execute_in_process(instance=instance, partition_key=str(key), raise_on_error=False)
+        (found,) = [e for e in result.get_asset_check_evaluations() if e.check_name == "trace"]
+        assert not found.passed and "was altered" in (found.description or "")
+    finally:
+        trace.write_bytes(good)
+
+
+def test_the_audit_plays_a_sample_again(world) -> None:
+    _, instance = world
+    for rho in (0, 500):
+        make(instance, [replay], partitions.grid_key("tiny", rho))
+    result = make(instance, [replay_audit], "tiny", ops={"replay_audit": {"config": {"cells": 3, "seed": 7}}})
+    (check,) = result.get_asset_check_evaluations()
+    assert check.passed and check.description == "3 replays are the same"
+
+
+def test_the_audit_finds_a_replay_that_differs(world) -> None:
+    _, instance = world
+    make(instance, [replay], partitions.grid_key("tiny", 0))
+    target = Target("replay", chain_of().pool, 0.0, "random")
+
+    def other_hashes(chain, target, folder: Path, inputs, options) -> dict[str, Any]:
+        (folder / "x").write_text("1")
+        return {"_lanes": ["somethingelse"], "utility": 0.5}
+
+    materialize(chain_of(), target, Options(force=True), build=other_hashes)
+    try:
+        result = make(instance, [replay_audit], "tiny", ops={"replay_audit": {"config": {"cells": 99}}})
+        (check,) = result.get_asset_check_evaluations()
+        assert not check.passed and "random at rho 0" in (check.description or "")
+    finally:
+        materialize(chain_of(), target, Options(force=True))
+
+
+def test_data_stages_have_two_checks_with_a_table_of_expectations(world) -> None:
+    _, instance = world
+    for asset, name in ((outcomes, "outcomes"), (splits, "splits")):
+        result = make(instance, [asset], "tiny")
+        checks = {e.check_name: e for e in result.get_asset_check_evaluations()}
+        assert set(checks) == {"valid", "plausible"} and checks["valid"].passed
+        value = checks["valid"].metadata["expectations"]
+        assert all(record.data["passed"] for record in value.records) and len(value.records) > 3, name
+
+
+def test_marts_have_schema_lineage_and_tests(world) -> None:
+    _, instance = world
+    for rho in (0, 500):
+        make(instance, [replay], partitions.grid_key("tiny", rho))
+    result = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
+    events = {e.asset_key: e for e in result.asset_materializations_for_node("sql_models")}
+    assert set(events) == set(MODELS)
+    board = events[dg.AssetKey(["marts", "mart_policy_leaderboard"])]
+    assert {"dagster/column_schema", "dagster/column_lineage", "dagster/row_count"} <= set(board.metadata)
+    again = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
+    computed = {e.metadata["computed"].value for e in again.asset_materializations_for_node("sql_models")}
+    assert computed == {"reused, nothing changed"}
+
+
+@pytest.mark.parametrize("damage", ["altered", "deleted", "emptied record", "no record"])
+def test_marts_refuse_replays_that_are_not_what_was_recorded(world, damage: str) -> None:
+    _, instance = world
+    make(instance, [replay], partitions.grid_key("tiny", 500))
+    folder = chain_of().store.folder(("replay", "tiny", "0500", "best_single"))
+    name = "provenance.json" if "record" in damage else "trials.parquet"
+    good = (folder / name).read_bytes()
+    try:
+        if damage == "altered":
+            (folder / name).write_bytes(good[:200] + bytes([good[200] ^ 1]) + good[201:])
+        elif damage == "emptied record":
+            (folder / name).write_bytes(good.replace(b'"files"', b'"file"'))
+        else:
+            (folder / name).unlink()
+        result = dg.materialize(
+            [marts], instance=instance, resources={"cabs": CabsResource()}, raise_on_error=False
+        )
+        assert not result.success
+        (failure,) = [e for e in result.all_events if e.is_step_failure]
+        said = failure.step_failure_data.user_failure_data.description
+        assert "tiny" in said and "best_single" in said
+    finally:
+        (folder / name).write_bytes(good)
+
+
+def test_what_dagster_knows_of_a_pool_file(tiny_pool: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert partitions.observe(instance, chain_of()) == []
+        assert partitions.observation(instance, chain_of()) is None
+        tiny_pool.write_text(tiny_pool.read_text().replace("trials: 2", "trials: 3"))
+        assert partitions.observe(instance, chain_of()) == ["replay.trials: 2 -> 3"]
+        assert partitions.observe(instance, chain_of()) == []
+    assert isinstance(pool_file, dg.AssetSpec)
+
+
+def test_a_table_takes_its_types_from_the_values() -> None:
+    value = table([{"a": "x", "b": None, "c": True}, {"a": "y", "b": 1.5, "c": False}])
+    assert {c.name: c.type for c in value.schema.columns} == {"a": "string", "b": "float", "c": "bool"}
+    assert table([]).records == []

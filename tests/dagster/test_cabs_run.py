@@ -1,0 +1,180 @@
+"""`cabs run`, `plan`, `check`, `pool` on the tiny pool: what is made, what is not, what is said, exit codes."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner, Result
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.chain.retention import TRACE_FILE, prunable, prune
+from cabs_core.report.verdicts import Case, as_junit, as_markdown
+from cabs_dagster.cli import main
+from cabs_dagster.cli.runner import Runner
+from cabs_dagster.instance import open_instance
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def cabs(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory):
+    """A CABS_HOME in which the chain of the tiny pool has run."""
+    home = tmp_path_factory.mktemp("world")
+    pool = TINY.replace("tuning_budget: 0", "tuning_budget: 2").replace("lin_ucb]", "lin_ucb, lin_ucb_full]")
+    with home_with(pool, home):
+        done = cabs("run", "tiny")
+        assert done.exit_code == 0, done.output
+        yield home
+
+
+def launched(**options) -> list[tuple[str, str, tuple[str, ...]]]:
+    with open_instance() as instance:
+        runner = Runner(instance)
+        runner.run_pool(chain_of().pool_file, **options)
+        return runner.launched
+
+
+def test_everything_is_there_and_recorded(world: Path) -> None:
+    chain = chain_of()
+    assert {status.state for status in chain.overview()} == {"fresh"}
+    with open_instance() as instance:
+        assert instance.get_materialized_partitions(dg.AssetKey("replay")) == {"tiny|0000", "tiny|0500"}
+        event = instance.get_latest_materialization_event(dg.AssetKey("splits"))
+        tags = event.asset_materialization.tags
+        assert tags["dagster/data_version"] == chain.status(chain.stage("splits")).record.content
+        (observed,) = instance.fetch_observations(dg.AssetKey("pool_file"), limit=5).records
+        assert observed.asset_observation.partition == "tiny"
+        assert {r.tags["cabs/pool"] for r in instance.get_runs()} == {"tiny"}
+        assert {r.status for r in instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
+    assert (world / "artifacts" / "reports" / "tiny" / "index.html").is_file()
+
+
+def test_running_again_launches_nothing(world: Path) -> None:
+    assert launched() == []
+    assert "nothing changed" in cabs("run", "--pool", "tiny").output
+
+
+def test_forcing_gives_the_same_bytes(world: Path) -> None:
+    def contents() -> dict:
+        return {s.target.parts: s.record.content for s in chain_of().overview()}
+
+    before = contents()
+    assert launched(force=True, rhos=[500.0], report=False)
+    assert contents() == before
+
+
+def test_a_lost_artifact_is_made_again_and_nothing_else(world: Path) -> None:
+    ArtifactStore().delete(("replay", "tiny", "0500", "lin_ucb"))
+    created = {s.target.parts: s.record.created for s in chain_of().overview() if s.record}
+    assert launched(report=False) == [("replay_pool", "tiny|0500", ("replay",))]
+    assert {s.target.parts for s in chain_of().overview() if s.target.parts not in created} == {
+        ("replay", "tiny", "0500", "lin_ucb")
+    }
+
+
+def test_an_altered_replay_is_made_again_before_anything_is_shown(world: Path) -> None:
+    path = ArtifactStore().folder(("replay", "tiny", "0000", "random")) / "trials.parquet"
+    good = path.read_bytes()
+    path.write_bytes(good[:-30] + bytes(30))
+    assert "trials.parquet was altered" in cabs("plan", "tiny").output
+    done = cabs("run", "tiny")
+    assert done.exit_code == 0, done.output
+    assert {status.state for status in chain_of().overview()} == {"fresh"}
+
+
+def test_the_gate_passes_records_and_writes(world: Path, tmp_path: Path) -> None:
+    junit, markdown = tmp_path / "j.xml", tmp_path / "m.md"
+    done = cabs("check", "--pool", "tiny", "--rho", "0", "--junit", str(junit), "--markdown", str(markdown))
+    assert done.exit_code == 0, done.output
+    cases = ElementTree.parse(junit).getroot().findall(".//testcase")
+    names = {(c.get("classname"), c.get("name")) for c in cases}
+    assert {
+        ("replay [tiny|0000]", "trace"),
+        ("replay_audit [tiny]", "reproducible"),
+        ("outcomes [tiny]", "valid"),
+    } <= names
+    assert "passed" in markdown.read_text().splitlines()[0]
+
+
+def test_the_gate_fails_on_a_damaged_trace(world: Path) -> None:
+    path = ArtifactStore().folder(("replay", "tiny", "0000", "random")) / TRACE_FILE
+    good = path.read_bytes()
+    try:
+        path.write_bytes(good[:-20])
+        done = cabs("check", "--pool", "tiny", "--rho", "0", "--quick")
+        assert done.exit_code == 1
+        assert "was altered" in done.output and "random" in done.output
+    finally:
+        path.write_bytes(good)
+
+
+def test_pruned_traces_leave_checks_and_reports_working(world: Path) -> None:
+    store = ArtifactStore()
+    assert list(prunable(store, 1.0)) == []
+    assert list(prunable(store, 0.0, keep_pools=("tiny",))) == []
+    (trace,) = [t for t in prunable(store, 0.0) if t.parts == ("replay", "tiny", "0500", "random")]
+    prune(store, trace)
+    assert not (store.folder(trace.parts) / TRACE_FILE).exists()
+    assert trace.parts not in [t.parts for t in prunable(store, 0.0)]
+    done = cabs("check", "--pool", "tiny", "--rho", "500", "--quick")
+    assert done.exit_code == 0, done.output
+    assert [job for job, _, _ in launched()] == ["build_results"]  # the round-level marts are made without it
+    assert launched() == []
+
+
+def test_mistakes_are_told_with_exit_code_two(world: Path) -> None:
+    for words, said in (
+        (["run", "--pool", "nothing"], "no pool called 'nothing'"),
+        (["run", "nothing"], "no pool called 'nothing'"),
+        (["run"], "name a pool"),
+        (["run", "tiny", "--pool", "demo"], "two pools are named"),
+        (["run", "tiny", "--rho", "123"], "123"),
+        (["run", "tiny", "--policies", "lin_uvb"], "lin_ucb"),
+        (["run", "tiny", "--policies", "hier_mix"], "not among the policies of pool tiny"),
+    ):
+        done = cabs(*words)
+        assert done.exit_code == 2 and said in done.output, (words, done.output)
+
+
+def test_other_commands(world: Path) -> None:
+    done = cabs("report", "--pool", "tiny")
+    assert done.exit_code == 0 and done.output.strip().endswith("index.html")
+    for words in (["pool", "list"], ["pool", "show", "tiny"], ["plan", "--pool", "tiny"], ["instance"]):
+        done = cabs(*words)
+        assert done.exit_code == 0 and done.output, words
+    plan = json.loads(cabs("plan", "tiny", "--json").output)
+    assert {"target", "partition", "state", "reasons"} == set(plan[0])
+    assert len(plan) == len(Chain(ArtifactStore(), chain_of().pool_file).overview())
+
+
+def test_a_retired_pool_is_refused(world: Path) -> None:
+    assert cabs("pool", "retire", "tiny").exit_code == 0
+    try:
+        done = cabs("run", "tiny")
+        assert done.exit_code == 2 and "cabs pool restore tiny" in done.output
+    finally:
+        assert cabs("pool", "restore", "tiny").exit_code == 0
+
+
+def test_junit_and_markdown_of_all_outcomes() -> None:
+    cases = [
+        Case("a [p|1]", "x", "passed", ""),
+        Case("a [p|1]", "y", "warning", "odd <value> & more"),
+        Case("b", "z", "error", "bad\x00 \u2026"),
+        Case("b", "w", "broken", "no result"),
+    ]
+    root = ElementTree.fromstring(as_junit(cases))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("4", "1", "1")
+    assert root.find(".//system-out").text == "warning: odd <value> & more"
+    text = as_markdown(cases)
+    assert text.startswith("## cabs check: failed") and "a [p\\|1]" in text
+    assert as_markdown([]).startswith("## cabs check: failed")

@@ -1,0 +1,184 @@
+"""Sensors, schedules and alerts: what is asked for, once. No run of a chain is executed here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from tests_support import chain_of, finished_replay, finished_stages
+
+from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
+from cabs_dagster.resources import AlertResource, CabsResource
+from cabs_dagster.schedules import nightly_audit, weekly_rerun
+from cabs_dagster.sensors import alerts, follow_up, pool_files
+
+LOGGED: list[str] = []
+
+
+class _Keep(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        LOGGED.append(record.getMessage())
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    LOGGED.clear()
+    (tmp_path / "instance").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "instance")) as found:
+        yield found
+
+
+def tick(instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"cabs": CabsResource()})
+    context.log.addHandler(_Keep())
+    LOGGED.clear()
+    result = pool_files(context)
+    assert isinstance(result, dg.SensorResult)
+    for request in result.dynamic_partitions_requests or []:
+        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)
+    return result
+
+
+def test_a_new_pool_is_registered_and_asked_for_once(tiny_pool: Path, instance) -> None:
+    first = tick(instance)
+    (request,) = first.run_requests or []
+    assert (request.job_name, request.partition_key, request.tags["cabs/pool"]) == (PREPARE, "tiny", "tiny")
+    assert list(instance.get_dynamic_partitions("pools")) == ["tiny"]
+    assert list(instance.get_dynamic_partitions("rhos")) == ["0000", "0500"]
+    assert not tick(instance, first.cursor).run_requests
+    (again,) = (
+        tick(instance).run_requests or []
+    )  # a lost cursor gives the same key, which Dagster does not run twice
+    assert again.run_key == request.run_key
+
+
+def test_shipped_pools_are_left_alone(cabs_home: Path, instance) -> None:
+    assert not tick(instance).run_requests
+
+
+def test_a_change_is_told_field_by_field_and_a_change_back_is_run_too(tiny_pool: Path, instance) -> None:
+    text, keys = tiny_pool.read_text(), []
+    cursor = None
+    for content in (text, text.replace("queries: 240", "queries: 260"), text):
+        tiny_pool.write_text(content)
+        result = tick(instance, cursor)
+        cursor = result.cursor
+        keys.append((result.run_requests or [])[0].run_key)
+    assert len(set(keys)) == 3
+    assert any("source.queries: 260 -> 240" in line for line in LOGGED)
+    assert not tick(instance, cursor).asset_events
+
+
+def test_an_invalid_file_and_a_lost_table_are_told_once_and_concern_no_other_pool(
+    tiny_pool: Path, instance
+) -> None:
+    (tiny_pool.parent / "broken.yaml").write_text("name: broken\nsource: {kind: file}\nnonsense: 1\n")
+    (tiny_pool.parent / "absent.yaml").write_text("name: absent\nsource: {kind: file, path: nowhere.csv}\n")
+    first = tick(instance)
+    assert [r.partition_key for r in first.run_requests or []] == ["tiny"]
+    assert (
+        sum("broken.yaml" in text for text in LOGGED) == 1
+        and sum("nowhere.csv" in text for text in LOGGED) == 1
+    )
+    second = tick(instance, first.cursor)
+    assert not LOGGED and second.skip_reason is not None
+    assert "broken.yaml" in (second.skip_reason.skip_message or "")
+
+
+def test_after_the_first_part_come_the_replays_then_the_results(tiny_pool: Path) -> None:
+    finished_stages()
+    asked = [r for r in follow_up(chain_of(), PREPARE, "c") if isinstance(r, dg.RunRequest)]
+    assert [(r.job_name, str(r.partition_key)) for r in asked] == [
+        (REPLAY, "tiny|0000"),
+        (REPLAY, "tiny|0500"),
+    ]
+    assert [type(r) for r in follow_up(chain_of(), REPLAY, "c")] == [
+        dg.SkipReason
+    ]  # the other rho is not finished
+    for policy in chain_of().pool.policies:
+        for rho in (0.0, 500.0):
+            finished_replay(rho, policy)
+    for done in (PREPARE, REPLAY):
+        (request,) = follow_up(chain_of(), done, "c")
+        assert isinstance(request, dg.RunRequest)
+        assert (request.job_name, request.partition_key) == (RESULTS, "tiny")
+
+
+def test_weekly_rerun_and_nightly_audit_ask_for_registered_pools(tiny_pool: Path, instance) -> None:
+    at = datetime(2030, 1, 6, 3, tzinfo=UTC)
+    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
+    for schedule in (weekly_rerun, nightly_audit):
+        assert isinstance(next(iter(schedule(context))), dg.SkipReason)
+    tick(instance)
+    (weekly,), (nightly,) = list(weekly_rerun(context)), list(nightly_audit(context))
+    assert (weekly.run_key, weekly.partition_key) == ("weekly:tiny:2030-W01", "tiny")
+    assert (nightly.run_key, nightly.partition_key) == ("audit:tiny:2030-01-06", "tiny")
+    assert nightly.run_config["ops"]["replay_audit"]["config"]["seed"] == at.toordinal()
+
+
+@dg.op
+def breaks() -> None:
+    raise dg.Failure("the table is empty")
+
+
+@dg.job
+def broken_job() -> None:
+    breaks()
+
+
+@dg.asset(check_specs=[dg.AssetCheckSpec("sums", asset="checked")])
+def checked() -> dg.MaterializeResult:
+    failed = dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description="2 is not 3")
+    return dg.MaterializeResult(check_results=[failed])
+
+
+def alert(instance: dg.DagsterInstance, cursor: str | None, sent: AlertResource) -> str | None:
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"alerts": sent})
+    context.log.addHandler(_Keep())
+    LOGGED.clear()
+    return alerts(context).cursor
+
+
+def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:
+    cursor = alert(instance, None, AlertResource())
+    assert not LOGGED
+    broken_job.execute_in_process(instance=instance, raise_on_error=False)
+    dg.materialize([checked], instance=instance)
+    cursor = alert(instance, cursor, AlertResource())
+    (text,) = LOGGED
+    assert "broken_job failed" in text and "the table is empty" in text
+    assert "WARN: check sums of checked: 2 is not 3" in text
+    broken_job.execute_in_process(instance=instance, raise_on_error=False)
+    alert(instance, cursor, AlertResource())
+    assert not LOGGED
+
+
+def test_alerts_go_to_the_webhook_and_to_the_log_when_it_cannot_be_reached(caplog) -> None:
+    received: list[bytes] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_arguments) -> None:
+            pass
+
+    log = logging.getLogger("alerts")
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with caplog.at_level(logging.ERROR):
+            AlertResource(webhook_url=f"http://127.0.0.1:{server.server_port}/secret").send("hello", log)
+    assert received == [b'{"text": "hello"}'] and not caplog.text
+    with caplog.at_level(logging.ERROR):
+        AlertResource(webhook_url="http://127.0.0.1:9/secret").send("hello again", log)
+    assert "hello again" in caplog.text and "secret" not in caplog.text
