@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cabs_core import metrics
+from cabs_core.catalog import regime_of
 
 _BLOCK = 256
 
@@ -29,6 +30,7 @@ def register(connection) -> None:
         ("two_way_error", _two_way_error, ["DOUBLE", "DOUBLE", "BIGINT", "BIGINT"], error),
         ("two_sided_p_value", _two_sided_p_value, ["DOUBLE", "DOUBLE", "DOUBLE"], "DOUBLE"),
         ("holm", _holm, [doubles], doubles),
+        ("regime_of", _regime_of, ["DOUBLE", doubles], "VARCHAR"),
     ):
         connection.create_function(name, function, arguments, returned, type="arrow", null_handling="special")
 
@@ -131,3 +133,12 @@ def _holm(p_values):
     return pa.array(
         [None if p is None else metrics.holm(p).tolist() for p in _lists(p_values)], pa.list_(pa.float64())
     )
+
+
+def _regime_of(rhos, grids):
+    """Cost regime of each rho on its pool's grid; on the paper's where the grid is not known."""
+    found = []
+    for rho, grid in zip(rhos.to_pylist(), grids.to_pylist(), strict=True):
+        known = grid if grid and rho in grid else None
+        found.append(None if rho is None else regime_of(rho, known))
+    return pa.array(found, pa.string())

@@ -1,2 +1,2 @@
--- Functions shared by the models, beside regime_of(rho), which comes from the catalog's table of cost regimes.
+-- Functions shared by the models, beside those of functions.py.
 CREATE OR REPLACE TEMP MACRO standard_error_of(x) AS stddev_samp(x) / sqrt(count(x));

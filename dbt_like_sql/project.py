@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from cabs_core.catalog import regime_sql
 from cabs_core.errors import SqlModelError
 
 ROOT = Path(__file__).parent
@@ -192,10 +191,7 @@ def _load(root: Path, stamps: tuple) -> Project:
     if twice:
         raise SqlModelError(f"{root / 'schema.yml'}: tests with the same name: {twice}; give one a `name`")
     macros = root / "macros.sql"
-    shared = f"CREATE OR REPLACE TEMP MACRO regime_of(rho) AS {regime_sql()};\n"
-    return Project(
-        root, {n: raw[n] for n in order}, sources, shared + (macros.read_text() if macros.is_file() else "")
-    )
+    return Project(root, {n: raw[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
 
 
 def _line(text: str, position: int) -> int:

@@ -33,7 +33,6 @@ from cabs_core.catalog.regimes import (
     Regime,
     is_paper_grid,
     regime_of,
-    regime_sql,
     regime_table,
 )
 
@@ -62,7 +61,6 @@ __all__ = [
     "policy_table",
     "random_key",
     "regime_of",
-    "regime_sql",
     "regime_table",
     "split_name",
 ]

@@ -1,4 +1,4 @@
-"""Cost regimes of the cost sensitivity rho: one table for Python and SQL.
+"""Cost regimes of the cost sensitivity rho: one table, which SQL calls too.
 
 On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any other grid
 is cut into thirds by the rank of its rhos.
@@ -18,11 +18,6 @@ class Regime:
     name: str
     limit: float
     closed: bool
-
-    @property
-    def condition(self) -> str:
-        """The condition on rho that tells it from the regimes after it, as Python and SQL write it."""
-        return f"rho {'<=' if self.closed else '<'} {self.limit:g}"
 
 
 #: in the order in which tables show them
@@ -70,9 +65,3 @@ def regime_table(grid: Sequence[float]) -> dict[float, str]:
         return {rho: regime_of(rho) for rho in rhos}
     # the middle of each rho's share of the ranks decides, so that both ends are alike
     return {rho: REGIMES[(2 * i + 1) * len(REGIMES) // (2 * len(rhos))] for i, rho in enumerate(rhos)}
-
-
-def regime_sql() -> str:
-    """SQL expression of the regime of a column `rho` on the paper's grid."""
-    cases = " ".join(f"WHEN {regime.condition} THEN '{regime.name}'" for regime in _TABLE[:-1])
-    return f"CASE {cases} ELSE '{_TABLE[-1].name}' END"

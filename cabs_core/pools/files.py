@@ -170,8 +170,9 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
         raise _problem(path, 1, f"expected a mapping of fields at the top, found {found}")
     data = {"name": path.stem, **data}
     replay = data.get("replay")
-    asked = isinstance(replay, dict) and replay.get("rhos") == "auto"
-    if asked:
+    asked = False
+    if isinstance(replay, dict) and replay.get("rhos") == "auto":
+        asked = True
         data["replay"] = {k: v for k, v in replay.items() if k != "rhos"}
     try:
         pool = ModelPool.model_validate(data)

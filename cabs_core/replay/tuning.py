@@ -221,9 +221,9 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
 
     On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each regime.
     """
-    own = np.array(sorted(grid))
+    own = sorted(grid)
     if is_paper_grid(own):
-        return sorted({float(own[np.argmin(np.abs(own - r))]) for r in RHOS})
+        return sorted({float(own[np.argmin(np.abs(np.array(own) - r))]) for r in RHOS})
     table = regime_table(own)
     members = [[r for r, regime in table.items() if regime == name] for name in REGIMES]
     return [rhos[len(rhos) // 2] for rhos in members if rhos]

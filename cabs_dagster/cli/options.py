@@ -24,7 +24,7 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
     found: list[float] = []
     for word in text.replace(" ", "").split(","):
         if word in REGIMES:
-            found += [rho for rho in allowed if regime_of(rho) == word]
+            found += [rho for rho in allowed if regime_of(rho, allowed) == word]
             continue
         try:
             rho = float(word)

@@ -5,7 +5,9 @@ WITH runs AS (
     -- Only runs on the same problem, with the same rounds and trials, can be compared pair by pair.
     problem_hash = arg_max(problem_hash, created_at) OVER same_pool
       AND rounds = arg_max(rounds, created_at) OVER same_pool
-      AND trials = arg_max(trials, created_at) OVER same_pool AS is_current
+      AND trials = arg_max(trials, created_at) OVER same_pool AS is_current,
+    -- Regimes are those of the pool's own grid, as its newest replay knows it.
+    CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
   FROM {{ source('replay', 'run') }}
   WINDOW same_pool AS (PARTITION BY pool)
 ),
@@ -27,7 +29,7 @@ shared AS (
 SELECT
   r.pool,
   r.rho,
-  regime_of(r.rho) AS regime,
+  regime_of(r.rho, r.grid) AS regime,
   r.policy,
   r.base_policy,
   r.preset,

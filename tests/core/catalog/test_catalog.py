@@ -19,7 +19,6 @@ from cabs_core.catalog import (
     policy_table,
     random_key,
     regime_of,
-    regime_sql,
     split_name,
 )
 from cabs_core.policies import policy_class
@@ -55,11 +54,22 @@ def test_table_for_sql_has_every_policy_and_preset_once():
     assert by_name["ridge", "default"]["kind"] == "static"
 
 
-@pytest.mark.parametrize("rho", [0, 299.5, 300, 300.5, 799.9, 800, 1000])
-def test_regimes_in_sql_are_those_in_python(rho):
+@pytest.mark.parametrize(
+    "grid", [[0.0, 300.0, 1000.0], [0.0, 0.5, 1.0, 2.0, 5.0, 10.0], [20.0, 50.0, 20000.0]]
+)
+def test_regimes_in_sql_are_those_in_python(grid):
     import duckdb
 
-    assert duckdb.execute(f"SELECT {regime_sql()} FROM (SELECT {rho} AS rho)").fetchone() == (regime_of(rho),)
+    from dbt_like_sql.functions import register
+
+    connection = duckdb.connect()
+    register(connection)
+    for rho in grid:
+        ours = [regime_of(rho, grid), regime_of(rho)]
+        assert (
+            list(connection.execute("SELECT regime_of($1, $2), regime_of($1, NULL)", [rho, grid]).fetchone())
+            == ours
+        )
 
 
 class Points:
