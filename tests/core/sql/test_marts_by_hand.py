@@ -311,8 +311,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     from dbt_like_sql import build_all, run_tests
 
     pool = fake_pool()
-    write_pool(tmp_path, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
-    problem = fake_problem(n=20)
+    problem = write_pool(tmp_path, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
     save_replay_result(
         fake_result(problem, "lin_ts", 0.0, pool="fake"),
         problem,

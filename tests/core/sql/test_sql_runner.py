@@ -9,10 +9,8 @@ import pytest
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.errors import SqlModelError
-from cabs_core.metrics import regime_of
 from dbt_like_sql import build_all, get_model, list_models, rebuild_database, run_model, run_tests
 from dbt_like_sql.lineage import check_dependencies
-from dbt_like_sql.project import load_project
 
 NAMED_IN_THE_SPECIFICATION = {
     "stg_replay_rounds", "stg_replay_summary", "stg_pools", "mart_utility_by_regime", "mart_regret_curves",
@@ -133,14 +131,6 @@ def test_the_database_holds_every_table_and_no_view(built):
     connection.close()
     assert rows == runs["mart_regret_curves"].rows
     assert not list((artifacts / "marts").glob(".*tmp*"))
-
-
-def test_the_regime_macro_is_the_rule_of_the_metrics_room():
-    connection = duckdb.connect()
-    connection.execute(load_project().macros)
-    for rho in (0, 299.5, 300, 301, 500, 799.9, 800, 1000):
-        assert connection.execute(f"SELECT regime_of({rho})").fetchone()[0] == regime_of(rho)
-    connection.close()
 
 
 # ---- projects that are wrong
