@@ -1,14 +1,32 @@
-"""Atomic writes: a reader sees the old content or the new one, never a half-written file."""
+"""Atomic writes: a reader sees the old content or the new one, never a half-written file.
+
+A disk that is full, read-only or failing is a `StorageError`; what was there before is untouched then.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from cabs_core.errors import StorageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: what a disk, and not a mistake of the caller, answers to a write
+_REFUSED = (
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+)
 
 
 def _beside(path: Path) -> Path:
@@ -19,15 +37,19 @@ def _beside(path: Path) -> Path:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
-    try:
-        yield temporary
-        with open(temporary, "rb+") as handle:
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _storage(path, temporary):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            with open(temporary, "rb+") as handle:
+                os.fsync(handle.fileno())
+            os.replace(temporary, path)
+        except BaseException as error:
+            _note_size(error, temporary)
+            raise
+        finally:
+            _remove(temporary)
 
 
 @contextmanager
@@ -38,20 +60,73 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     there is a moment with neither.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
-    temporary.mkdir()
-    try:
-        yield temporary
-        if not path.exists():
-            os.replace(temporary, path)
-        elif not _exchange(temporary, path):
-            old = _beside(path)
-            os.replace(path, old)
-            os.replace(temporary, path)
-            shutil.rmtree(old, ignore_errors=True)
-    finally:
+    with _storage(path, temporary):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            if not path.exists():
+                os.replace(temporary, path)
+            elif not _exchange(temporary, path):
+                old = _beside(path)
+                os.replace(path, old)
+                os.replace(temporary, path)
+                shutil.rmtree(old, ignore_errors=True)
+        except BaseException as error:
+            _note_size(error, temporary)
+            raise
+        finally:
+            _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    if temporary.is_dir():
         shutil.rmtree(temporary, ignore_errors=True)
+    else:
+        with suppress(OSError):  # what cannot be removed must not hide why
+            temporary.unlink(missing_ok=True)
+
+
+def _note_size(error: BaseException, temporary: Path) -> None:
+    """Remember with the error how much had been written before the temporary files go."""
+    with suppress(OSError):
+        files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
+        error.written = sum(f.stat().st_size for f in files if f.is_file())  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _storage(path: Path, temporary: Path) -> Iterator[None]:
+    """Errors of the disk as StorageError; all others as they are."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        code = getattr(error, "errno", None)
+        # NumPy, Arrow and safetensors say it in words
+        full = code in _FULL or any(s in str(error) for s in ("No space left on device", " requested and "))
+        named = Path(str(getattr(error, "filename", None) or path))
+        ours = named == path or path.parent in (named, *named.parents) or named in path.parents
+        if not full and not (isinstance(error, OSError) and code in _REFUSED and ours):
+            raise
+        raise _storage_error(path, error, full) from error
+
+
+def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
+    place = next((p for p in path.absolute().parents if p.is_dir()), Path("/"))
+    free = shutil.disk_usage(place).free
+    written = getattr(error, "written", 0)
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)[:200]
+    advice = (
+        f"It needs more than {written:,} bytes; {free:,} are free in {place}. Free some space there, or set CABS_HOME to "
+        "a larger disk"
+        if full
+        else f"{place} must be a folder that this user may write to; set CABS_HOME to another one"
+    )
+    found = StorageError(f"{path} cannot be written: {reason}. {advice}. What was there before is unchanged.")
+    found.errno = getattr(error, "errno", None)
+    return found
 
 
 def _exchange(one: Path, other: Path) -> bool:

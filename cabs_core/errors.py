@@ -55,6 +55,10 @@ class RouterError(CabsError):
     """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""
 
 
+class StorageError(CabsError, OSError):
+    """A disk is full, read-only or failing; the message names the path, what is free and what to do."""
+
+
 def printable(text: str) -> str:
     """The text with control characters (but newlines and tabs) and lone surrogates as escapes."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -6,9 +6,10 @@
     policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
     policy.save(folder); policy = load_policy(folder)
 
-A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `decide`,
-`update`, `state` / `set_state`, `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane,
-compiled, no GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay plays it by decide and update.
+A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `_decide`, `_learn`,
+`state` / `set_state`, `layout` and `memory_layout` (what the arrays of its state and of its decisions must be, checked
+before they are used), `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane, compiled, no
+GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay plays it by decide and update.
 Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another package that names it as an entry
 point of `cabs.policies`. Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and
 `self.round`: nothing else to save, and no dependence on who runs the lane.
@@ -28,7 +29,7 @@ _LAZY = {
     "load_policy": "registry",
     "policy_class": "registry",
     "Decision": "requests",
-    "Offline": "streams",
+    "Offline": "lanes",
     "Policy": "base",
     "Request": "requests",
 }

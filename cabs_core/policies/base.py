@@ -7,7 +7,11 @@ Online, one round is
 
 A `Decision` (`requests`) carries all that its update needs, so rewards may arrive in any order, after other
 decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision without its reward simply teaches
-nothing.
+nothing. A decision is learnt once: where its feedback is delivered again, `update` returns False and learns nothing,
+also after a restart. A decision of another router is an error.
+
+`decide` and `update` check whatever comes in (`checks`) before compiled code sees it, one call at a time; what
+families implement, `_decide` and `_learn`, may rely on it.
 
 In replay the engine hands the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
 base class plays the lane by `decide` and `update`, which is slow and obvious; families override `run` with compiled
@@ -18,32 +22,47 @@ Belongs here: the interface and what all policies share. Does not: any algorithm
 
 from __future__ import annotations
 
-import json
-import math
+import os
+import secrets
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import random_key, split_name
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import PolicyError, ProvenanceError
+from cabs_core.errors import PolicyError
+from cabs_core.policies import checks, saving
 from cabs_core.policies.lanes import Lane, Offline, Stream
+from cabs_core.policies.ledger import Ledger
 from cabs_core.policies.requests import Decision, Request
 
-FORMAT = 2
+if TYPE_CHECKING:
+    from cabs_core.policies.saving import Saved
+
+#: what tells the decisions of a forked process from those of its parent, whose policies it has
+_process = ""
+
+
+def _forked() -> None:
+    global _process
+    _process = secrets.token_hex(8)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class Options(BaseModel):
     """Settings of a policy: unknown names and impossible values are errors. Subclasses document each field."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Policy(ABC):
@@ -53,6 +72,15 @@ class Policy(ABC):
         Settings: the `Options` subclass; PRESETS: {preset: overrides of its defaults}.
         any_rho: whether one model serves every rho, so that `Request.rho` may differ from the policy's.
         learns: whether rewards change it; needs_outcomes: it looks at realised outcomes (an upper bound).
+        needs_context: whether it reads contexts, and so needs `dim`.
+
+    Attributes:
+        router: random id of this router, the same after save and load; its decisions carry it.
+        instance: random id of this object in this process; (instance, round) names a decision.
+        version: how often arms came or went; since: {arm: version that it came with}, for arms that came later.
+        learnt: decisions that were learnt (`ledger`).
+
+    One object may be used from several threads; calls then happen one after the other.
     """
 
     Settings: ClassVar[type[Options]] = Options
@@ -60,6 +88,7 @@ class Policy(ABC):
     any_rho: ClassVar[bool] = False
     learns: ClassVar[bool] = True
     needs_outcomes: ClassVar[bool] = False
+    needs_context: ClassVar[bool] = False
     #: every arm's reward is observed after a round (`update(..., all_scores=, all_costs=)`)
     full_feedback: ClassVar[bool] = False
 
@@ -76,20 +105,57 @@ class Policy(ABC):
         seed: int = 0,
         share: float = 1.0,
         options: Mapping[str, Any] | None = None,
+        saved: Saved | None = None,
     ):
         self.name = name
         self.base, self.preset = split_name(name)
-        self.arms = [str(a) for a in arms]
-        if not self.arms or len(set(self.arms)) != len(self.arms):
-            raise PolicyError(f"{name}: arms {self.arms}: expected at least one name, each once")
-        self.dim, self.rho, self.horizon = int(dim), float(rho), horizon
-        self.share = float(share)
-        self.keys = (
-            stream_keys(int(seed), random_key(name)) if keys is None else np.array(keys, dtype=np.uint64)
-        )
+        self._arms = checks.names(name, arms)
+        self.dim = checks.whole(name, "dim", dim)
+        self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
+        self.horizon = None if horizon is None else checks.whole(name, "horizon", horizon)
+        self.share = checks.number(name, "share", share, 0.0, 1.0)
+        if keys is None:
+            keys = stream_keys(checks.whole(name, "seed", seed, -(2**63), 2**63), random_key(name))
+        self.keys = checks.stream_keys_of(name, keys)
         self.settings = self.parse(name, options or {})
-        self.round = 0
+        if self.needs_context and self.dim < 1:
+            raise PolicyError(f"{self.name} needs dim, the number of context features")
+        checks.check_offline(name, offline, len(self._arms), self.dim if self.needs_context else 0)
+        self.round = self.version = 0
+        self.since: dict[str, int] = {}
+        self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
+        self.learnt = Ledger()
+        self._lock = threading.RLock()
+        self._memory_fields: dict[int, dict[str, checks.Field]] = {}
+        self.prepare()
+        arrays = None if saved is None else saved.arrays(self)
+        checks.check_size(name, self.layout())
         self.start(offline)
+        if arrays is not None:
+            self._restore(saved, arrays)
+
+    def _restore(self, saved: Saved, arrays: Mapping[str, np.ndarray]) -> None:
+        header = saved.header
+        self.set_state(arrays, header.values)
+        self.round, self.version, self.learnt = header.round, header.version, saved.ledger
+        self.since = {arm: at for arm, at in header.since.items() if arm in self._arms}
+        self.router = header.router or self.router
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order of every array of K (a copy)."""
+        return list(self._arms)
+
+    @property
+    def instance(self) -> str:
+        """Id of this object in this process."""
+        return self._instance + _process
+
+    def __reduce__(self) -> NoReturn:
+        raise PolicyError(
+            f"{self.name}: a policy holds code addresses of its process and cannot be pickled or copied. Use "
+            "save(folder) and load_policy(folder)"
+        )
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, Any]) -> Any:
@@ -98,6 +164,8 @@ class Policy(ABC):
         if preset not in cls.PRESETS and preset != "default":
             raise PolicyError(f"{name}: class {cls.__name__} has no preset {preset!r}")
         settings = cls.settings_for(base)
+        if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+            raise PolicyError(f"{name}: options must be names and values, got {checks.text(options, 80)}")
         merged = {**cls.defaults(base), **cls.PRESETS.get(preset, {}), **options}
         try:
             return settings(**merged)
@@ -106,7 +174,8 @@ class Policy(ABC):
             place = ".".join(str(x) for x in first["loc"]) or "options"
             known = ", ".join(settings.model_fields)
             raise PolicyError(
-                f"{name}: option {place}: {first['msg']} (got {first.get('input')!r}). Options: {known}."
+                f"{name}: option {place}: {first['msg']} (got {checks.text(repr(first.get('input')))}). "
+                f"Options: {known}."
             ) from None
 
     @classmethod
@@ -125,9 +194,56 @@ class Policy(ABC):
     def start(self, offline: Offline | None) -> None:
         """Create the state before the first round."""
 
+    def prepare(self) -> None:  # noqa: B027
+        """What `layout` needs to know of the options; makes no arrays."""
+
     @abstractmethod
+    def _decide(self, request: Request) -> Decision:
+        """Choose an arm and return `self._decision(...)`."""
+
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
+        """Learn from the outcome of a decision; True if anything was learnt."""
+        return False
+
+    def layout(self) -> dict[str, checks.Field]:
+        """What every array of `state` must be, for these arms, features and options."""
+        return {}
+
+    def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
+        """`layout` of a saved state with arrays of these names, which an earlier version may have written."""
+        return self.layout()
+
+    def optional_layouts(self) -> Sequence[dict[str, checks.Field]]:
+        """Groups of arrays that a state has as a whole or not at all."""
+        return ()
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:  # noqa: B027
+        """PolicyError where arrays that are as `layout` says make no sense together."""
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What the memory of a decision over this many arms must be."""
+        return {}
+
+    # -- online -----------------------------------------------------------------------------------------------
+
     def decide(self, request: Request) -> Decision:
-        """Choose an arm. Raises PolicyError where the request lacks what the policy needs."""
+        """Choose an arm for a request.
+
+        Raises:
+            PolicyError: the request lacks what the policy needs, or something in it is not finite, not of the
+                right shape or out of range. Nothing has changed then.
+        """
+        if not isinstance(request, Request):
+            raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
+        with self._lock:
+            decision = self._decide(request)
+            if not 0.0 < decision.probability <= checks.ONE:
+                raise PolicyError(
+                    f"{self.name}: its state gives arm {decision.arm_name} probability {decision.probability}; load "
+                    "the last sound one"
+                )
+            self.round += 1
+            return decision
 
     def update(
         self,
@@ -140,16 +256,68 @@ class Policy(ABC):
         all_scores: np.ndarray | None = None,
         all_costs: np.ndarray | None = None,
     ) -> bool:
-        """Learn from the outcome of a decision; True if anything was learnt.
+        """Learn from the outcome of a decision, once; True if anything was learnt.
+
+        False: this decision was learnt before (feedback that is delivered again changes nothing, whatever it says),
+        its arm has been removed since, or the policy does not learn.
 
         Args:
-            decision: what `decide` returned, at any earlier time.
+            decision: what `decide` returned, at any earlier time, also before a restart.
             score, cost: realised score in [0, 1] and USD of the played arm.
-            latency_penalty: rho1 times the latency, subtracted from the utility.
+            latency_penalty: rho1 times the latency, >= 0, subtracted from the utility.
             deltas: `[K]` of the propagation head for (played arm, score), instead of the request's surrogate.
             all_scores, all_costs: `[K]`, for policies with full feedback only.
+
+        Raises:
+            PolicyError: a decision of another router, or one that was altered; an outcome out of range. Nothing has
+                changed then.
         """
-        return False
+        with self._lock:
+            self._check_made_here(decision)
+            k = len(decision.arms)
+            fields = self._memory_fields.get(k)
+            if fields is None:
+                fields = self._memory_fields[k] = self.memory_layout(k)
+            kept = checks.check_decision(self.name, decision, fields)
+            outcome = checks.outcome(
+                self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, kept
+            )
+            key = decision.instance, decision.round
+            if not self.learns or key in self.learnt or not self._learn(decision, outcome):
+                return False
+            self.learnt.add(*key)
+            return True
+
+    def _check_made_here(self, decision: Decision) -> None:
+        if not isinstance(decision, Decision):
+            raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
+        if decision.router != self.router:
+            made = (
+                f"router {checks.text(decision.router, 40)}" if decision.router else "no router that said so"
+            )
+            raise PolicyError(
+                f"{self.name}: the decision was made by {made}, this is router {self.router}; give its feedback to "
+                "the router that made it"
+            )
+        if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
+            raise PolicyError(f"{self.name}: Decision.instance is {checks.text(repr(decision.instance), 60)}")
+        checks.whole(self.name, "Decision.round", decision.round)
+        checks.whole(self.name, "Decision.version", decision.version)
+        if decision.arms != self._arms:
+            if not isinstance(decision.arms, tuple):
+                raise PolicyError(
+                    f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
+                )
+            checks.names(f"{self.name}: Decision", decision.arms)
+
+    def _decision(
+        self, arm: int, probability: float, pmf: np.ndarray, rho: float, memory=None, surrogate=None
+    ) -> Decision:
+        """A decision of this round and this router."""
+        return Decision(
+            arm, probability, pmf, self.round, rho, self._arms, {} if memory is None else memory, surrogate,
+            self.router, self._instance + _process, self.version,
+        )  # fmt: skip
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
         """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy.
@@ -165,7 +333,7 @@ class Policy(ABC):
     def reseed(self, keys: np.ndarray) -> None:
         """Other random streams from now on (`rng.stream_keys`), for copies that must not draw alike."""
         # in place: compiled rules hold the same array
-        self.keys[:] = keys
+        self.keys[:] = checks.stream_keys_of(self.name, keys)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) that hold everything learnt so far."""
@@ -175,25 +343,42 @@ class Policy(ABC):
         """Inverse of `state`, on a policy fresh from its constructor."""
 
     def add_arm(self, name: str) -> None:
-        """A new arm, about which nothing is known, becomes playable at the end of `arms`."""
-        if name in self.arms:
-            raise PolicyError(f"{self.name}: there is already an arm {name!r}")
-        self._grow()
-        self.arms.append(str(name))
+        """A new arm, about which nothing is known, becomes playable at the end of `arms`.
+
+        Decisions made before teach it nothing, also where an arm of that name was removed earlier.
+        """
+        with self._lock:
+            arms = checks.names(self.name, [name])
+            if name in self._arms:
+                raise PolicyError(f"{self.name}: there is already an arm {name!r}")
+            self._grow()
+            self._arms += arms
+            self.version += 1
+            self.since[name] = self.version
+            self._resized()
 
     def remove_arm(self, name: str) -> None:
         """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing."""
-        if name not in self.arms or len(self.arms) == 1:
-            raise PolicyError(f"{self.name}: cannot remove {name!r} from arms {self.arms}")
-        index = self.arms.index(name)
-        self._shrink(index)
-        del self.arms[index]
+        with self._lock:
+            if name not in self._arms or len(self._arms) == 1:
+                raise PolicyError(
+                    f"{self.name}: cannot remove {checks.text(name, 80)!r} from arms {self.arms}"
+                )
+            index = self._arms.index(name)
+            self._shrink(index)
+            self._arms = self._arms[:index] + self._arms[index + 1 :]
+            self.version += 1
+            self.since.pop(name, None)
+            self._resized()
 
     def _grow(self) -> None:  # noqa: B027
         """Extend the state by one arm."""
 
     def _shrink(self, index: int) -> None:  # noqa: B027
         """Remove arm `index` from the state."""
+
+    def _resized(self) -> None:  # noqa: B027
+        """Arms have come or gone: make scratch anew."""
 
     # -- helpers ----------------------------------------------------------------------------------------------
 
@@ -204,71 +389,85 @@ class Policy(ABC):
 
     def rho_of(self, request: Request) -> float:
         """The rho of a request; raises PolicyError if this policy was learnt for another one."""
-        if request.rho is None or float(request.rho) == self.rho:
+        if request.rho is None:
             return self.rho
-        if not self.any_rho_now():
+        rho = checks.number(self.name, "Request.rho", request.rho, 0.0, checks.RHO_LIMIT)
+        if rho != self.rho and not self.any_rho_now():
             raise PolicyError(
-                f"{self.name} learns utilities at rho = {self.rho:g} and cannot serve rho = {request.rho:g}. "
+                f"{self.name} learns utilities at rho = {self.rho:g} and cannot serve rho = {rho:g}. "
                 "Build one policy per rho, or use option target='score' where the policy has it."
             )
-        return float(request.rho)
+        return rho
 
     def any_rho_now(self) -> bool:
         """Whether this policy, with its options, serves any rho per request."""
         return self.any_rho
 
-    def need(self, request: Request, attribute: str, shape: tuple[int, ...]) -> np.ndarray:
-        """A finite float64 array of the request, or PolicyError."""
+    def need(self, request: Request, attribute: str, size: int, low: float = -checks.LIMIT) -> np.ndarray:
+        """A float64 array `[size]` of the request with entries from `low` to `checks.LIMIT`, or PolicyError."""
         value = getattr(request, attribute)
+        if (
+            type(value) is np.ndarray
+            and value.dtype is checks.F8
+            and value.shape == (size,)
+            and value.flags.carray
+            and checks.inside(value, low, checks.LIMIT)
+        ):
+            return value
         if value is None:
-            raise PolicyError(f"{self.name} needs Request.{attribute} {list(shape)}")
-        value = np.ascontiguousarray(value, dtype=np.float64)
-        if value.shape != shape or not np.isfinite(value).all():
-            raise PolicyError(
-                f"{self.name}: Request.{attribute} has shape {value.shape} "
-                f"(finite: {bool(np.isfinite(value).all())}), expected finite {list(shape)}"
-            )
-        return value
+            raise PolicyError(f"{self.name} needs Request.{attribute} [{size}]")
+        return checks.array(self.name, f"Request.{attribute}", value, checks.Field((size,), low))
+
+    def static_scores_of(self, request: Request, key: str) -> np.ndarray | None:
+        """The request's predictions `[K]` of a static predictor; None: it has none."""
+        if not isinstance(request.static_scores, Mapping):
+            raise PolicyError(f"{self.name}: Request.static_scores must be a mapping of names to [K]")
+        value = request.static_scores.get(key)
+        if value is None:
+            return None
+        return checks.array(
+            self.name, f"Request.static_scores[{key!r}]", value, checks.Field((len(self._arms),))
+        )
 
     def mask(self, request: Request) -> np.ndarray:
         """bool [K] of available arms, at least one; PolicyError otherwise."""
-        if request.available is None:
-            return np.ones(len(self.arms), dtype=np.bool_)
-        mask = np.ascontiguousarray(request.available, dtype=np.bool_)
-        if mask.shape != (len(self.arms),) or not mask.any():
-            raise PolicyError(f"{self.name}: Request.available must be bool [{len(self.arms)}] with one True")
-        return mask
+        return checks.available(self.name, request.available, len(self._arms))
 
-    def deltas_for(self, decision: Decision, score: float, deltas: np.ndarray | None) -> np.ndarray | None:
-        """deltas [K] of today's arms for a decision, from the argument or the request's surrogate; None: none."""
-        if deltas is None:
-            surrogate = decision.surrogate
-            if surrogate is None:
-                return None
-            deltas = surrogate(decision.arm, score) if callable(surrogate) else surrogate[decision.arm]
-        deltas = np.asarray(deltas, dtype=np.float64)
-        if deltas.shape != (len(decision.arms),) or not np.isfinite(deltas).all():
-            raise PolicyError(
-                f"{self.name}: deltas have shape {deltas.shape}, expected finite [{len(decision.arms)}]"
-            )
-        return deltas
-
-    def check_outcome(self, score: float, cost: float) -> None:
-        """PolicyError unless 0 <= score <= 1 and 0 <= cost < inf."""
-        if not (0.0 <= score <= 1.0) or not (0.0 <= cost < math.inf):
-            raise PolicyError(f"{self.name}: score {score} must be in [0, 1] and cost {cost} finite and >= 0")
+    def deltas_for(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
+        """deltas [K] of the decision's arms, from the outcome or the request's surrogate; None: none."""
+        if outcome.deltas is not None:
+            return outcome.deltas
+        surrogate, k = decision.surrogate, len(decision.arms)
+        if surrogate is None:
+            return None
+        if callable(surrogate):
+            deltas = surrogate(decision.arm, outcome.score)
+        else:
+            deltas = checks.surrogate(self.name, surrogate, k)[decision.arm]
+        return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
     def today(self, decision: Decision) -> np.ndarray | None:
         """Index of every arm of today among the arms at the decision (-1: new), or None if nothing changed."""
-        if list(decision.arms) == self.arms:
+        if decision.version == self.version and decision.arms == self._arms:
             return None
         places = {a: i for i, a in enumerate(decision.arms)}
-        return np.array([places.get(a, -1) for a in self.arms], dtype=np.int64)
+        return np.array(
+            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in self._arms],
+            dtype=np.int64,
+        )
+
+    def arm_today(self, decision: Decision, places: np.ndarray | None) -> int:
+        """Index of the played arm among today's, given `today`; -1: it is gone."""
+        if places is None:
+            return decision.arm
+        found = np.flatnonzero(places == decision.arm)
+        return int(found[0]) if len(found) else -1
 
     # -- replay -----------------------------------------------------------------------------------------------
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Play rounds start..stop-1 of a lane through `decide` and `update` (families override it)."""
+        checks.check_lane(self, stream, lane, start, stop)
         for t in range(start, stop):
             row = int(lane.order[t])
             decision = self.decide(stream.request(row, t))
@@ -276,12 +475,12 @@ class Policy(ABC):
             self.trace(decision, lane, t)
             lane.pending[t] = decision
             for s in lane.due(t):
-                self._learn(stream, int(lane.order[s]), lane.pending.pop(s))
+                self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:  # noqa: B027
         """Record what else the decision of round t has to tell (gaps, meta weights)."""
 
-    def _learn(self, stream: Stream, row: int, decision: Decision) -> None:
+    def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
         score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]
         extra: dict[str, Any] = {}
         if self.full_feedback:
@@ -315,40 +514,15 @@ class Policy(ABC):
     # -- files ------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write policy.json and state.npz into `folder` (replaced as a whole); no pickle."""
-        arrays, values = self.state()
-        header = {
-            "format": FORMAT, "name": self.name, "arms": self.arms, "dim": self.dim, "rho": self.rho,
-            "horizon": self.horizon, "round": self.round, "share": self.share,
-            "keys": [[int(x) for x in row] for row in self.keys],
-            "options": self.settings.model_dump(mode="json"), "values": values,
-        }  # fmt: skip
-        with atomic_directory(folder) as temporary:
-            (temporary / "policy.json").write_text(json.dumps(header, indent=1), encoding="utf-8")
-            with open(temporary / "state.npz", "wb") as handle:
-                np.savez(handle, **{k: np.asarray(v) for k, v in arrays.items()})
-        return Path(folder)
+        """Write policy.json and state.npz into `folder` (replaced as a whole); no pickle.
+
+        Raises:
+            PolicyError: the state is not sound; what was saved before stays.
+        """
+        with self._lock:
+            return saving.save(self, folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote. Raises ProvenanceError where the folder holds something else."""
-        folder = Path(folder)
-        try:
-            header = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
-            # format 1 held no rounds under way; there is nothing else to it
-            if header["format"] not in (1, FORMAT):
-                raise ProvenanceError(
-                    f"{folder}: policy format {header['format']}, this version reads 1 and {FORMAT}"
-                )
-            with np.load(folder / "state.npz", allow_pickle=False) as stored:
-                arrays = {k: np.ascontiguousarray(stored[k]) for k in stored.files}
-            policy = cls(
-                header["name"], arms=header["arms"], dim=header["dim"], rho=header["rho"],
-                horizon=header["horizon"], share=header["share"],
-                keys=np.array(header["keys"], dtype=np.uint64), options=header["options"],
-            )  # fmt: skip
-            policy.round = int(header["round"])
-            policy.set_state(arrays, header["values"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ProvenanceError(f"{folder}: cannot be read as a saved policy ({error!r})") from None
-        return policy
+        return saving.load(cls, folder)

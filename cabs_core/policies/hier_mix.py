@@ -32,7 +32,7 @@ models' probabilities of winning, mixed by their weights; 1 in a forced round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +40,7 @@ import numpy as np
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.compiled.utility import value_and_slope
-from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Policy
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
@@ -51,7 +51,7 @@ from cabs_core.policies.hier_kernels import (
 )
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.mix import arrival_table, draw_largest
+from cabs_core.policies.mix import arrival_table, draw_largest, traced_weights
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.thompson import CELLS, best_probabilities
 
@@ -258,10 +258,11 @@ class HierMix(Policy):
     Settings: ClassVar = HierOptions
     PRESETS: ClassVar = {"two_models": TWO_MODELS}
     any_rho: ClassVar[bool] = True
+    needs_context: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
         """Priors; the scaling of the contexts and the mean prediction of every arm come from the train split."""
-        o, k, d = self.settings, len(self.arms), self.dim
+        o, k, d = self.settings, len(self._arms), self.dim
         self.scaling = np.stack([np.zeros(d), np.ones(d)])
         level = np.full(k, 0.5)
         if offline is not None and len(offline):
@@ -321,25 +322,20 @@ class HierMix(Policy):
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
-        return horizon > self.settings.force_above * len(self.arms)
+        return horizon > self.settings.force_above * len(self._arms)
 
     def _base(self, request: Request) -> np.ndarray:
-        k = len(self.arms)
-        values = request.static_scores.get(self.settings.base)
-        if values is None:
-            return self.need(request, "predicted_scores", (k,))
-        values = np.ascontiguousarray(values, dtype=np.float64)
-        if values.shape != (k,) or not np.isfinite(values).all():
-            raise PolicyError(f"{self.name}: static_scores[{self.settings.base!r}]: expected finite [{k}]")
-        return values
+        values = self.static_scores_of(request, self.settings.base)
+        return self.need(request, "predicted_scores", len(self._arms)) if values is None else values
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """Sample a model, then an arm."""
         rho, mask = self.rho_of(request), self.mask(request)
-        x, base = self.need(request, "context", (self.dim,)), self._base(request)
+        x, base = self.need(request, "context", self.dim), self._base(request)
         name = "predicted_costs" if request.static_costs is None else "static_costs"
-        costs = self.need(request, name, (len(self.arms),))
+        costs = self.need(request, name, len(self._arms), 0.0)
         z = (x - self.scaling[0]) * self.scaling[1]
+        checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
         weights = self.weights()
         arm = int(
             _decide(
@@ -348,43 +344,41 @@ class HierMix(Policy):
             )
         )  # fmt: skip
         pmf = self.work[4].copy()
-        self.round += 1
         memory = {"z": z, "base": base.copy(), "weights": weights}
-        return Decision(arm, float(pmf[arm]), pmf, self.round - 1, rho, tuple(self.arms), memory)
+        return self._decision(arm, float(pmf[arm]), pmf, rho, memory)
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from the realised score of the played arm."""
-        self.check_outcome(score, cost)
-        name = decision.arm_name
-        if name not in self.arms:
+        arm = self.arm_today(decision, self.today(decision))
+        if arm < 0:
             return False
         _learn(
-            decision.memory["z"], float(decision.memory["base"][decision.arm]), self.arms.index(name),
-            float(score), self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.work,
+            outcome.memory["z"], float(outcome.memory["base"][decision.arm]), arm,
+            outcome.score, self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.work,
         )  # fmt: skip
         return True
 
     def count(self, arm: str) -> None:
         """A copy of this policy played `arm`: it need not be forced any more."""
         super().count(arm)
-        if arm in self.arms:
-            self.plays[self.arms.index(arm)] += 1
+        if arm in self._arms:
+            self.plays[self._arms.index(arm)] += 1
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Weights before the round."""
-        lane.meta_weights[t] = decision.memory["weights"]
+        if lane.meta_weights is not None:
+            lane.meta_weights[t] = decision.memory["weights"]
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """The same rounds in a compiled loop."""
+        checks.check_lane(self, stream, lane, start, stop)
         base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
         arrivals, immediate = arrival_table(lane)
         _run(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
             self.scaling, base, stream.static_costs, stream.scores, stream.active_from, stream.active_until,
             self._numbers(self.rho), self.log_weights, self.plays, self.anchored, self.residual, self.work,
-            lane.actions, lane.propensities, lane.meta_weights,
+            lane.actions, lane.propensities, traced_weights(lane, self.experts),
         )  # fmt: skip
         self.round += stop - start
 
@@ -410,7 +404,48 @@ class HierMix(Policy):
         self.plays = np.array(arrays["plays"])
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
         self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
-        self.work = scratch(len(self.arms), self.dim, self.experts)
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Variances are positive: they are divided by."""
+        m, k, d, s, low = len(self._models()), len(self._arms), self.dim, checks.state, checks.POSITIVE
+        kinds = s(m, low=0, high=len(OFFSETS) - 1, dtype=checks.I8)
+        return self._common_layout(self.experts) | {
+            "r_mean": s(m, d + 1), "r_cov": s(m, d + 1, d + 1), "r_cov_arm": s(m, k, d + 1, d + 1),
+            "r_mean_arm": s(m, k, d + 1), "r_prior": s(m, d + 1, low=low), "r_kind": kinds,
+        }  # fmt: skip
+
+    def _common_layout(self, models: int) -> dict[str, checks.Field]:
+        k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
+        return {
+            "scaling": s(2, d), "log_weights": s(models),
+            "plays": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "a_mean": s(d + 2),
+            "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k), "a_level": s(k),
+        }  # fmt: skip
+
+    def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
+        """Also what an earlier version, with two models, wrote."""
+        if "c_mean" not in names:
+            return self.layout()
+        k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
+        return self._common_layout(2) | {
+            "c_mean": s(d + 1), "c_cov": s(d + 1, d + 1), "c_cov_arm": s(k, d + 1, d + 1), "c_mean_arm": s(k, d + 1),
+            "c_prior": s(d + 1, low=low),
+        }  # fmt: skip
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError for negative variances."""
+        for name in ("a_cov", "c_cov", "c_cov_arm", "r_cov", "r_cov_arm"):
+            if name in arrays:
+                checks.check_variances(where, name, arrays[name])
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `_decide` keeps."""
+        return {
+            "z": checks.Field((self.dim,)), "base": checks.Field((arms,)), "weights": checks.probabilities(self.experts),
+        }  # fmt: skip
+
+    def _resized(self) -> None:
+        self.work = scratch(len(self._arms), self.dim, self.experts)
 
     def _grow(self) -> None:
         """The new arm's deviations have their priors; what the arms share it has at once."""
@@ -423,7 +458,6 @@ class HierMix(Policy):
         own, means = np.concatenate([r[2], fresh[2]], axis=1), np.concatenate([r[3], fresh[3]], axis=1)
         self.residual = (r[0], r[1], own, means, r[4], r[5])
         self.plays = np.append(self.plays, 0)
-        self.work = scratch(len(self.arms) + 1, d, self.experts)
 
     def _shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
@@ -431,7 +465,6 @@ class HierMix(Policy):
         own, means = (np.delete(v, index, axis=1) for v in r[2:4])
         self.residual = (r[0], r[1], own, means, r[4], r[5])
         self.plays = np.delete(self.plays, index)
-        self.work = scratch(len(self.arms) - 1, self.dim, self.experts)
 
 
 def scaling_of(contexts: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.policies import checks
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import clipped_utility
 
@@ -32,10 +33,13 @@ class Offline:
         prompt_lengths=None,
         fits: dict | None = None,
     ):
-        self.contexts = np.ascontiguousarray(contexts, dtype=np.float64)
-        self.scores = np.asarray(scores, dtype=np.float64)
-        self.costs = np.asarray(costs, dtype=np.float64)
-        self.rho = float(rho)
+        """PolicyError unless shapes agree, contexts are in range, scores in [0, 1] and costs finite and >= 0."""
+        rows, k = np.shape(scores) if np.ndim(scores) == 2 else (-1, -1)
+        d = np.shape(contexts)[-1] if np.ndim(contexts) == 2 else -1
+        self.contexts = checks.array("Offline", "contexts", contexts, checks.Field((rows, d)))
+        self.scores = checks.array("Offline", "scores", scores, checks.Field((rows, k), 0.0, 1.0))
+        self.costs = checks.array("Offline", "costs", costs, checks.Field((rows, k), 0.0, checks.FINITE))
+        self.rho = checks.number("Offline", "rho", rho, 0.0, checks.RHO_LIMIT)
         self.embeddings, self.prompt_lengths = embeddings, prompt_lengths
         self.fits = {} if fits is None else fits
         self._cache: dict[Any, np.ndarray] = {}
@@ -99,6 +103,14 @@ class Stream:
     embeddings: np.ndarray | None = None
     prompt_lengths: np.ndarray | None = None
     fitted: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.check_stream(self)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(n queries, K arms, d features)."""
+        return len(self.contexts), len(self.arms), self.contexts.shape[1]
 
     def available(self, t: int) -> np.ndarray | None:
         """bool [K] of arms that may be played in round t, or None for all of them."""

@@ -28,6 +28,8 @@ from pydantic import Field
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import NOISE, normal
 from cabs_core.compiled.utility import value_and_slope
+from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
@@ -186,6 +188,13 @@ def arrival_table(lane: Lane) -> tuple[np.ndarray, bool]:
     return lane.arrivals, False
 
 
+def traced_weights(lane: Lane, models: int) -> np.ndarray:
+    """float32 [T, models] for compiled loops: the lane's trace, or work space where it keeps none."""
+    if lane.meta_weights is None:
+        return np.empty((len(lane.order), models), dtype=np.float32)
+    return lane.meta_weights
+
+
 class CabsMix(Policy):
     """See the module. Needs contexts, predicted scores and costs and surrogate deltas; serves any rho.
 
@@ -194,10 +203,11 @@ class CabsMix(Policy):
 
     Settings: ClassVar = MixOptions
     any_rho: ClassVar[bool] = True
+    needs_context: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
         """A and B from the train split, C from nothing."""
-        o, k, d = self.settings, len(self.arms), self.dim
+        o, k, d = self.settings, len(self._arms), self.dim
         self.inv_a, self.th_a = start_inverse(k, d, o.penalty), np.zeros((k, d))
         self.inv_b, self.th_b = start_inverse(1, d, o.penalty), np.zeros((k, d))
         self.inv_c, self.th_c = start_inverse(k, d, o.penalty), np.zeros((k, d))
@@ -222,7 +232,7 @@ class CabsMix(Policy):
 
     def _costs(self, request: Request) -> np.ndarray:
         name = "predicted_costs" if request.static_costs is None else "static_costs"
-        return self.need(request, name, (len(self.arms),))
+        return self.need(request, name, len(self._arms), 0.0)
 
     def weights(self) -> np.ndarray:
         """Current mixture weights [3] of A, B, C."""
@@ -230,14 +240,12 @@ class CabsMix(Policy):
         mix_weights(self.losses, self.settings.temperature, out)
         return out
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """Play the largest sampled value."""
-        k = len(self.arms)
+        k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
-        x, predicted = (
-            self.need(request, "context", (self.dim,)),
-            self.need(request, "predicted_scores", (k,)),
-        )
+        x, predicted = self.need(request, "context", self.dim), self.need(request, "predicted_scores", k)
+        surrogate = checks.surrogate(self.name, request.surrogate, k)
         mean, sd, pmf, weights = np.empty(k), np.empty(k), np.empty(k), self.weights()
         _values(
             x, self._costs(request), mask, rho, self.share, *self._models(), weights,
@@ -246,45 +254,41 @@ class CabsMix(Policy):
         arm = int(draw_largest(self.keys, self.round, mean, sd))
         best_probabilities(mean, sd, pmf, np.empty((2, k)), CELLS)
         memory = {"context": x.copy(), "predicted": predicted.copy(), "weights": weights}
-        self.round += 1
-        return Decision(
-            arm, float(pmf[arm]), pmf, self.round - 1, rho, tuple(self.arms), memory, request.surrogate
-        )
+        return self._decision(arm, float(pmf[arm]), pmf, rho, memory, surrogate)
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a realised score and, where deltas are known, from surrogate scores of the other arms."""
-        self.check_outcome(score, cost)
-        k = len(self.arms)
-        delta = self.deltas_for(decision, score, deltas)
+        k = len(self._arms)
+        delta = self.deltas_for(decision, outcome)
         places = self.today(decision)
         places = np.arange(k) if places is None else places
         arm = np.flatnonzero(places == decision.arm)
         if not len(arm):
             return False
         known = (places >= 0) & (delta is not None)
-        predicted = np.where(known, decision.memory["predicted"][places], 0.0)
+        predicted = np.where(known, outcome.memory["predicted"][places], 0.0)
         delta = np.where(known, delta[places], 0.0) if delta is not None else np.zeros(k)
         _learn(
-            decision.memory["context"], int(arm[0]), float(score), predicted, delta, known,
+            outcome.memory["context"], int(arm[0]), outcome.score, predicted, delta, known,
             self.settings.bias_prior, *self._models(), self.losses, self.bias, np.empty(self.dim),
         )  # fmt: skip
         return True
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Mixture weights before the round."""
-        lane.meta_weights[t] = decision.memory["weights"]
+        if lane.meta_weights is not None:
+            lane.meta_weights[t] = decision.memory["weights"]
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """The same rounds in a compiled loop."""
+        checks.check_lane(self, stream, lane, start, stop)
         o = self.settings
         arrivals, immediate = arrival_table(lane)
         _run(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self.rho, self.share,
             stream.contexts, stream.static_costs, stream.scores, stream.predicted_scores, stream.deltas,
             stream.active_from, stream.active_until, o.bias_prior, o.temperature, o.exploration,
-            *self._models(), self.losses, self.bias, lane.actions, lane.propensities, lane.meta_weights,
+            *self._models(), self.losses, self.bias, lane.actions, lane.propensities, traced_weights(lane, MODELS),
         )  # fmt: skip
         self.round += stop - start
 
@@ -297,6 +301,33 @@ class CabsMix(Policy):
         """Inverse of `state`."""
         for name in self.state()[0]:
             setattr(self, name, np.array(arrays[name]))
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Arms that came at the same time share one matrix of B."""
+        k, d, s = len(self._arms), self.dim, checks.state
+        return {
+            "inv_a": s(k, d, d), "th_a": s(k, d), "inv_b": s("groups", d, d),
+            "group": s(k, low=0, high=k - 1, dtype=checks.I8), "th_b": s(k, d), "inv_c": s(k, d, d),
+            "th_c": s(k, d), "losses": s(MODELS, low=0.0), "bias": s(k, 2),
+        }  # fmt: skip
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError for negative variances, and where an arm belongs to a group without a matrix."""
+        for name in ("inv_a", "inv_b", "inv_c"):
+            checks.check_variances(where, name, arrays[name])
+        if (
+            not len(arrays["inv_b"])
+            or arrays["group"].max() >= len(arrays["inv_b"])
+            or arrays["bias"][:, 1].min() < 0
+        ):
+            raise PolicyError(f"{where}: group, inv_b and bias do not belong together")
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `_decide` keeps."""
+        return {
+            "context": checks.Field((self.dim,)), "predicted": checks.Field((arms,)),
+            "weights": checks.probabilities(MODELS),
+        }  # fmt: skip
 
     def _grow(self) -> None:
         d, penalty = self.dim, self.settings.penalty

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Offline, Stream
 from cabs_core.policies.requests import Request
@@ -76,6 +77,10 @@ class PointPolicy(StaticPolicy):
         point = request.embedding if self.on_embeddings else request.context
         if point is None:
             raise PolicyError(f"{self.name} needs Request.{'embedding' if self.on_embeddings else 'context'}")
+        part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
+        first = getattr(self, self._ARRAYS[0])
+        if first is not None:
+            point = checks.array(self.name, part, point, checks.Field(first.shape[1:]))
         return self._scores(np.asarray(point)[None])[0]
 
     def table(self, stream: Stream) -> np.ndarray:
@@ -89,6 +94,17 @@ class PointPolicy(StaticPolicy):
         """What was learnt from the train split."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
         return arrays, {"on_embeddings": self.on_embeddings}
+
+    def optional_layouts(self):
+        """All arrays, or none where there was no train split: the first has a row for every train prompt or cluster."""
+        k, s = len(self._arms), checks.state
+        shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
+        return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
+
+    def check_state(self, where, arrays):
+        """PolicyError where the arrays have no row."""
+        if arrays and not arrays[self._ARRAYS[0]].size:
+            raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
     def set_state(self, arrays, values):
         """Inverse of `state`."""
@@ -272,7 +288,7 @@ class Eagle(PointPolicy):
 
     def learn(self, points, offline):
         """Train points [N, e], utilities [N, K] and global ratings [K]."""
-        ratings = np.full(len(self.arms), 1000.0)
+        ratings = np.full(len(self._arms), 1000.0)
         elo_updates(ratings, offline.utilities, self.settings.k_factor)
         return points, offline.utilities, ratings
 

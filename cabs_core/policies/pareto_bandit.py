@@ -24,6 +24,7 @@ from pydantic import Field
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table
@@ -156,12 +157,11 @@ class ParetoBandit(Policy):
     Settings: ClassVar = ParetoOptions
     PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}}
     any_rho: ClassVar[bool] = True
+    needs_context: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
         """The prior of the train split; without one, cold models."""
-        if self.dim < 1:
-            raise PolicyError(f"{self.name} needs dim, the number of context features")
-        o, k, d = self.settings, len(self.arms), self.dim
+        o, k, d = self.settings, len(self._arms), self.dim
         precision, moment = np.tile(o.penalty * np.eye(d), (k, 1, 1)), np.zeros((k, d))
         self.price = np.full(k, 0.5)
         if offline is not None and len(offline):
@@ -193,33 +193,29 @@ class ParetoBandit(Policy):
             return self.settings.lambda_c * self.price
         return rho * costs
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """Play the largest upper bound less penalty."""
-        k = len(self.arms)
+        k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
-        x, costs = self.need(request, "context", (self.dim,)), None
+        x, costs = self.need(request, "context", self.dim), None
         if self.settings.cost == "linear":
             costs = self.need(
-                request, "predicted_costs" if request.static_costs is None else "static_costs", (k,)
+                request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
             )
         arm = int(_decide(x, self._penalties(costs, rho), mask, self._numbers, self.clock, self.model))
         pmf = np.zeros(k)
         pmf[arm] = 1.0
-        self.round += 1
-        return Decision(arm, 1.0, pmf, self.round - 1, rho, tuple(self.arms), {"context": x.copy()})
+        return self._decision(arm, 1.0, pmf, rho, {"context": x.copy()})
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from the realised score of the played arm; False if the arm has been removed since."""
-        self.check_outcome(score, cost)
-        if decision.arm_name not in self.arms:
+        arm = self.arm_today(decision, self.today(decision))
+        if arm < 0:
             return False
-        arm = self.arms.index(decision.arm_name)
         _learn(
-            decision.memory["context"],
+            outcome.memory["context"],
             arm,
-            float(score),
+            outcome.score,
             self._numbers,
             self.clock,
             self.model,
@@ -229,6 +225,7 @@ class ParetoBandit(Policy):
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """The same rounds in a compiled loop."""
+        checks.check_lane(self, stream, lane, start, stop)
         arrivals, immediate = arrival_table(lane)
         key = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
         if key not in stream.fitted:
@@ -248,6 +245,26 @@ class ParetoBandit(Policy):
         """Models, clocks and the arms' prices."""
         arrays = dict(zip(self._ARRAYS, self.model, strict=True))
         return arrays | {"clock": self.clock, "price": self.price}, {}
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
+        k, d, s = len(self._arms), self.dim, checks.state
+        counts = s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8)
+        return {
+            "inverse": s(k, d, d), "precision": s(k, d, d), "moment": s(k, d), "theta": s(k, d),
+            "floor": s(k, low=checks.POSITIVE), "updated": counts, "played": counts,
+            "clock": counts._replace(shape=(1,)), "price": s(k, low=0.0, high=1.0),
+        }  # fmt: skip
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError for negative variances and for arms that were played after the last round."""
+        checks.check_variances(where, "inverse", arrays["inverse"])
+        if max(arrays["updated"].max(), arrays["played"].max()) > arrays["clock"][0]:
+            raise PolicyError(f"{where}: updated and played must not exceed clock")
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `_decide` keeps."""
+        return {"context": checks.Field((self.dim,))}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""

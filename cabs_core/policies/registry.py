@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,15 @@ def build_policy(
 
 
 def load_policy(folder: str | Path):
-    """The policy that `save` wrote into `folder`, of whichever class."""
+    """The policy that `save` wrote into `folder`, of whichever class; ProvenanceError for anything else."""
+    from cabs_core.policies.saving import read_header
+
+    name = read_header(folder)["name"]
     try:
-        name = json.loads((Path(folder) / "policy.json").read_text(encoding="utf-8"))["name"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ProvenanceError(f"{folder}: cannot be read as a saved policy ({error!r})") from None
-    return policy_class(name).load(folder)
+        cls = policy_class(name)
+    except PolicyError as error:
+        raise ProvenanceError(f"{folder}: {str(error)[:400]}") from None
+    return cls.load(folder)
 
 
 __all__ = ["POLICIES", "build_policy", "load_policy", "policy_class"]

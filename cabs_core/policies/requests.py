@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 
 Surrogate = Callable[[int, float], np.ndarray]
 
@@ -40,6 +44,10 @@ class Request:
     available: np.ndarray | None = None
 
 
+#: of `Decision.to_dict`; 1 had no router, instance and version
+FORMAT = 2
+
+
 @dataclass(frozen=True)
 class Decision:
     """What was decided, and all that a later `update` needs.
@@ -51,6 +59,8 @@ class Decision:
         arms: names at the time, so that the update still fits after arms came or went.
         memory: arrays the policy wants back.
         surrogate: propagation head of the request; not kept by `to_dict` unless it is an array.
+        router, instance, version: who made it (`base.Policy`): the router's id, the process's copy of it, and how
+            often its arms had changed. (instance, round) is the decision's name.
     """
 
     arm: int
@@ -61,6 +71,9 @@ class Decision:
     arms: tuple[str, ...]
     memory: dict[str, np.ndarray] = field(default_factory=dict)
     surrogate: Surrogate | np.ndarray | None = None
+    router: str = ""
+    instance: str = ""
+    version: int = 0
 
     @property
     def arm_name(self) -> str:
@@ -71,6 +84,7 @@ class Decision:
         """JSON-serialisable; float64 survives exactly. A surrogate function is dropped: pass `deltas` later."""
         table = self.surrogate if isinstance(self.surrogate, np.ndarray) else None
         return {
+            "format": FORMAT, "router": self.router, "instance": self.instance, "version": int(self.version),
             "arm": int(self.arm), "probability": float(self.probability), "pmf": self.pmf.tolist(),
             "round": int(self.round), "rho": float(self.rho), "arms": list(self.arms),
             "memory": {k: _array_to_json(v) for k, v in self.memory.items()},
@@ -79,14 +93,46 @@ class Decision:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Inverse of `to_dict`."""
-        table = data.get("surrogate")
-        return cls(
-            arm=int(data["arm"]), probability=float(data["probability"]), round=int(data["round"]),
-            pmf=np.asarray(data["pmf"], dtype=np.float64), rho=float(data["rho"]), arms=tuple(data["arms"]),
-            memory={k: _array_from_json(v) for k, v in data["memory"].items()},
-            surrogate=None if table is None else _array_from_json(table),
-        )  # fmt: skip
+        """Inverse of `to_dict`. Whether it fits a policy is for the policy's `update` to say.
+
+        Raises:
+            PolicyError: what was given is no decision, or one of another format.
+        """
+        if not isinstance(data, Mapping):
+            raise PolicyError(f"Decision.from_dict takes what to_dict gave, not {type(data).__name__}")
+        if data.get("format") != FORMAT:
+            raise PolicyError(
+                f"a decision of format {checks.text(repr(data.get('format', 1)), 40)}: this version reads {FORMAT}, "
+                "which says which router made it. Decisions made before an upgrade cannot be learnt after it"
+            )
+        try:
+            table, arms, memory = data["surrogate"], data["arms"], data["memory"]
+            k = len(checks.names("Decision", arms))
+            return cls(
+                arm=checks.whole("Decision", "arm", data["arm"], 0, k - 1),
+                probability=checks.number("Decision", "probability", data["probability"], 0.0, checks.ONE),
+                round=checks.whole("Decision", "round", data["round"]),
+                pmf=checks.array("Decision", "pmf", data["pmf"], checks.probabilities(k)),
+                rho=checks.number("Decision", "rho", data["rho"], 0.0, checks.RHO_LIMIT),
+                arms=tuple(arms),
+                memory={str(name): _array_from_json(name, value) for name, value in memory.items()},
+                surrogate=None if table is None else _array_from_json("surrogate", table),
+                router=_token("router", data["router"]),
+                instance=_token("instance", data["instance"]),
+                version=checks.whole("Decision", "version", data["version"]),
+            )
+        except KeyError as error:
+            raise PolicyError(f"Decision: {error} is absent") from None
+        except (AttributeError, TypeError) as error:
+            raise PolicyError(f"Decision: not what to_dict gave ({checks.text(error)})") from None
+
+
+def _token(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16,32}", value):
+        raise PolicyError(
+            f"Decision: {name} is {checks.text(repr(value), 60)}, expected the id that to_dict gave"
+        )
+    return value
 
 
 def _array_to_json(value: np.ndarray) -> dict[str, Any]:
@@ -97,11 +143,20 @@ def _array_to_json(value: np.ndarray) -> dict[str, Any]:
     return {"dtype": value.dtype.str, "shape": list(value.shape), "values": flat}
 
 
-def _array_from_json(data: Mapping[str, Any]) -> np.ndarray:
-    dtype = np.dtype(data["dtype"])
-    values = (
-        [float(x) if isinstance(x, str) else x for x in data["values"]]
-        if dtype.kind == "f"
-        else data["values"]
-    )
-    return np.asarray(values, dtype=dtype).reshape(data["shape"])
+_DTYPES = {"<f8": np.float64, "<f4": np.float32, "<i8": np.int64, "|b1": np.bool_}
+
+
+def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
+    where = f"Decision: {checks.text(name, 40)}"
+    try:
+        kind, shape, values = data["dtype"], data["shape"], data["values"]
+        if kind == "<f8" or kind == "<f4":
+            values = [float(x) if x in ("nan", "inf", "-inf") else x for x in values]
+        shape = tuple(checks.whole(where, "shape", n, 0, 2**31) for n in shape)
+        flat = np.array(values, dtype=_DTYPES[kind])
+        plain = bool if kind == "|b1" else int if kind == "<i8" else (int, float)
+        if flat.shape != (math.prod(shape),) or not all(isinstance(x, plain) for x in values):
+            raise ValueError(f"{len(values)} values do not make an array {list(shape)} of {kind}")
+        return flat.reshape(shape)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise PolicyError(f"{where} is no array ({checks.text(repr(error))})") from None

@@ -16,6 +16,7 @@ from pydantic import Field
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
@@ -43,17 +44,17 @@ class StaticPolicy(Policy):
         """Value [n, K] of every arm for every row of a replay."""
         raise NotImplementedError
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """Play the best available arm with probability 1."""
         rho, mask = self.rho_of(request), self.mask(request)
         arm = masked_argmax(self.values(request), mask)
-        pmf = np.zeros(len(self.arms))
+        pmf = np.zeros(len(self._arms))
         pmf[arm] = 1.0
-        self.round += 1
-        return Decision(arm, 1.0, pmf, self.round - 1, rho, tuple(self.arms))
+        return self._decision(arm, 1.0, pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """All rounds at once."""
+        checks.check_lane(self, stream, lane, start, stop)
         values = self.table(stream)[lane.order[start:stop]]
         if (stream.active_from > start).any() or (stream.active_until < stop).any():
             t = np.arange(start, stop)[:, None]
@@ -68,16 +69,16 @@ class RandomPolicy(StaticPolicy):
 
     any_rho: ClassVar[bool] = True
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """Draw an arm."""
         rho, mask = self.rho_of(request), self.mask(request)
         pmf = mask / mask.sum()
         arm = int(draw(pmf, uniform(self.keys, ACTION, self.round, 0)))
-        self.round += 1
-        return Decision(arm, float(pmf[arm]), pmf, self.round - 1, rho, tuple(self.arms))
+        return self._decision(arm, float(pmf[arm]), pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Play by a compiled loop."""
+        checks.check_lane(self, stream, lane, start, stop)
         _random_run(
             self.keys, self.round, start, stop, stream.active_from, stream.active_until, lane.actions,
             lane.propensities,
@@ -104,7 +105,11 @@ class BestSingle(StaticPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """Mean utilities [K] of the train split; none at all without it (then the first arm is played)."""
-        self.means = np.zeros(len(self.arms)) if offline is None else offline.utilities.mean(axis=0)
+        self.means = (
+            np.zeros(len(self._arms))
+            if offline is None or not len(offline)
+            else offline.utilities.mean(axis=0)
+        )
 
     def values(self, request: Request) -> np.ndarray:
         """Mean utilities, whatever the request."""
@@ -117,6 +122,10 @@ class BestSingle(StaticPolicy):
     def state(self):
         """Mean utilities."""
         return {"means": self.means}, {}
+
+    def layout(self):
+        """-inf for an arm that came later."""
+        return {"means": checks.state(len(self._arms), low=-np.inf, high=1.0)}
 
     def set_state(self, arrays, values):
         """Inverse of `state`."""
@@ -150,9 +159,9 @@ class Carrot(StaticPolicy):
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities of the heads' predictions."""
-        k = (len(self.arms),)
+        k = len(self._arms)
         return expected_utility(
-            self.need(request, "predicted_scores", k), self.need(request, "predicted_costs", k),
+            self.need(request, "predicted_scores", k), self.need(request, "predicted_costs", k, 0.0),
             self.rho_of(request), self.share,
         )  # fmt: skip
 
@@ -245,8 +254,8 @@ class Predicted(StaticPolicy):
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities from the request's predictions, else from the attached predictor."""
-        k = len(self.arms)
-        scores = None if self.predictor_settings else request.static_scores.get(self.key)
+        k = len(self._arms)
+        scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
         costs = request.static_costs
         if scores is None:
             if self.predictor is None and self.offline is not None:
@@ -257,12 +266,18 @@ class Predicted(StaticPolicy):
                     f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
                     f"Request.{'embedding' if self.on_embeddings else 'context'} and Request.prompt_length"
                 )
-            length = np.array([float(request.prompt_length or 0.0)])
-            scores = self.predictor.predict(np.asarray(point)[None], length)[0]
+            length = np.array(
+                [checks.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
+            )
+            part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
+            point = checks.array(self.name, part, point, checks.Field((self.predictor.width,)))
+            scores = self.predictor.predict(point[None], length)[0]
+            scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
             if costs is None and self.cost_predictor is not None:
                 costs = self.cost_predictor.predict(length)[0]
         if costs is None:
-            costs = self.need(request, "predicted_costs", (k,))
+            costs = self.need(request, "predicted_costs", k, 0.0)
+        costs = checks.array(self.name, "expected costs", costs, checks.Field((k,), 0.0))
         return expected_utility(scores, costs, self.rho_of(request), self.share)
 
     def table(self, stream: Stream) -> np.ndarray:

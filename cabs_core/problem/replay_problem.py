@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from cabs_core.atomic import atomic_directory
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
+#: largest size of a feature, prediction or delta. Features are scaled to about 1; beyond this, squares in the ridge
+#: models' matrices leave nothing of float64's precision
+LIMIT = 1e6
 #: float32 is enough for what is large and only read; what is summed or compared is float64
 _SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings")
 _TEXT = ("query_ids", "tasks")
@@ -27,6 +30,16 @@ _RETIRED = ("offline_tasks",)
 def _plain(array) -> np.ndarray:
     """The same memory as a base-class ndarray (memory maps are a subclass that compiled code does not know)."""
     return np.asarray(array).view(np.ndarray)
+
+
+def _numbers(name: str, value) -> np.ndarray:
+    """Real numbers as float64 (float32 for the large ones); TypeError for text, dates, complex and masked arrays."""
+    found = np.asarray(value)
+    if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {found.dtype}"
+        raise TypeError(f"{name} is {kind}, expected real numbers")
+    kind = np.float32 if name in _SINGLE else np.float64
+    return _plain(np.ascontiguousarray(found, dtype=kind))
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,18 @@ class ReplayProblem:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
+        try:
+            self._convert()
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise DataError(
+                f"replay problem {self.pool}/{self.name}: cannot be made into arrays ({str(error)[:200]})"
+            ) from None
+        self._check()
+
+    def _convert(self) -> None:
         put = object.__setattr__
+        if isinstance(self.arms, str):
+            raise TypeError(f"arms is the text {self.arms[:80]!r}, expected a list of names")
         put(self, "arms", [str(a) for a in self.arms])
         for item in fields(self):
             value = getattr(self, item.name)
@@ -87,17 +111,10 @@ class ReplayProblem:
             if item.name in _TEXT:
                 put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
             else:
-                kind = np.float32 if item.name in _SINGLE else np.float64
-                put(self, item.name, _plain(np.ascontiguousarray(value, dtype=kind)))
-        put(
-            self,
-            "static_scores",
-            {
-                str(k): _plain(np.ascontiguousarray(v, dtype=np.float64))
-                for k, v in dict(self.static_scores).items()
-            },
-        )
-        self._check()
+                put(self, item.name, _numbers(item.name, value))
+        static = {str(k): _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
+        put(self, "static_scores", static)
+        put(self, "metadata", dict(self.metadata))
 
     @property
     def n(self) -> int:
@@ -151,7 +168,9 @@ class ReplayProblem:
                 raise DataError(f"{where}: {name}{list(place)} is {value[place]}, expected a finite number")
         for name, low, high in (
             ("scores", 0.0, 1.0), ("offline_scores", 0.0, 1.0), ("costs", 0.0, np.inf),
-            ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, np.inf),
+            ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, LIMIT),
+            ("static_costs", 0.0, LIMIT), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
+            ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value.size and (value.min() < low or value.max() > high):
@@ -159,6 +178,16 @@ class ReplayProblem:
                 raise DataError(
                     f"{where}: {name}{[int(i) for i in bad]} is {value[tuple(bad)]}, expected {low}..{high}"
                 )
+        for key, value in self.static_scores.items():
+            if value.size and np.abs(value).max() > LIMIT:
+                raise DataError(
+                    f"{where}: static_scores[{key}] holds {np.abs(value).max()}, expected at most {LIMIT}"
+                )
+        share = self.metadata.get("binary_share")
+        if share is not None and not (isinstance(share, (int, float)) and 0.0 <= share <= 1.0):
+            raise DataError(
+                f"{where}: metadata binary_share is {str(share)[:80]}, expected a number in [0, 1]"
+            )
         diagonal = np.einsum("tii->ti", self.surrogate_deltas)
         if np.any(diagonal != 0.0):
             raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
@@ -237,14 +266,26 @@ class ReplayProblem:
         folder = Path(folder)
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ProvenanceError(
-                f"{folder}: cannot be read as a replay problem ({error}); build it again"
+                f"{folder}: cannot be read as a replay problem ({str(error)[:200]}); build it again"
             ) from None
-        if meta.get("format") != FORMAT:
-            raise ProvenanceError(
-                f"{folder}: format {meta.get('format')!r}, this version reads {FORMAT}; build it again"
-            )
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            found = str(meta.get("format") if isinstance(meta, dict) else meta)[:80]
+            raise ProvenanceError(f"{folder}: format {found}, this version reads {FORMAT}; build it again")
+        expected = {
+            "arms": list,
+            "name": str,
+            "pool": str,
+            "metadata": dict,
+            "content_hash": str,
+            "arrays": dict,
+        }
+        for key, kind in expected.items():
+            if not isinstance(meta.get(key), kind):
+                raise ProvenanceError(
+                    f"{folder}/meta.json: {key} is no {kind.__name__}; build the problem again"
+                )
         known = {item.name for item in fields(cls)}
         values: dict[str, Any] = {"static_scores": {}}
         for name, digest in meta["arrays"].items():
@@ -258,14 +299,20 @@ class ReplayProblem:
                 raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
             try:
                 array = _plain(np.load(path, mmap_mode="c", allow_pickle=False))
-            except (OSError, ValueError) as error:
-                raise ProvenanceError(f"{path}: cannot be read ({error}); build the problem again") from None
+            except (OSError, ValueError, EOFError, SyntaxError) as error:
+                raise ProvenanceError(
+                    f"{path}: cannot be read ({str(error)[:200]}); build the problem again"
+                ) from None
             if verify and _array_hash(array) != digest:
                 raise ProvenanceError(f"{path}: content differs from what was saved; build the problem again")
             if key:
                 values["static_scores"][key] = array
             else:
                 values[base] = array
+        required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        absent = sorted(set(required) - {"arms", *values})
+        if absent:
+            raise ProvenanceError(f"{folder}/meta.json names no array {absent}; build the problem again")
         problem = cls(
             arms=meta["arms"], name=meta["name"], pool=meta["pool"], metadata=meta["metadata"], **values
         )

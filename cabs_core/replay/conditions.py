@@ -26,7 +26,7 @@ LOST = 0.1
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.streams.Lane`)."""
+    """Orders and arrivals of the lanes (see `policies.lanes.Lane`)."""
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]

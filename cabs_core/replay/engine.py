@@ -17,6 +17,7 @@ import numpy as np
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
@@ -44,8 +45,11 @@ def default_threads() -> int:
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
     """Arrays that all lanes of a replay at this rho share."""
+    rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     share = problem.metadata.get("binary_share")
-    if share is None:
+    if share is not None:
+        share = checks.number("replay problem", "metadata['binary_share']", share, 0.0, 1.0)
+    else:
         share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
     return Stream(
         arms=problem.arms,
@@ -116,25 +120,36 @@ def replay(
     Raises:
         PolicyError: unknown policy, preset, option or condition, or a value out of range.
     """
+    if not isinstance(problem, ReplayProblem):
+        raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
     pool = pool or problem.pool
-    numbers = list(range(trials)) if isinstance(trials, (int, np.integer)) else [int(i) for i in trials]
-    if not numbers or not rho >= 0 or not np.isfinite(rho):
-        raise PolicyError(f"replay: trials {trials} must be >= 1 and rho {rho} finite and >= 0")
+    numbers = _trial_numbers(trials)
+    rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
+    latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
+    seed = checks.whole("replay", "seed", seed, -(2**63), 2**63)
+    if rounds is not None:
+        rounds = checks.whole("replay", "rounds", rounds, 1)
     if latency_weight and problem.latencies is None:
         raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
+    if options is not None and not isinstance(options, Mapping):
+        raise PolicyError(f"replay: options must be names and values, not {type(options).__name__}")
     settings = {**(options or {}), **overrides}
-    threads = default_threads() if threads is None else max(1, int(threads))
+    threads = default_threads() if threads is None else checks.whole("replay", "threads", threads, 1, 4096)
     stream = make_stream(problem, rho, latency_weight)
     if order is None:
         orders = [query_order(seed, pool, i, problem.n) for i in numbers]
     else:
-        orders = [np.asarray(o, dtype=np.int64) for o in np.atleast_2d(order)]
+        given = np.atleast_2d(order)
         if (
-            len(orders) != len(numbers)
-            or min(o.min() for o in orders) < 0
-            or max(o.max() for o in orders) >= problem.n
+            given.dtype.kind not in "iu"
+            or given.ndim != 2
+            or not given.size
+            or len(given) != len(numbers)
+            or given.min() < 0
+            or given.max() >= problem.n
         ):
-            raise PolicyError(f"replay: order must be [{len(numbers)}, T] rows in 0..{problem.n - 1}")
+            raise PolicyError(f"replay: order must be whole [{len(numbers)}, T] rows in 0..{problem.n - 1}")
+        orders = list(given.astype(np.int64))
     plan = stream_condition(condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds)
     total = len(plan.orders[0])
     cls = policy_class(policy)
@@ -166,6 +181,20 @@ def replay(
         policies, lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed),
         latency_weight=float(latency_weight), condition=condition, seconds=spent,
     )  # fmt: skip
+
+
+def _trial_numbers(trials: Any) -> list[int]:
+    if isinstance(trials, (int, np.integer)):
+        return list(range(checks.whole("replay", "trials", trials, 1, 1_000_000)))
+    try:
+        numbers = list(trials)
+    except TypeError:
+        numbers = []
+    if not numbers:
+        raise PolicyError(
+            f"replay: trials {checks.text(repr(trials), 80)} must be a number or numbers of trials"
+        )
+    return [checks.whole("replay", "trials", i) for i in numbers]
 
 
 def _result(policies, lanes, stream: Stream, *, seconds: float, **keys: Any) -> ReplayResult:

@@ -6,6 +6,9 @@ import numpy as np
 
 from cabs_core.errors import CabsError
 
+#: a workspace of that many takes gigabytes, and a solve minutes
+MOST_ARMS = 10_000
+
 
 class SolverError(CabsError, ValueError):
     """The losses, graph, gamma or tolerance of an exploration program are not what they must be."""
@@ -13,8 +16,13 @@ class SolverError(CabsError, ValueError):
 
 def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
     try:
-        array = np.ascontiguousarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        found = np.asarray(value)
+        if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"found {'masked' if isinstance(value, np.ma.MaskedArray) else found.dtype} values"
+            )
+        array = np.ascontiguousarray(found, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(
             f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"
         ) from None
@@ -38,9 +46,11 @@ def _first(mask: np.ndarray):
 def check_tol(tol) -> float:
     """tol as a float: positive and finite, in the units of the losses."""
     try:
+        if isinstance(tol, (str, bytes)) or np.ndim(tol):
+            raise TypeError
         value = float(tol)
-    except (TypeError, ValueError):
-        raise SolverError(f"tol must be a positive number; got {tol!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise SolverError(f"tol must be a positive number; got {str(tol)[:80]!r}") from None
     if not (np.isfinite(value) and value > 0):
         raise SolverError(
             f"tol must be positive and finite, in the units of the losses (default 1e-8); got {value}"
@@ -51,7 +61,9 @@ def check_tol(tol) -> float:
 def check_arms(arms) -> int:
     """The number of arms as an int of at least 1."""
     if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
-        raise SolverError(f"the number of arms must be an integer of at least 1; got {arms!r}")
+        raise SolverError(f"the number of arms must be an integer of at least 1; got {str(arms)[:80]!r}")
+    if arms > MOST_ARMS:
+        raise SolverError(f"the number of arms must be at most {MOST_ARMS:,}; got {arms}")
     return int(arms)
 
 
@@ -68,6 +80,7 @@ def check_instances(losses, graphs, gammas, *, batch: bool) -> tuple[np.ndarray,
     K = f.shape[-1]
     if K == 0:
         raise SolverError("losses are empty: the program needs at least one arm")
+    check_arms(K)
     if G.shape != (*f.shape, K):
         raise SolverError(f"graph has shape {G.shape} but losses {f.shape} need {(*f.shape, K)}")
     if batch and gamma.shape != f.shape[:1]:

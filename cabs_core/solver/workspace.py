@@ -27,6 +27,7 @@ GAP = 5
 ITERATIONS = 6
 DUAL = 7  # where the q that certifies the last solve starts
 ROUTINES = 8  # addresses of dsyrk, dpotrf, dpotrs and dgemv, or of the kernel of the inner problems
+HOME = 15  # address of the workspace itself: a copy, a part or a saved one is none
 HEADER = 16
 MAGIC_VALUE = 7.25e77
 
@@ -47,6 +48,7 @@ def allocate(arms: int, size: int) -> np.ndarray:
     shift = (-raw.ctypes.data % 64) // 8
     workspace = raw[shift : shift + size]
     workspace[MAGIC], workspace[ARMS], workspace[DUAL] = MAGIC_VALUE, arms, HEADER
+    workspace[HOME] = workspace.ctypes.data  # below 2**53, so exact
     return workspace
 
 
@@ -102,13 +104,14 @@ def solve_kernel(losses, graph, gamma, tol, workspace, p_out):
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
     with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. Inputs are not checked
-    beyond their sizes. Writes the best point found to p_out, always a valid distribution, and returns
-    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a
-    workspace made for another K, a gamma that is not positive and finite, or losses that are not finite give the
+    beyond their sizes, nor workspaces beyond being at the place where they were made. Writes the best point found to p_out, always a valid distribution, and returns
+    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of a
+    workspace, one made for another K, a gamma that is not positive and finite, or losses that are not finite give the
     uniform p, gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
+    matches = matches and workspace[HOME] == workspace.ctypes.data
     if not matches or graph.size != arms * arms or p_out.size != arms or not 0.0 < gamma < np.inf:
         p_out[:] = 1.0 / p_out.size
         return np.inf, 0, False

@@ -9,15 +9,19 @@ Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.blocked_updates import (
+    BLOCK,
+    LAZY,
     Block,
     Waiting,
     empty_block,
@@ -166,8 +170,31 @@ class LinearBandit(LinearPolicy):
                 np.array(arrays["waiting_rows"]), np.array(arrays["waiting_counts"], dtype=np.int64)
             )
 
+    def optional_layouts(self) -> Sequence[dict[str, checks.Field]]:
+        """What is under way: a block, or updates that wait."""
+        k, d = len(self._arms), self.dim
+        if self._lazy:
+            counts = checks.state(k, low=0, high=LAZY - 1, dtype=checks.I8)
+            return ({"waiting_rows": checks.state(k, LAZY, d), "waiting_counts": counts},)
+        arms = checks.state("played", low=0, high=k - 1, dtype=checks.I8)
+        return (
+            {
+                "block_theta": checks.state(k, d), "block_contexts": checks.state("played", d),
+                "block_targets": checks.state("played"), "block_arms": arms,
+            },
+        )  # fmt: skip
+
+    def check_state(self, where, arrays):
+        """Also PolicyError where a block holds more rounds than a block has."""
+        super().check_state(where, arrays)
+        if len(arrays.get("block_arms", ())) >= BLOCK:
+            raise PolicyError(
+                f"{where}: block_arms has {len(arrays['block_arms'])} rounds, a block has {BLOCK}"
+            )
+
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1; by blocks (`blocked_updates`) where the policy allows, with the same actions."""
+        checks.check_lane(self, stream, lane, start, stop)
         windows = (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any()
         ahead = self._lazy or getattr(self.settings, "lookahead", False)
         if windows or lane.arrivals is not None or not ahead:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import experts
 from cabs_core.policies.linear.bandits import WARM, BanditOptions
@@ -82,32 +83,26 @@ class FullFeedback(LinearPolicy):
         """Not possible: the shared matrix holds rows that a new arm has not seen."""
         raise PolicyError(f"{self.name} shares one matrix among its arms: build a new policy to add {name!r}")
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision, outcome) -> bool:
         """Learn from the scores and costs [K] of all arms (of the decision's arms, in their order)."""
-        self.check_outcome(score, cost)
-        if all_scores is None or all_costs is None:
+        y, c = outcome.all_scores, outcome.all_costs
+        if y is None:
             raise PolicyError(
                 f"{self.name} observes every arm: pass all_scores [K] and all_costs [K] to update"
-            )
-        y, c = (np.asarray(v, dtype=np.float64) for v in (all_scores, all_costs))
-        if y.shape != (len(decision.arms),) or c.shape != y.shape:
-            raise PolicyError(
-                f"{self.name}: all_scores {y.shape} and all_costs {c.shape}: expected [{len(decision.arms)}]"
             )
         targets = y if self.target == "score" else clipped_utility(y, c, decision.rho)
         places = self.today(decision)
         if places is not None:
             targets = targets[places]
         learn_all(
-            self.model.inverse[0, 0], self.model.theta[0], decision.memory["context"],
+            self.model.inverse[0, 0], self.model.theta[0], outcome.memory["context"],
             np.ascontiguousarray(targets), self.scratch.gain,
         )  # fmt: skip
         return True
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1 in compiled code."""
+        checks.check_lane(self, stream, lane, start, stop)
         arrivals = np.zeros((0, 2), dtype=np.int64) if lane.arrivals is None else lane.arrivals
         _play(
             self.rules, self.model, self.data(stream), lane.order, arrivals, stream.active_from,

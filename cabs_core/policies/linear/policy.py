@@ -14,6 +14,7 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.graph.affinity import GRAPHS
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import compiled_loop, experts, kernel_arrays, learning
@@ -56,6 +57,7 @@ class LinearPolicy(Policy):
     """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1."""
 
     PRESETS: ClassVar[dict] = {"warm": {}}
+    needs_context: ClassVar[bool] = True
 
     # -- to implement -----------------------------------------------------------------------------------------
 
@@ -83,10 +85,8 @@ class LinearPolicy(Policy):
         """Meta weights in the trace: one per expert of a mixture."""
         return len(self._experts) if len(self._experts) > 1 else 0
 
-    def start(self, offline: Offline | None) -> None:
-        """Cold models, or warm ones from the train split."""
-        if self.dim < 1:
-            raise PolicyError(f"{self.name} needs dim, the number of context features")
+    def prepare(self) -> None:
+        """Experts and rules from the options."""
         self._experts = self.expert_rules()
         params = np.stack([e.row for e in self._experts])
         meta = np.zeros(kernel_arrays.META)
@@ -95,9 +95,22 @@ class LinearPolicy(Policy):
         for entry, value in self.mixture_rules().items():
             meta[entry] = value
         self.rules = kernel_arrays.Rules(params, meta, np.ascontiguousarray(self.keys))
-        m, k = len(self._experts), len(self.arms)
+        m = len(self._experts)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
+        self._check_mu(len(self._arms))
+
+    def _check_mu(self, arms: int) -> None:
+        mu = self.rules.params[:, kernel_arrays.MU]
+        if ((mu > 0) & (mu < arms)).any():
+            raise PolicyError(
+                f"{self.name}: option mu = {mu[mu > 0].min():g} of square_cb must be at least the number of arms, "
+                f"{arms}: less would need negative probabilities"
+            )
+
+    def start(self, offline: Offline | None) -> None:
+        """Cold models, or warm ones from the train split."""
+        m, k = len(self._experts), len(self._arms)
         inverse = np.empty((m, k, self.dim, self.dim))
         theta = np.zeros((m, k, self.dim))
         for i, expert in enumerate(self._experts):
@@ -109,15 +122,15 @@ class LinearPolicy(Policy):
                 inverse[i], theta[i] = offline.once(
                     key, lambda o=options, y=targets: warm_start(offline.contexts, y, o.penalty, o.warm)
                 )
-        copies = int(meta[kernel_arrays.COPIES])
+        copies = int(self.rules.meta[kernel_arrays.COPIES])
         self.model = kernel_arrays.Model(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
         )
-        self._rebuild()
+        self._resized()
 
-    def _rebuild(self) -> None:
+    def _resized(self) -> None:
         """Scratch for the present number of arms."""
-        m, k, d = len(self._experts), len(self.arms), self.dim
+        m, k, d = len(self._experts), len(self._arms), self.dim
         solves = any(e.kind == "cabs_c" for e in self._experts)
         copies = int(self.rules.meta[kernel_arrays.COPIES])
         self.scratch = kernel_arrays.Scratch(
@@ -128,7 +141,7 @@ class LinearPolicy(Policy):
         self._memory = self._slots(1)
 
     def _slots(self, slots: int) -> kernel_arrays.Memory:
-        m, k = len(self._experts), len(self.arms)
+        m, k = len(self._experts), len(self._arms)
         one, each = (slots, k), (slots, m, k)
         return kernel_arrays.Memory(
             np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one)
@@ -146,16 +159,51 @@ class LinearPolicy(Policy):
     def state(self):
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
-        return arrays, {"shared": [bool(x) for x in self.rules.params[:, kernel_arrays.SHARED]]}
+        shared = [bool(x) for x in self.rules.params[:, kernel_arrays.SHARED]]
+        return arrays, {"shared": shared, "gamma_ix": float(self.rules.meta[kernel_arrays.GAMMA_IX])}
 
     def set_state(self, arrays, values):
         """Inverse of `state`."""
         self.model = kernel_arrays.Model(
             *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.Model._fields)
         )
-        self.rules.params[:, kernel_arrays.SHARED] = values["shared"]
+        shared, fresh = values["shared"], [e.row[kernel_arrays.SHARED] > 0.0 for e in self._experts]
+        if len(shared) != len(fresh) or any(
+            x is not False and not (x is True and f) for x, f in zip(shared, fresh)
+        ):
+            raise PolicyError(f"{self.name}: shared {checks.text(shared, 80)} does not fit experts {fresh}")
+        self.rules.params[:, kernel_arrays.SHARED] = shared
+        # of the arms that it began with, which may have been others
+        gamma = values.get("gamma_ix", float(self.rules.meta[kernel_arrays.GAMMA_IX]))
+        self.rules.meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
+
+    def layout(self) -> dict[str, checks.Field]:
+        """`kernel_arrays.Model` for these arms, features and experts."""
+        m, k, d = len(self._experts), len(self._arms), self.dim
+        copies = int(self.rules.meta[kernel_arrays.COPIES])
+        return {
+            "inverse": checks.state(m, k, d, d), "theta": checks.state(m, k, d), "bias": checks.state(m, k),
+            "bias_count": checks.state(m, k, low=0.0), "log_weights": checks.state(m * copies, high=0.0),
+            "scalars": checks.state(2, low=0.0),
+        }  # fmt: skip
+
+    def check_state(self, where, arrays):
+        """PolicyError unless the variances of all features are >= 0."""
+        checks.check_variances(where, "inverse", arrays["inverse"])
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `_decide` keeps."""
+        m, k = len(self._experts), arms
+        chances = checks.probabilities
+        return {
+            "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
+            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "gap": checks.Field((), None),
+            "certified": checks.Field((), None, dtype=checks.B1), "weights": chances(m), "reach": chances(m, k),
+            "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
+        }  # fmt: skip
 
     def _grow(self):
+        self._check_mu(len(self._arms) + 1)
         self.settle()
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
@@ -178,16 +226,6 @@ class LinearPolicy(Policy):
         }
         self.model = old._replace(**parts)
 
-    def add_arm(self, name: str) -> None:
-        """A new arm with cold models."""
-        super().add_arm(name)
-        self._rebuild()
-
-    def remove_arm(self, name: str) -> None:
-        """Forget an arm and its models."""
-        super().remove_arm(name)
-        self._rebuild()
-
     # -- online -----------------------------------------------------------------------------------------------
 
     @property
@@ -195,17 +233,18 @@ class LinearPolicy(Policy):
         """Whether any expert learns from surrogates."""
         return any(e.kind == "cabs_c" for e in self._experts)
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
         self.settle()
-        k = len(self.arms)
+        k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
-        x = self.need(request, "context", (self.dim,))
-        affinity, prices, margins = np.zeros(k), np.zeros(k), np.ones(k)
+        x = self.need(request, "context", self.dim)
+        affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
         if self.uses_surrogates:
-            affinity = self.need(request, "predicted_scores", (k,))
+            affinity = self.need(request, "predicted_scores", k).copy()
+            surrogate = checks.surrogate(self.name, request.surrogate, k)
         if self.uses_surrogates or self.target == "score":
-            prices = rho * self.need(request, "predicted_costs", (k,))
+            prices = rho * self.need(request, "predicted_costs", k, 0.0)
         if self.target == "score":
             margins = np.clip(1.0 - prices, 0.0, 1.0)
         if not mask.all():
@@ -220,46 +259,38 @@ class LinearPolicy(Policy):
         kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
         kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
         kept |= {name: getattr(memory, name)[0].copy() for name in kernel_arrays.Memory._fields}
-        self.round += 1
-        return Decision(
-            int(arm), float(probability), pmf, self.round - 1, rho, tuple(self.arms), kept,
-            request.surrogate if self.uses_surrogates else None,
-        )  # fmt: skip
+        return self._decision(int(arm), float(probability), pmf, rho, kept, surrogate)
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome; False if its arm has been removed since."""
         self.settle()
-        self.check_outcome(score, cost)
+        score, kept = outcome.score, outcome.memory
         places = self.today(decision)
-        arm = decision.arm
-        d = self.deltas_for(decision, score, deltas) if self.uses_surrogates else np.zeros(len(decision.arms))
+        arm = self.arm_today(decision, places)
+        d = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if d is None:
             raise PolicyError(
                 f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
             )
-        kept = decision.memory
+        if arm < 0:
+            return False
         affinity, prices = kept["affinity"], kept["prices"]
         parts = {name: kept[name] for name in kernel_arrays.Memory._fields}
         if places is not None:
-            if decision.arm_name not in self.arms:
-                return False
-            arm = self.arms.index(decision.arm_name)
             seen = places >= 0
             # arms that did not exist then were no neighbours: they learn nothing from this round
             parts = {name: np.where(seen, value[..., places], 0.0) for name, value in parts.items()}
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
         if (parts["reach"][self.rules.params[:, kernel_arrays.SHARED] > 0.0] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
-        reward = float(np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0))
-        target = float(score) if self.target == "score" else reward
+        reward = float(np.clip(score - decision.rho * outcome.cost - outcome.latency_penalty, 0.0, 1.0))
+        target = score if self.target == "score" else reward
         memory = kernel_arrays.Memory(
             *(np.ascontiguousarray(parts[name])[None] for name in kernel_arrays.Memory._fields)
         )
         learning.learn(
             self.rules, self.model, kept["context"], np.ascontiguousarray(affinity), np.ascontiguousarray(prices),
-            np.ascontiguousarray(d), arm, target, reward, float(score), self.scratch, memory, 0,
+            np.ascontiguousarray(d), arm, target, reward, score, self.scratch, memory, 0,
         )  # fmt: skip
         return True
 
@@ -297,6 +328,7 @@ class LinearPolicy(Policy):
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1 in compiled code; the same kernels as `decide` and `update`."""
+        checks.check_lane(self, stream, lane, start, stop)
         self.settle()
         if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
             self._unshare()
@@ -311,7 +343,7 @@ class LinearPolicy(Policy):
             self.rules, self.model, self.data(stream), lane.order,
             lane.arrivals if delayed else np.zeros((0, 2), dtype=np.int64),
             stream.active_from, stream.active_until, self.round, start, stop, self.scratch, memory,
-            len(lane.order) if delayed else 1, np.zeros(len(self.arms)), lane.actions, lane.propensities, lane.gaps,
+            len(lane.order) if delayed else 1, np.zeros(len(self._arms)), lane.actions, lane.propensities, lane.gaps,
             weights,
         )  # fmt: skip
         self.round += stop - start

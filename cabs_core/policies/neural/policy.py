@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from cabs_core.errors import PolicyError
+from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
@@ -60,6 +61,7 @@ class NeuralPolicy(Policy):
     """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models."""
 
     Settings: ClassVar = NeuralOptions
+    needs_context: ClassVar[bool] = True
 
     # -- to implement -----------------------------------------------------------------------------------------
 
@@ -73,10 +75,8 @@ class NeuralPolicy(Policy):
 
     # -- state ------------------------------------------------------------------------------------------------
 
-    def start(self, offline: Offline | None) -> None:
-        """Untrained networks."""
-        if self.dim < 1:
-            raise PolicyError(f"{self.name} needs dim, the number of context features")
+    def prepare(self) -> None:
+        """Experts and rules from the options."""
         self._experts = self.expert_rules()
         if len(self._experts) > MAX_EXPERTS:
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
@@ -88,18 +88,21 @@ class NeuralPolicy(Policy):
         self._meta[kernel_arrays.PROPENSITY] = 1
         for entry, value in self.mixture_rules().items():
             self._meta[entry] = value
+
+    def start(self, offline: Offline | None) -> None:
+        """Untrained networks."""
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
-    def _shape(self, lanes: int = 1) -> Shape:
+    def _shape(self, lanes: int = 1, arms: int | None = None) -> Shape:
         o = self.settings
         wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
         return Shape(
-            self.dim, o.hidden, len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
+            self.dim, o.hidden, arms or len(self._arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
             wide, int(self._meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
-    def _lanes(self, states, keys) -> NeuralLanes:
-        return NeuralLanes(self._shape(len(states)), self._params, self._meta, keys, states)
+    def _lanes(self, states, keys, arms: int | None = None) -> NeuralLanes:
+        return NeuralLanes(self._shape(len(states), arms), self._params, self._meta, keys, states)
 
     def any_rho_now(self) -> bool:
         """Networks of scores serve every rho."""
@@ -117,23 +120,52 @@ class NeuralPolicy(Policy):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Networks, Adam's moments, covariances, biases, meta weights and the history they train on."""
-        return self.core.part(0), {}
+        return self.core.part(0), {"gamma_ix": float(self._meta[kernel_arrays.GAMMA_IX])}
+
+    def layout(self) -> dict[str, checks.Field]:
+        """`NeuralLanes.part` for these arms, features, networks and experts."""
+        shape, s = self._shape(), checks.state
+        m, k, d, h = shape.experts, shape.arms, shape.dim, shape.hidden
+        size = d * h + h + h * k + k
+        fields = {
+            "flat": s(m, size), "start": s(m, size), "first": s(m, size), "second": s(m, size, low=0.0),
+            "steps": s(m, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "bias": s(m, k),
+            "bias_count": s(m, k, low=0.0), "log_weights": s(m * shape.copies, high=0.0), "scalars": s(2, low=0.0),
+            "history_x": s("rows", d), "history_y": s("rows", m, k), "history_w": s("rows", m, k, low=0.0),
+        }  # fmt: skip
+        if shape.wide:
+            last = shape.widths == "last_layer"
+            width = (
+                s(len(shape.wide), k, h + 1, h + 1) if last else s(len(shape.wide), size, low=checks.POSITIVE)
+            )
+            fields["widths"] = width
+        return fields
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `_decide` keeps."""
+        m, k = len(self._experts), arms
+        chances = checks.probabilities
+        return {
+            "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
+            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "gap": checks.Field((1,), None),
+            "certified": checks.Field((1,), None), "weights": chances(m), "reach": chances(m, k),
+            "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
+        }  # fmt: skip
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
+        # of the arms that it began with, which may have been others
+        gamma = values.get("gamma_ix", float(self._meta[kernel_arrays.GAMMA_IX]))
+        self._meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
         self.core = self._lanes([arrays], self.keys[None])
 
-    def add_arm(self, name: str) -> None:
+    def _grow(self) -> None:
         """A new output of every network, untrained."""
-        keep = list(range(len(self.arms)))
-        super().add_arm(name)
-        self._resize(keep, 1)
+        self._resize(list(range(len(self._arms))), 1)
 
-    def remove_arm(self, name: str) -> None:
+    def _shrink(self, index: int) -> None:
         """Forget an arm's output and its rows."""
-        keep = [i for i, a in enumerate(self.arms) if a != name]
-        super().remove_arm(name)
-        self._resize(keep, 0)
+        self._resize([i for i in range(len(self._arms)) if i != index], 0)
 
     def _resize(self, keep: Sequence[int], added: int) -> None:
         core, o = self.core, self.settings
@@ -148,20 +180,21 @@ class NeuralPolicy(Policy):
             new = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
             # C order: another layout would compile the kernels anew
             state[name] = np.ascontiguousarray(new)
-        self.core = self._lanes([state], self.keys[None])
+        self.core = self._lanes([state], self.keys[None], len(keep) + added)
 
     # -- online -----------------------------------------------------------------------------------------------
 
-    def decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request) -> Decision:
         """One round; the decision remembers context and probabilities for its update."""
-        k = len(self.arms)
+        k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
-        x = self.need(request, "context", (self.dim,))
-        affinity, prices, margins = np.zeros(k), np.zeros(k), np.ones(k)
+        x = self.need(request, "context", self.dim)
+        affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
         if self.uses_surrogates:
-            affinity = self.need(request, "predicted_scores", (k,))
+            affinity = self.need(request, "predicted_scores", k).copy()
+            surrogate = checks.surrogate(self.name, request.surrogate, k)
         if self.uses_surrogates or self.any_rho_now():
-            prices = rho * self.need(request, "predicted_costs", (k,))
+            prices = rho * self.need(request, "predicted_costs", k, 0.0)
         if self.any_rho_now():
             margins = np.clip(1.0 - prices, 0.0, 1.0)
         core = self.core
@@ -181,36 +214,31 @@ class NeuralPolicy(Policy):
             name: value[0, 0].copy()
             for name, value in zip(kernel_arrays.Memory._fields, core.memory, strict=True)
         }
-        self.round += 1
         pmf = np.eye(k)[core.arms[0]] if self._meta[kernel_arrays.PLAY] else core.memory.mixture[0, 0].copy()
-        return Decision(
-            int(core.arms[0]), float(core.numbers[0, 0]), pmf, self.round - 1, rho, tuple(self.arms), kept, request.surrogate if self.uses_surrogates else None,
-        )  # fmt: skip
+        return self._decision(int(core.arms[0]), float(core.numbers[0, 0]), pmf, rho, kept, surrogate)
 
-    def update(
-        self, decision, score, cost, *, latency_penalty=0.0, deltas=None, all_scores=None, all_costs=None
-    ) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome and train; False if its arm has been removed since."""
-        self.check_outcome(score, cost)
-        places, arm = self.today(decision), decision.arm
-        d = self.deltas_for(decision, score, deltas) if self.uses_surrogates else np.zeros(len(decision.arms))
+        score, kept = outcome.score, outcome.memory
+        places = self.today(decision)
+        arm = self.arm_today(decision, places)
+        d = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if d is None:
             raise PolicyError(
                 f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
             )
-        everything = self._everything(decision, all_scores, all_costs)
-        kept = decision.memory
+        everything = self._everything(decision, outcome)
+        if arm < 0:
+            return False
         affinity, prices = kept["affinity"], kept["prices"]
         parts = [kept[name] for name in kernel_arrays.Memory._fields]
         if places is not None:
-            if decision.arm_name not in self.arms:
-                return False
-            arm, seen = self.arms.index(decision.arm_name), places >= 0
+            seen = places >= 0
             parts = [np.where(seen, value[..., places], 0.0) for value in parts]
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
             if everything is not None:
                 everything = np.where(seen, everything[places], np.nan)
-        reward = np.clip(score - decision.rho * cost - latency_penalty, 0.0, 1.0)
+        reward = np.clip(score - decision.rho * outcome.cost - outcome.latency_penalty, 0.0, 1.0)
         memory = kernel_arrays.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
@@ -228,16 +256,12 @@ class NeuralPolicy(Policy):
         )
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 
-    def _everything(self, decision, all_scores, all_costs) -> np.ndarray | None:
+    def _everything(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
         if not self.full_feedback:
             return None
-        if all_scores is None or all_costs is None:
+        y, c = outcome.all_scores, outcome.all_costs
+        if y is None:
             raise PolicyError(f"{self.name} observes every arm: pass all_scores and all_costs [K] to update")
-        y, c = (np.asarray(v, dtype=np.float64) for v in (all_scores, all_costs))
-        if y.shape != (len(decision.arms),) or c.shape != y.shape:
-            raise PolicyError(
-                f"{self.name}: all_scores {y.shape} and all_costs {c.shape}: expected [{len(decision.arms)}]"
-            )
         return y if self.any_rho_now() else clipped_utility(y, c, decision.rho)
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
@@ -254,6 +278,8 @@ class NeuralPolicy(Policy):
         """All lanes in lockstep; `threads` changes nothing."""
         import torch
 
+        for policy, lane in zip(policies, lanes, strict=True):
+            checks.check_lane(policy, stream, lane, start, stop)
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

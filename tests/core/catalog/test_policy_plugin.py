@@ -13,7 +13,6 @@ TOY = '''
 import numpy as np
 
 from cabs_core.catalog import PolicyRecord
-from cabs_core.policies.requests import Decision
 
 
 def __getattr__(name):
@@ -27,11 +26,10 @@ def __getattr__(name):
         def start(self, offline):
             self.arm = int(np.argmin(offline.costs.mean(axis=0))) if offline is not None else 0
 
-        def decide(self, request):
+        def _decide(self, request):
             pmf = np.zeros(len(self.arms))
             pmf[self.arm] = 1.0
-            self.round += 1
-            return Decision(self.arm, 1.0, pmf, self.round - 1, self.rho_of(request), tuple(self.arms))
+            return self._decision(self.arm, 1.0, pmf, self.rho_of(request))
 
         def state(self):
             return {}, {"arm": self.arm}

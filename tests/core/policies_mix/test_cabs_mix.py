@@ -235,7 +235,7 @@ def test_bad_options_and_requests_are_named():
     with pytest.raises(PolicyError, match="context"):
         policy.decide(Request(predicted_scores=np.zeros(3), static_costs=np.zeros(3)))
     decision = policy.decide(stream.request(0, 0))
-    with pytest.raises(PolicyError, match="score 2"):
+    with pytest.raises(PolicyError, match="score is 2"):
         policy.update(decision, 2.0, 0.0)
     with pytest.raises(PolicyError, match="deltas"):
         policy.update(decision, 1.0, 0.0, deltas=np.zeros(7))

@@ -132,9 +132,9 @@ def test_rounds_and_given_orders(problem):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rho": -1.0}, "rho -1"),
-        ({"rho": float("nan")}, "rho nan"),
-        ({"trials": 0}, "must be >= 1"),
+        ({"rho": -1.0}, "rho is -1"),
+        ({"rho": float("nan")}, "rho is nan"),
+        ({"trials": 0}, "trials is 0"),
         ({"condition": "weather"}, "unknown stress condition"),
         ({"latency_weight": 0.1}, "no latencies"),
         ({"policy": "lin_ucbb"}, "Did you mean"),

@@ -1,0 +1,415 @@
+"""What may reach compiled code: the one layer of checks for requests, outcomes, decisions, saved states and replays.
+
+Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a queue of
+decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns it ready for
+kernels or raises PolicyError saying what it is instead. Sound arrays cost a fraction of a microsecond.
+
+Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt (`base`,
+`ledger`), files (`saving`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cabs_core.compiled.jit import kernel
+from cabs_core.errors import PolicyError
+from cabs_core.problem.replay_problem import LIMIT
+
+F8, I8, B1 = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+#: largest rho, in score units per USD, and of what rho times a predicted cost may be
+RHO_LIMIT = 1e12
+PRICE_LIMIT = LIMIT * RHO_LIMIT
+FINITE = float(np.finfo(np.float64).max)
+POSITIVE = float(np.finfo(np.float64).tiny)
+#: largest probability: 1, less rounding
+ONE = 1.0 + 1e-9
+#: rounds number the random streams (`rng.uniform`)
+MOST_ROUNDS = 2**43
+_ndarray = np.ndarray
+
+
+class Field(NamedTuple):
+    """What an array must be. shape: numbers, or names for sizes that only have to agree with each other; low, high:
+    range of its entries (low None: any, NaN too, for what is only shown); dtype: float64, int64 or bool."""
+
+    shape: tuple[int | str, ...]
+    low: float | None = -LIMIT
+    high: float = LIMIT
+    dtype: np.dtype = F8
+
+
+def probabilities(*shape: int) -> Field:
+    """Field of probabilities."""
+    return Field(shape, 0.0, ONE)
+
+
+def state(*shape: int | str, low: float = -FINITE, high: float = FINITE, dtype: np.dtype = F8) -> Field:
+    """Field of something learnt: finite, of any size."""
+    return Field(shape, low, high, dtype)
+
+
+@kernel
+def inside(values, low, high):
+    """Whether every entry of values [n] lies in [low, high]; NaN does not."""
+    outside = 0
+    for i in range(values.size):
+        outside += not (low <= values[i] <= high)
+    return outside == 0
+
+
+@kernel
+def is_distribution(values):
+    """Whether values [n] are probabilities that sum to 1."""
+    total, outside = 0.0, 0
+    for i in range(values.size):
+        outside += not (0.0 <= values[i] <= ONE)
+        total += values[i]
+    return outside == 0 and abs(total - 1.0) < 1e-6
+
+
+def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
+    """`value` as kernels take it: an ndarray of the field's dtype and shape, C-contiguous and writeable.
+
+    Real numbers of another kind are converted (into a copy); text, complex numbers, dates and masked arrays are not.
+
+    Raises:
+        PolicyError: naming `where` and `what`, what was expected and what was found.
+    """
+    shape, low, high, dtype = field
+    if (
+        type(value) is not _ndarray
+        or value.dtype is not dtype
+        or value.shape != shape
+        or not value.flags.carray
+    ):
+        value = _converted(where, what, value, field)
+    if low is None or (dtype is F8 and inside(value.ravel(), low, high)):
+        return value
+    bad = np.argwhere(~((value >= low) & (value <= high)))
+    if len(bad):
+        place = tuple(int(i) for i in bad[0])
+        raise PolicyError(f"{where}: {what}{list(place)} is {value[place]}, expected {_range(low, high)}")
+    return value
+
+
+def _range(low: float, high: float) -> str:
+    if high == FINITE:
+        return "a finite number" if low == -FINITE else f"a finite number >= {low:g}"
+    return f"a number from {low:g} to {high:g}"
+
+
+def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
+    if (
+        type(value) is _ndarray
+        and value.dtype.kind == "f"
+        and field.dtype is F8
+        and value.shape == field.shape
+    ):
+        return np.array(value, dtype=F8, order="C")
+    wanted = f"expected {field.dtype.name} {list(field.shape)}"
+    if isinstance(value, np.ma.MaskedArray):
+        raise PolicyError(f"{where}: {what} is a masked array: {wanted}; fill in what is masked")
+    try:
+        found = np.asarray(value)
+    except Exception as error:  # whatever an object does that calls itself an array
+        raise PolicyError(f"{where}: {what} is no array ({type(error).__name__}): {wanted}") from None
+    kinds = {F8: "fiub", I8: "iu", B1: "b"}[field.dtype]
+    if found.dtype.kind not in kinds or found.shape != field.shape:
+        raise PolicyError(f"{where}: {what} has shape {list(found.shape)} of {found.dtype}: {wanted}")
+    return np.array(found, dtype=field.dtype, order="C").view(np.ndarray)
+
+
+def number(where: str, what: str, value: Any, low: float = -FINITE, high: float = FINITE) -> float:
+    """A real number in [low, high] as a float; PolicyError otherwise (text is no number)."""
+    found = value
+    if type(value) is not float:
+        try:
+            plain = isinstance(value, (float, int))
+            if not plain and (
+                isinstance(value, (str, bytes, bytearray)) or np.ndim(value) or np.iscomplexobj(value)
+            ):
+                raise TypeError
+            found = float(value)
+        except Exception:  # whatever an object does that calls itself a number
+            found = math.nan
+    if not low <= found <= high:
+        raise PolicyError(f"{where}: {what} is {_shown(value)}, expected {_range(low, high)}")
+    return found
+
+
+def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUNDS) -> int:
+    """A whole number from low to high as an int; PolicyError otherwise (True, 3.0 and '3' are none)."""
+    if type(value) is int and low <= value <= high:
+        return value
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not isinstance(value, (int, np.integer))
+        or not low <= value <= high
+    ):
+        raise PolicyError(f"{where}: {what} is {_shown(value)}, expected a whole number from {low} to {high}")
+    return int(value)
+
+
+def text(value: Any, most: int = 200) -> str:
+    """`value` as text of at most `most` characters."""
+    value = str(value)
+    return value if len(value) <= most else value[: most - 3] + "..."
+
+
+def _shown(value: Any) -> str:
+    try:
+        return text(repr(value), 80)
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def names(where: str, values: Any) -> tuple[str, ...]:
+    """Names of arms: at least one, each once, none empty."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of names")
+    found = tuple(values)
+    if not found or any(not isinstance(a, str) or not a for a in found) or len(set(found)) != len(found):
+        raise PolicyError(f"{where}: arms {_shown(found)}: expected at least one name, each once")
+    return tuple(str(a) for a in found)
+
+
+def stream_keys_of(where: str, keys: Any) -> np.ndarray:
+    """Keys of the random streams, uint64 [12 or more, 2] (`rng.stream_keys`)."""
+    found = np.asarray(keys)
+    if found.dtype.kind not in "iu" or found.ndim != 2 or found.shape[0] < 12 or found.shape[1] != 2:
+        raise PolicyError(
+            f"{where}: keys have shape {list(found.shape)} of {found.dtype}, expected uint64 [12, 2] as "
+            "`rng.stream_keys` makes them"
+        )
+    if found.dtype.kind == "i" and (found < 0).any():
+        raise PolicyError(f"{where}: keys must not be negative")
+    return np.array(found, dtype=np.uint64, order="C")  # a copy: `reseed` writes into it
+
+
+def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
+    """PolicyError unless a train split fits a policy of this many arms and (unless 0) features."""
+    if offline is None:
+        return
+    shapes = [np.shape(getattr(offline, name, None)) for name in ("contexts", "scores", "costs")]
+    rows, features = shapes[0] if len(shapes[0]) == 2 else (-1, -1)
+    if shapes != [(rows, dim or features), (rows, arms), (rows, arms)]:
+        raise PolicyError(
+            f"{where}: offline has contexts {shapes[0]}, scores {shapes[1]} and costs {shapes[2]}; expected "
+            f"[N, {dim or 'd'}], [N, {arms}] and [N, {arms}]"
+        )
+
+
+def check_size(where: str, fields: Mapping[str, Field]) -> None:
+    """PolicyError where a state of these fields does not fit into this machine's memory."""
+    size = 8 * sum(math.prod(n for n in f.shape if isinstance(n, int)) for f in fields.values())
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        memory = 2**36
+    if size > memory:
+        raise PolicyError(
+            f"{where}: its state takes {size / 2**30:,.1f} GiB, this machine has {memory / 2**30:,.1f}; use fewer "
+            "arms or features"
+        )
+
+
+def fitting(
+    where: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+) -> dict[str, np.ndarray]:
+    """The arrays, each as its field says, named sizes equal wherever they occur; PolicyError otherwise."""
+    sizes: dict[str, int] = {}
+    found = {}
+    for name, field in fields.items():
+        shape = resolved(where, name, np.shape(arrays[name]), field, sizes)
+        found[name] = array(where, name, arrays[name], field._replace(shape=shape))
+    return found
+
+
+def resolved(
+    where: str, name: str, shape: Sequence[int], field: Field, sizes: dict[str, int]
+) -> tuple[int, ...]:
+    """The field's shape with its named sizes as in `shape` and in `sizes`, which learns new ones."""
+    wanted = tuple(
+        n if isinstance(n, int) else sizes.get(n, shape[i] if i < len(shape) else -1)
+        for i, n in enumerate(field.shape)
+    )
+    if tuple(shape) != wanted:
+        raise PolicyError(f"{where}: {name} has shape {list(shape)}, expected {list(field.shape)}")
+    sizes.update({n: shape[i] for i, n in enumerate(field.shape) if isinstance(n, str)})
+    return wanted
+
+
+def check_variances(where: str, name: str, matrices: np.ndarray) -> None:
+    """PolicyError unless the diagonals of covariances [..., d, d] are >= 0."""
+    if matrices.size and not np.diagonal(matrices, axis1=-2, axis2=-1).min() >= 0.0:
+        raise PolicyError(f"{where}: {name} has a negative variance on its diagonal")
+
+
+# -- requests and outcomes ----------------------------------------------------------------------------------------
+
+
+def available(where: str, value: Any, arms: int) -> np.ndarray:
+    """bool [K] of available arms, at least one; None: all of them."""
+    if value is None:
+        return np.ones(arms, dtype=np.bool_)
+    mask = np.asarray(value)
+    if mask.dtype.kind in "iu" and ((mask == 0) | (mask == 1)).all():
+        mask = mask.astype(np.bool_)
+    if mask.dtype != B1 or mask.shape != (arms,) or isinstance(value, np.ma.MaskedArray) or not mask.any():
+        raise PolicyError(f"{where}: Request.available must be bool [{arms}] with one True")
+    return np.ascontiguousarray(mask)
+
+
+def surrogate(where: str, value: Any, arms: int) -> Any:
+    """A propagation head: None, a function, or a table [K, K] of real numbers (returned as a copy)."""
+    if value is None or callable(value):
+        return value
+    if type(value) is _ndarray and value.shape == (arms, arms) and value.dtype.kind == "f":
+        return value.copy()
+    table = np.array(value) if not isinstance(value, np.ma.MaskedArray) else np.empty(0)
+    if table.shape != (arms, arms) or table.dtype.kind not in "fiu":
+        raise PolicyError(
+            f"{where}: Request.surrogate must be a function (arm, score) -> deltas [{arms}] or numbers "
+            f"[{arms}, {arms}]; got {type(value).__name__} {list(np.shape(table))} of {table.dtype}"
+        )
+    return table
+
+
+class Outcome(NamedTuple):
+    """What came of a decision, checked: see `Policy.update`. memory: that of the decision."""
+
+    score: float
+    cost: float
+    latency_penalty: float
+    deltas: np.ndarray | None
+    all_scores: np.ndarray | None
+    all_costs: np.ndarray | None
+    memory: dict[str, np.ndarray]
+
+
+def outcome(where, arms: int, score, cost, latency_penalty, deltas, all_scores, all_costs, memory) -> Outcome:
+    """The arguments of `Policy.update` as an Outcome; PolicyError for what no outcome can be."""
+    if (all_scores is None) != (all_costs is None):
+        raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
+    if all_scores is not None:
+        all_scores = array(where, "all_scores", all_scores, Field((arms,), 0.0, 1.0))
+        all_costs = array(where, "all_costs", all_costs, Field((arms,), 0.0, FINITE))
+    if deltas is not None:
+        deltas = array(where, "deltas", deltas, Field((arms,)))
+    return Outcome(
+        number(where, "score", score, 0.0, 1.0), number(where, "cost", cost, 0.0),
+        number(where, "latency_penalty", latency_penalty, 0.0), deltas, all_scores, all_costs, memory,
+    )  # fmt: skip
+
+
+def check_decision(where: str, decision: Any, fields: Mapping[str, Field]) -> dict[str, np.ndarray]:
+    """The decision's memory as kernels take it; PolicyError where anything in it cannot be."""
+    arms = len(decision.arms)
+    whole(where, "Decision.arm", decision.arm, 0, arms - 1)
+    number(where, "Decision.probability", decision.probability, 0.0, ONE)
+    number(where, "Decision.rho", decision.rho, 0.0, RHO_LIMIT)
+    pmf = array(where, "Decision.pmf", decision.pmf, Field((arms,), None))
+    if not is_distribution(pmf):
+        raise PolicyError(f"{where}: Decision.pmf {_shown(pmf.tolist())} is no probability of each arm")
+    memory = decision.memory
+    if type(memory) is not dict or memory.keys() != fields.keys():
+        names = sorted(map(str, memory)) if isinstance(memory, dict) else memory
+        raise PolicyError(f"{where}: Decision.memory holds {_shown(names)}, expected {sorted(fields)}")
+    kept = {}
+    for name, field in fields.items():
+        shape, low, high, dtype = field
+        value = memory[name]
+        # `array` in place, for the common case: it is called a dozen times per update
+        if (
+            type(value) is not _ndarray
+            or value.dtype is not dtype
+            or value.shape != shape
+            or not value.flags.carray
+            or (low is not None and not inside(value.ravel(), low, high))
+        ):
+            value = array(where, name, value, field)
+        kept[name] = value
+    return kept
+
+
+# -- replay -------------------------------------------------------------------------------------------------------
+
+
+def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> None:
+    """PolicyError unless rounds start..stop-1 of the lane fit the policy and the stream (`Policy.run`)."""
+    where = f"{policy.name}: replay"
+    n, k, d = stream.shape
+    if k != len(policy.arms) or (policy.needs_context and d != policy.dim):
+        raise PolicyError(
+            f"{where}: the stream has {k} arms and {d} features, the policy {len(policy.arms)} and {policy.dim}"
+        )
+    total = len(lane.order)
+    whole(where, "stop", stop, 0, total)
+    whole(where, "start", start, 0, stop)
+    for name, values, high in (("order", lane.order, n), ("arrivals", lane.arrivals, total)):
+        if values is None:
+            continue
+        ndim = 1 if name == "order" else 2
+        if (
+            values.dtype != I8
+            or values.ndim != ndim
+            or not values.flags.c_contiguous
+            or values.shape[1:] not in ((), (2,))
+        ):
+            raise PolicyError(f"{where}: lane.{name} must be int64, as `Lane.empty` makes it")
+        if values.size and not (values.min() >= 0 and values.max() < high):
+            raise PolicyError(f"{where}: lane.{name} must lie in 0..{high - 1}")
+    if lane.arrivals is not None and len(lane.arrivals):
+        when, what = lane.arrivals.T
+        if (np.diff(when) < 0).any() or (what > when).any():
+            raise PolicyError(f"{where}: lane.arrivals must be sorted, no reward before its round")
+    wanted = {"actions": ((total,), I8), "propensities": ((total,), F8), "gaps": ((total,), F8)}
+    if policy.experts and lane.meta_weights is not None:
+        wanted["meta_weights"] = ((total, policy.experts), np.dtype(np.float32))
+    for name, (shape, dtype) in wanted.items():
+        values = getattr(lane, name)
+        if values.shape != shape or values.dtype != dtype or not values.flags.carray:
+            raise PolicyError(
+                f"{where}: lane.{name} has shape {list(values.shape)} of {values.dtype}, expected {dtype} {list(shape)}"
+            )
+    past = lane.actions[:start] if lane.arrivals is not None else lane.actions[:0]
+    if past.size and not (past.min() >= 0 and past.max() < k):
+        raise PolicyError(
+            f"{where}: lane.actions of rounds before {start} are not those of this problem's arms"
+        )
+
+
+def check_stream(stream: Any) -> None:
+    """PolicyError unless the arrays of a stream agree with each other as its class says."""
+    where = "Stream"
+    k = len(names(where, stream.arms))
+    n, d = np.shape(stream.contexts) if np.ndim(stream.contexts) == 2 else (0, 0)
+    fields = {
+        "contexts": (n, d), "scores": (n, k), "costs": (n, k), "utilities": (n, k), "predicted_scores": (n, k),
+        "predicted_costs": (n, k), "deltas": (n, k, k), "static_costs": (n, k), "latencies": (n, k),
+        "active_from": (k,), "active_until": (k,),
+    }  # fmt: skip
+    arrays = {name: getattr(stream, name) for name in fields}
+    for key, value in stream.static_scores.items():
+        arrays[f"static_scores[{key!r}]"], fields[f"static_scores[{key!r}]"] = value, (n, k)
+    for name, shape in fields.items():
+        value = arrays[name]
+        if value is None and name == "latencies":
+            continue
+        dtype = I8 if name.startswith("active") else np.dtype(np.float32) if name == "deltas" else F8
+        if (
+            type(value) is not np.ndarray
+            or value.shape != shape
+            or value.dtype != dtype
+            or not value.flags.c_contiguous
+        ):
+            raise PolicyError(
+                f"{where}: {name} is {type(value).__name__} {list(np.shape(value))} of "
+                f"{getattr(value, 'dtype', '?')}, expected C-contiguous {dtype} {list(shape)}"
+            )
