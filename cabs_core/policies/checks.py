@@ -349,6 +349,10 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
         raise PolicyError(
             f"{where}: the stream has {k} arms and {d} features, the policy {len(policy.arms)} and {policy.dim}"
         )
+    for name in ("order", "actions", "propensities", "gaps", "arrivals", "meta_weights"):
+        value = getattr(lane, name)
+        if type(value) is not _ndarray and not (value is None and name in ("arrivals", "meta_weights")):
+            raise PolicyError(f"{where}: lane.{name} is a {type(value).__name__}, expected an array")
     total = len(lane.order)
     whole(where, "stop", stop, 0, total)
     whole(where, "start", start, 0, stop)
