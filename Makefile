@@ -10,11 +10,12 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all ui bench lint clean
+.PHONY: help venv demo test test-all probes ui bench lint clean
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
+	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000"
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
@@ -40,6 +41,9 @@ test: venv
 # The rest: real processes, kill -9, a browser, Ray, PostgreSQL.
 test-all: test
 	@$(BIN)/python -m pytest -m "e2e or ray" $(PYTEST_ARGS)
+
+probes: venv
+	@$(BIN)/python -m tests.probes $(PROBES_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui

@@ -22,7 +22,9 @@ INDEX_BITS = 20  # indices per round: 2**20, enough for K (K - 1) edges of 1,000
 def stream_key(*parts) -> np.ndarray:
     """Key uint64 [2] of the stream for these parts (numbers and text, compared by their text)."""
     text = "\x1f".join(f"{float(p):.17g}" if isinstance(p, float) else str(p) for p in parts)
-    return np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8").astype(np.uint64)
+    return np.frombuffer(
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], dtype="<u8"
+    ).astype(np.uint64)
 
 
 def stream_keys(*parts, purposes: int = 12) -> np.ndarray:

@@ -291,10 +291,9 @@ class Policy(ABC):
     def _check_made_here(self, decision: Decision) -> None:
         if not isinstance(decision, Decision):
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
-        if decision.router != self.router:
-            made = (
-                f"router {checks.text(decision.router, 40)}" if decision.router else "no router that said so"
-            )
+        if not isinstance(decision.router, str) or decision.router != self.router:
+            said = isinstance(decision.router, str) and decision.router
+            made = f"router {checks.text(decision.router, 40)}" if said else "no router that said so"
             raise PolicyError(
                 f"{self.name}: the decision was made by {made}, this is router {self.router}; give its feedback to "
                 "the router that made it"
@@ -303,11 +302,11 @@ class Policy(ABC):
             raise PolicyError(f"{self.name}: Decision.instance is {checks.text(repr(decision.instance), 60)}")
         checks.whole(self.name, "Decision.round", decision.round)
         checks.whole(self.name, "Decision.version", decision.version)
-        if decision.arms != self._arms:
-            if not isinstance(decision.arms, tuple):
-                raise PolicyError(
-                    f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
-                )
+        if not isinstance(decision.arms, tuple):
+            raise PolicyError(
+                f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
+            )
+        if decision.arms is not self._arms:
             checks.names(f"{self.name}: Decision", decision.arms)
 
     def _decision(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,9 +171,12 @@ def _shown(value: Any) -> str:
 
 def names(where: str, values: Any) -> tuple[str, ...]:
     """Names of arms: at least one, each once, none empty."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of names")
-    found = tuple(values)
+    try:
+        found = () if isinstance(values, (str, bytes)) else tuple(values)
+    except TypeError:
+        found = ()
+    if not found:
+        raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of at least one name")
     if not found or any(not isinstance(a, str) or not a for a in found) or len(set(found)) != len(found):
         raise PolicyError(f"{where}: arms {_shown(found)}: expected at least one name, each once")
     return tuple(str(a) for a in found)
@@ -258,7 +261,10 @@ def available(where: str, value: Any, arms: int) -> np.ndarray:
     """bool [K] of available arms, at least one; None: all of them."""
     if value is None:
         return np.ones(arms, dtype=np.bool_)
-    mask = np.asarray(value)
+    try:
+        mask = np.asarray(value)
+    except Exception:  # whatever an object does that calls itself an array
+        mask = np.empty(0)
     if mask.dtype.kind in "iu" and ((mask == 0) | (mask == 1)).all():
         mask = mask.astype(np.bool_)
     if mask.dtype != B1 or mask.shape != (arms,) or isinstance(value, np.ma.MaskedArray) or not mask.any():
@@ -272,7 +278,10 @@ def surrogate(where: str, value: Any, arms: int) -> Any:
         return value
     if type(value) is _ndarray and value.shape == (arms, arms) and value.dtype.kind == "f":
         return value.copy()
-    table = np.array(value) if not isinstance(value, np.ma.MaskedArray) else np.empty(0)
+    try:
+        table = np.array(value) if not isinstance(value, np.ma.MaskedArray) else np.empty(0)
+    except Exception:  # as above
+        table = np.empty(0)
     if table.shape != (arms, arms) or table.dtype.kind not in "fiu":
         raise PolicyError(
             f"{where}: Request.surrogate must be a function (arm, score) -> deltas [{arms}] or numbers "
@@ -351,7 +360,9 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
         )
     for name in ("order", "actions", "propensities", "gaps", "arrivals", "meta_weights"):
         value = getattr(lane, name)
-        if type(value) is not _ndarray and not (value is None and name in ("arrivals", "meta_weights")):
+        if (type(value) is not _ndarray or not value.ndim) and not (
+            value is None and name in ("arrivals", "meta_weights")
+        ):
             raise PolicyError(f"{where}: lane.{name} is a {type(value).__name__}, expected an array")
     total = len(lane.order)
     whole(where, "stop", stop, 0, total)

@@ -404,6 +404,7 @@ class HierMix(Policy):
         self.plays = np.array(arrays["plays"])
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
         self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
+        self._resized()  # an earlier version's state may have fewer models than the options say
 
     def layout(self) -> dict[str, checks.Field]:
         """Variances are positive: they are divided by."""

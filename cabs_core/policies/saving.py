@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ _PLACES, _BITS = "learnt_places", "learnt_bits"
 _DAMAGE = (
     OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, MemoryError, RecursionError,
     OverflowError, NotImplementedError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error, struct.error,
+    tokenize.TokenError,
 )  # fmt: skip
 
 _Count = Annotated[int, Field(ge=0, le=checks.MOST_ROUNDS)]

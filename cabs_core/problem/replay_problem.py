@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,13 @@ class ReplayProblem:
 
     def _convert(self) -> None:
         put = object.__setattr__
+        absent = [
+            f.name
+            for f in fields(self)
+            if f.default is MISSING and f.default_factory is MISSING and getattr(self, f.name) is None
+        ]
+        if absent:
+            raise TypeError(f"{', '.join(absent)}: absent")
         if isinstance(self.arms, str):
             raise TypeError(f"arms is the text {self.arms[:80]!r}, expected a list of names")
         put(self, "arms", [str(a) for a in self.arms])
@@ -299,7 +307,7 @@ class ReplayProblem:
                 raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
             try:
                 array = _plain(np.load(path, mmap_mode="c", allow_pickle=False))
-            except (OSError, ValueError, EOFError, SyntaxError) as error:
+            except (OSError, ValueError, EOFError, SyntaxError, TokenError) as error:
                 raise ProvenanceError(
                     f"{path}: cannot be read ({str(error)[:200]}); build the problem again"
                 ) from None

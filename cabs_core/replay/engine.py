@@ -122,6 +122,9 @@ def replay(
     """
     if not isinstance(problem, ReplayProblem):
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
+    for what, value in (("policy", policy), ("condition", condition), ("pool", pool)):
+        if not isinstance(value, str) or len(value) > 200:
+            raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
     pool = pool or problem.pool
     numbers = _trial_numbers(trials)
     rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)

@@ -7,7 +7,6 @@ import pytest
 
 from cabs_core.catalog import all_policies, policies, split_name
 from cabs_core.errors import PolicyError
-from cabs_core.policies.requests import Decision
 from cabs_core.policies.static import RandomPolicy
 from cabs_core.replay.policy_checks import check_policy
 
@@ -42,11 +41,10 @@ class Careless(RandomPolicy):
 class TwoFaced(RandomPolicy):
     """Online it plays the last arm."""
 
-    def decide(self, request):
-        self.round += 1
+    def _decide(self, request):
         pmf = np.zeros(len(self.arms))
         pmf[-1] = 1.0
-        return Decision(len(pmf) - 1, 1.0, pmf, self.round - 1, self.rho, tuple(self.arms))
+        return self._decision(len(pmf) - 1, 1.0, pmf, self.rho)
 
 
 class Drawn(RandomPolicy):

@@ -182,7 +182,7 @@ def test_loads_what_the_cache_holds_and_compiles_nothing(tmp_path):
         encoding="utf-8",
     )
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import loaded_kernel as m; from cabs_core.solver import jit\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import loaded_kernel as m; from cabs_core.compiled import jit\n"
         "jit._KERNELS[:] = [m.twice]; loaded = jit.load_compiled(); compiled = sum(m.twice.stats.cache_misses.values())\n"
         "print(loaded, compiled, len(m.twice.signatures), [m.twice(value) for value in eval(sys.argv[2])])"
     )

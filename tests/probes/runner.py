@@ -1,0 +1,229 @@
+"""Runs probes in forked processes and counts what happened: the part that all families share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import sys
+import time
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cabs_core.errors import CabsError
+
+from . import families
+
+#: what a probe must never end in
+FAILURES = ("crash", "hang", "traceback", "nonsense")
+LIMIT = 20.0
+LONGEST_MESSAGE = 2000
+SHOWN = 20
+
+
+class Family(Protocol):
+    """What a module of `families` defines. LIMIT (seconds a probe may take) and `prepare` are optional."""
+
+    COUNT: int  # probes of a full run
+    QUICK: int  # probes of the part in the test suite, a few seconds
+    LIMIT: float
+
+    def prepare(self) -> Any:
+        """Whatever all probes need, made once before any process is forked (compiled code above all)."""
+
+    def probe(self, tally: Tally, rng: np.random.Generator, ready: Any) -> None:
+        """One probe: any number of calls through `tally`. `ready` is what `prepare` gave."""
+
+
+class Nonsense(Exception):
+    """Something was accepted, or given back, that makes no sense."""
+
+
+@dataclass
+class Tally:
+    """Calls of one probe, by how they ended: `ok` or `refused` (an error of ours, short enough to be read)."""
+
+    calls: Counter = field(default_factory=Counter)
+
+    def tried(self, call: Callable[[], Any], *, must_fail: str = "") -> Any:
+        """The result of a call, None where it was refused; Nonsense where it had to be (`must_fail` says why)."""
+        try:
+            result = call()
+        except CabsError as error:
+            if len(str(error)) > LONGEST_MESSAGE:
+                raise Nonsense(f"a message of {len(str(error))} characters: {str(error)[:200]}") from None
+            self.calls["refused"] += 1
+            return None
+        self.calls["ok"] += 1
+        if must_fail:
+            raise Nonsense(f"accepted: {must_fail}")
+        return result
+
+    def sound(self, call: Callable[[], Any]) -> Any:
+        """The result of a call with nothing wrong in it; Nonsense where it is refused."""
+        try:
+            result = call()
+        except CabsError as error:
+            raise Nonsense(f"refused a sound call: {str(error)[:500]}") from None
+        self.calls["ok"] += 1
+        return result
+
+
+def names() -> list[str]:
+    """Names of all families."""
+    return sorted(module.name for module in pkgutil.iter_modules(families.__path__))
+
+
+def load(name: str) -> Family:
+    """The module of a family."""
+    return importlib.import_module(f"{families.__name__}.{name}")
+
+
+def generator(seed: int, family: str, index: int) -> np.random.Generator:
+    """Random numbers of one probe: those of (seed, family, index), whatever ran before."""
+    return np.random.default_rng([seed, zlib.crc32(family.encode()), index])
+
+
+def once(module: Family, ready: Any, seed: int, family: str, index: int) -> tuple[str, str, Counter]:
+    """(outcome, text, calls) of one probe in this process."""
+    tally = Tally()
+    try:
+        module.probe(tally, generator(seed, family, index), ready)
+    except Nonsense as error:
+        return "nonsense", str(error), tally.calls
+    except BaseException:
+        return "traceback", traceback.format_exc()[-3000:], tally.calls
+    return "fine", "", tally.calls
+
+
+def run(family: str, module: Family, *, seed: int, count: int, limit: float | None = None) -> dict[str, Any]:
+    """Summary of probes 0..count-1 of a family: {seed, probes, calls, outcomes, failures, seconds}."""
+    limit = limit or getattr(module, "LIMIT", LIMIT)
+    begin, index = time.monotonic(), 0
+    outcomes: Counter = Counter()
+    calls: Counter = Counter()
+    failures: list[dict[str, Any]] = []
+    ready = module.prepare() if hasattr(module, "prepare") else None
+    while index < count:
+        # one child plays probes until it is done, or until one of them kills it
+        for found, outcome, text, made in _child(module, ready, seed, family, index, count, limit):
+            index = found + 1
+            outcomes[outcome] += 1
+            calls.update(made)
+            if outcome in FAILURES:
+                failures.append(
+                    {"probe": f"{family}:{found}", "seed": seed, "outcome": outcome, "text": text}
+                )
+    return {
+        "seed": seed, "probes": count, "calls": dict(calls), "outcomes": dict(outcomes), "failures": failures,
+        "seconds": round(time.monotonic() - begin, 1),
+    }  # fmt: skip
+
+
+def _child(module, ready, seed, family, first, count, limit):
+    """(index, outcome, text, calls) of probes first, first + 1, ... of one forked process until it ends."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        os.setsid()  # what a probe starts ends with it
+        _quiet()
+        with os.fdopen(write, "w", encoding="utf-8") as out:
+            for index in range(first, count):
+                outcome, text, calls = once(module, ready, seed, family, index)
+                out.write(json.dumps([index, outcome, text, calls]) + "\n")
+                out.flush()
+        os._exit(0)
+    os.close(write)
+    index, buffer, hung = first, b"", False
+    with os.fdopen(read, "rb", buffering=0) as lines:
+        while True:
+            waiting, _, _ = select.select([lines], [], [], limit)
+            if not waiting:
+                hung = True
+                break
+            part = lines.read(65536)
+            if not part:
+                break
+            *whole, buffer = (buffer + part).split(b"\n")
+            for line in whole:
+                found, outcome, text, calls = json.loads(line)
+                index = found + 1
+                yield found, outcome, text, calls
+        if hung:
+            try:
+                os.killpg(child, signal.SIGKILL)
+            except ProcessLookupError:
+                os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if index < count:
+        code = os.waitstatus_to_exitcode(status)
+        how = f"no answer after {limit:g} s" if hung else f"the process ended with {code}"
+        yield index, "hang" if hung else "crash", how, {}
+
+
+def _quiet() -> None:
+    """Errors of the C library and warnings are noise here; torch must not use the threads it lost in the fork."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.dup2(null, 1)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program; 0 where no probe failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.probes", description="Probes of what SECURITY.md promises."
+    )
+    parser.add_argument("families", nargs="*", help=f"which ones (default: all): {', '.join(names())}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, help="probes a family (default: its own number)")
+    parser.add_argument("--quick", action="store_true", help="the part that the test suite runs")
+    parser.add_argument("--limit", type=float, help="seconds a probe may take")
+    parser.add_argument("--json", type=Path, help="write the summary there")
+    parser.add_argument("--probe", help="family:index: run this one in this process and show what happens")
+    given = parser.parse_args(arguments)
+    if given.probe:
+        family, _, index = given.probe.partition(":")
+        module = load(family)
+        tally, ready = Tally(), module.prepare() if hasattr(module, "prepare") else None
+        module.probe(tally, generator(given.seed, family, int(index)), ready)
+        print(f"{given.probe}: fine, calls {dict(tally.calls)}")
+        return 0
+    unknown = sorted(set(given.families) - set(names()))
+    if unknown:
+        parser.error(f"unknown families {unknown}; known: {', '.join(names())}")
+    summary: dict[str, Any] = {}
+    for family in given.families or names():
+        module = load(family)
+        count = given.count or (module.QUICK if given.quick else module.COUNT)
+        summary[family] = found = run(family, module, seed=given.seed, count=count, limit=given.limit)
+        bad = len(found["failures"])
+        calls = ", ".join(f"{n:,} {how}" for how, n in sorted(found["calls"].items()))
+        print(
+            f"{family}: seed {given.seed}, {count:,} probes ({calls}), {bad} failed, {found['seconds']} s",
+            flush=True,
+        )
+        for failure in found["failures"][:SHOWN]:
+            print(
+                f"  {failure['outcome']} in --probe {failure['probe']}: {failure['text'].strip()[-600:]}",
+                flush=True,
+            )
+    if given.json:
+        given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    return 1 if any(found["failures"] for found in summary.values()) else 0

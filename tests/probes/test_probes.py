@@ -1,0 +1,81 @@
+"""The harness finds what it should find, and its quick part finds nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from cabs_core.errors import PolicyError
+
+from . import runner
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _refused():
+    raise PolicyError("no")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_every_kind_of_failure_is_found():
+    def crash(tally):
+        os.abort()
+
+    def hang(tally):
+        time.sleep(600)
+
+    def traceback(tally):
+        tally.tried(lambda: 1 / 0)
+
+    def accepted(tally):
+        tally.tried(lambda: 1, must_fail="a thing")
+
+    def refused(tally):
+        tally.sound(_refused)
+
+    def leaves(tally):
+        raise SystemExit(3)
+
+    def fine(tally):
+        tally.tried(_refused)
+        tally.sound(lambda: 1)
+
+    for step, expected in ((crash, "crash"), (hang, "hang"), (traceback, "traceback"), (accepted, "nonsense"),
+                           (refused, "nonsense"), (leaves, "traceback")):  # fmt: skip
+        found = runner.run(
+            "fake", types.SimpleNamespace(probe=lambda t, r, x, s=step: s(t)), seed=0, count=2, limit=1.0
+        )
+        assert found["outcomes"] == {expected: 2} and len(found["failures"]) == 2, found
+        assert found["failures"][1]["probe"] == "fake:1"
+    found = runner.run("fake", types.SimpleNamespace(probe=lambda t, r, x: fine(t)), seed=0, count=3)
+    assert (
+        found["failures"] == []
+        and found["calls"] == {"refused": 3, "ok": 3}
+        and found["outcomes"] == {"fine": 3}
+    )
+
+
+def test_a_probe_is_the_same_alone_and_among_others():
+    assert runner.generator(3, "x", 7).random() == runner.generator(3, "x", 7).random()
+    assert runner.generator(3, "x", 7).random() != runner.generator(3, "y", 7).random()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_quick_part_finds_nothing(tmp_path):
+    """`python -m tests.probes --quick`, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.probes", "--quick", "--json", str(tmp_path / "summary.json")],
+        cwd=ROOT, capture_output=True, text=True, timeout=550, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary) == set(runner.names()) and all(
+        f["probes"] and not f["failures"] for f in summary.values()
+    )
