@@ -9,7 +9,7 @@ import pytest
 
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.policies import build_policy
+from cabs_core.policies import build_policy, load_policy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.engine import make_stream
 
@@ -85,9 +85,10 @@ def test_a_redrawn_arm_is_what_a_bandit_observes(stream):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_copy_that_only_learns_holds_what_the_decider_learns(name, stream):
+def test_a_copy_that_only_learns_holds_what_the_decider_learns(name, stream, tmp_path):
     """All the time, also with arms away, which the copy is not told of."""
-    decider, copy = fresh(name, stream), fresh(name, stream)
+    decider = fresh(name, stream)
+    copy = load_policy(decider.save(tmp_path / "copy"))
     for row in range(40):
         mask = None if row % 3 else np.array([True, True, False, True])
         request = replace(stream.request(row, row), available=mask)
