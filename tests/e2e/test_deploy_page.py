@@ -25,9 +25,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_page_works_as_printed(tmp_path: Path) -> None:
     """Only the ports differ, so that nothing else on the machine is in the way."""
-    programs = tmp_path / ".venv" / "bin"
-    programs.parent.mkdir()
-    programs.symlink_to(Path(sys.executable).parent)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     text = "set -euo pipefail\n" + "\n".join(blocks("bash"))
     text += "\n.venv/bin/python -m cabs_core.router.plot --router router --out learned.png\n"
     for i, code in enumerate(blocks("python")):
