@@ -13,6 +13,8 @@ from cabs_core.plots.theme import Style, default_styles
 
 _NONE = FigureTable([], [])
 
+_MOST_ARMS = 40
+
 
 def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = None) -> dict[str, bytes]:
     """Plots of what `oracles.diagnose` returned: 'errors', 'calibration', 'arms' and, given the log, 'training'."""
@@ -61,17 +63,20 @@ def _calibration(report) -> bytes:
 
 
 def _arms(report) -> bytes:
-    arms = report["arms"]
+    arms, title = report["arms"], "The oracles, model by model"
+    if len(arms) > _MOST_ARMS:  # more cannot be read, nor drawn in 100 kB
+        arms = sorted(arms, key=lambda arm: float(arm["score_r2"] or 0.0))[:_MOST_ARMS]
+        title = f"The oracles: the {_MOST_ARMS} of {len(report['arms'])} models with the lowest R²"
     columns = (("score_r2", "R² of the score"), ("score_rank_correlation", "rank correlation"),
                ("surrogate_bias", "surrogate bias"), ("surrogate_noise", "surrogate noise"))  # fmt: skip
     parts = []
-    for at, (key, title) in enumerate(columns):
+    for at, (key, heading) in enumerate(columns):
         values = [float(a[key] or 0.0) for a in arms]
         frame = pd.DataFrame({"name": [short(a["arm"]) for a in arms], "value": values})
         y = alt.Y("name:N", sort=list(frame["name"]), title=None, axis=alt.Axis(labels=not at, ticks=False))
         bar = alt.Chart(frame).mark_bar(color="var(--c0)").encode(x=alt.X("value:Q", title=None), y=y)
-        parts.append(bar.properties(title=title, width=150, height=alt.Step(14)))
-    return _png("The oracles, model by model", alt.hconcat(*parts))
+        parts.append(bar.properties(title=heading, width=150, height=alt.Step(14)))
+    return _png(title, alt.hconcat(*parts))
 
 
 def _training(training) -> bytes:

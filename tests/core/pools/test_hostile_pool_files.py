@@ -196,12 +196,8 @@ def test_messages_are_bounded_and_harmless() -> None:
 
 
 def test_the_planner_looks_for_a_mirror_where_the_loader_does(tmp_path: Path, monkeypatch) -> None:
-    from cabs_dagster.planning import Chain
-    from cabs_dagster.storage import ArtifactStore
-
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.bin").write_text("x")
     (tmp_path / "mine.yaml").write_text("source: {kind: sprout, mirror: files}\n")
     monkeypatch.chdir("/")
-    chain = Chain(ArtifactStore(), load_pool_file(tmp_path / "mine.yaml"))
-    assert list(chain.external_inputs(chain.stage("outcomes"))) == ["mirror/a.bin"]
+    assert list(load_pool_file(tmp_path / "mine.yaml").external_files()) == ["mirror/a.bin"]

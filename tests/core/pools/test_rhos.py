@@ -166,8 +166,7 @@ def test_auto_is_for_tables(tmp_path: Path) -> None:
 
 def test_what_says_which_outcomes_a_pool_has_refreshes_them() -> None:
     """A changed cost scale (and every other field that changes the table) makes the outcomes anew."""
-    from cabs_dagster.stages import POOL_STAGES
-
+    from cabs_core.artifacts import POOL_STAGES
     from cabs_core.pools.config import OUTCOME_FIELDS
 
     assert set(POOL_STAGES["outcomes"].settings) == set(OUTCOME_FIELDS)
