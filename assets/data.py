@@ -6,8 +6,6 @@ from datetime import timedelta
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.chain.inputs import outcomes_of, split_of
-from cabs_core.chain.outcomes import checked
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import data_check_specs, data_results
 from cabs_dagster.metadata import RETRY, guarded, lineage, schema, stage_result
@@ -98,6 +96,9 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
 def _checked_stage(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name
 ) -> Iterator:
+    from cabs_core.chain.inputs import outcomes_of, split_of  # here: loading the code location stays quick
+    from cabs_core.chain.outcomes import checked
+
     names = {check.name for check in context.selected_asset_check_keys}
     if context.selected_asset_keys:
         _, made, result = stage_result(context, cabs, name, config.force)

@@ -5,7 +5,6 @@ import json
 import dagster as dg
 from cabs_assets.data import DeviceConfig
 
-from cabs_core.chain.oracles import DIAGNOSTICS
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import image, stage_result
 from cabs_dagster.resources import CabsResource
@@ -23,6 +22,7 @@ from cabs_dagster.specs import StageConfig
 def oracles(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
+    from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
     from cabs_core.plots import diagnostic_plots
 
     _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)

@@ -14,7 +14,6 @@ from cabs_core.artifacts.materialize import Made, Options, produce
 from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import Recipe
 from cabs_core.artifacts.store import ArtifactStore
-from cabs_core.chain.inputs import outcomes_of, plain, split_of
 from cabs_core.errors import ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
 
@@ -147,6 +146,7 @@ def _known(chain: Chain) -> dict[str, Path]:
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     """The page about the pool's data."""
+    from cabs_core.chain.inputs import outcomes_of, split_of
     from cabs_core.validation.profile import write_profile
 
     links = (("Report", "index.html"), ("All pools", "../index.html"))
@@ -155,5 +155,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
 
 def _shown(page) -> dict[str, Any]:
     """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
+    from cabs_core.chain.inputs import plain
+
     images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}
     return {**plain(page.summary), "_markdown": page.markdown, "_images": images}
