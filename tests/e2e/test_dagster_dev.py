@@ -32,7 +32,8 @@ def test_a_dropped_pool_file_runs_through(dev) -> None:
     for materialization in mine:
         (table,) = [e["table"] for e in materialization["metadataEntries"] if e["label"] == "policies"]
         assert [c["name"] for c in table["schema"]["columns"]][:4] == ["policy", "utility", "se", "regret"]
-        assert len(table["records"]) == 3  # a busy database may make Dagster try the step again: then they are reused
+        assert len(table["records"]) == 3
+        # a busy database may make Dagster try the step again, which finds them
         assert all("computed" in record or "reused" in record for record in table["records"])
     found = {c["name"]: c["executionForLatestMaterialization"] for c in node["assetChecksOrError"]["checks"]}
     for name in ("trace", "plausible"):
