@@ -467,10 +467,18 @@ class Router:
                     self.log.copy_to(temporary / "events.sqlite")
         return Path(folder)
 
+    def checkpoint(self) -> Path | None:
+        """Save what was learnt beside the bundle, whole; None: nothing to write, or no place for it.
+
+        Feedback from other threads waits: a checkpoint taken in the middle of a reward would learn it again.
+        """
+        with self._lock:
+            return self.learner.save()
+
     def close(self) -> None:
         """Save a checkpoint where there is a place for it, and close the log."""
         with self._lock:
-            self.learner.save()
+            self.checkpoint()
             self.log.close()
 
 

@@ -13,7 +13,7 @@ import itertools
 import json
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -22,7 +22,10 @@ _NUMBERS = itertools.count(1)
 
 async def complete(request: Request) -> Response:
     """POST /v1/chat/completions"""
-    body = await request.json()
+    try:
+        body = await request.json()
+    except ClientDisconnect:  # a server that was killed while it sent
+        return Response(status_code=400)
     model = str(body.get("model"))
     if "slow" in model:
         await asyncio.sleep(1.0)

@@ -49,7 +49,7 @@ class Keeper:
             self._thread.join(10.0)
         if self.router.log.take_lease(self.name, 0.0):
             self.router.follow()
-            self.router.learner.save()
+            self.router.checkpoint()
         self.router.log.close()
 
     def _stamp(self) -> tuple[int, int] | None:
@@ -68,7 +68,7 @@ class Keeper:
                 due = time.monotonic() - saved >= self.checkpoint
                 if self.router.log.take_lease(self.name, LEASE_SECONDS) and due:
                     if self.router.learner.version != version:
-                        self.router.learner.save()
+                        self.router.checkpoint()
                         version = self.router.learner.version
                     saved = time.monotonic()
             except Exception as error:  # whatever it is, requests go on, and the next look may do better

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -278,3 +280,26 @@ def test_whatever_happens_the_state_follows_from_the_log(
     assert fresh.learner.policy.round == router.learner.policy.round
     fresh.close()
     router.close()
+
+
+def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_path):
+    """A checkpoint taken while another thread learns holds exactly the rewards that it says it holds."""
+    folder, log = make_bundle("cabs_c_linear", epsilon=0.1), tmp_path / "log.sqlite"
+    with ThreadPoolExecutor(1) as teacher:
+        router = Router.load(folder, log=log)
+        made = router.route_many((test_prompts * 4)[:300])
+        taught = teacher.submit(
+            lambda: [router.feedback(d.id, score=i % 11 / 10) for i, d in enumerate(made)]
+        )
+        copies = []
+        while not taught.done() or len(copies) < 2:
+            copies.append(
+                shutil.copytree(router.checkpoint(), tmp_path / f"{len(copies)}" / router.manifest.id)
+            )
+    router.close()
+    for copy in copies:
+        resumed = Router.load(folder, log=log, learned=copy.parent)
+        resumed.follow()
+        assert resumed.learner.learnt == len(made)
+        assert same(state(resumed.learner.policy), state(router.learner.policy))
+        resumed.log.close()
