@@ -19,7 +19,7 @@ SKILL = {
     "knn": 0.35,
     "ridge": 0.42,
     "carrot": 0.4,
-    "kernel": 0.5,
+    "kernel_ridge": 0.5,
     "epsilon_greedy": 0.2,
     "square_cb": 0.2,
     "lin_ucb": 0.28,

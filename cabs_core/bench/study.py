@@ -53,7 +53,7 @@ CONDITIONS = {
 #: conditions under which the same queries are routed as under `clean`
 SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
 POLICIES = (
-    "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel",
+    "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel_ridge",
     "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack", "pareto_bandit",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
@@ -89,9 +89,9 @@ MARGINS = (
     ("hier_mix", "lin_ts", "corrupted", 0.01),
     ("hier_mix", "ridge", "clean", 0.0),
     ("hier_mix", "ridge", "severe", 0.0),
-    ("kernel", "ridge", "clean", 0.004),
-    ("hier_mix", "kernel", "clean", -0.006),
-    ("hier_mix", "kernel", "shift", -0.006),
+    ("kernel_ridge", "ridge", "clean", 0.004),
+    ("hier_mix", "kernel_ridge", "clean", -0.006),
+    ("hier_mix", "kernel_ridge", "shift", -0.006),
 )
 
 
@@ -340,7 +340,7 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
                 {"pool": pool, "condition": condition, "policy": policy, "cost": float(means.mean()), "se": error,
                  "per_split": [float(m) for m in means]}
             )  # fmt: skip
-        for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel")):
+        for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel_ridge")):
             common = sorted(set(found[policy]) & set(found.get(reference, {})))
             if policy == reference or not common:
                 continue

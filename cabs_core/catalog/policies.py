@@ -37,6 +37,15 @@ def _aliases() -> Mapping[str, str]:
     return {alias: record.name for record in policies().values() for alias in record.aliases}
 
 
+def current_name(name: str) -> str:
+    """The name with an alias replaced: `kernel` -> `kernel_ridge`; any other text, with its preset, as it is.
+
+    Names of policies that are also names of predictors have the same aliases there.
+    """
+    base, separator, preset = str(name).partition("@")
+    return f"{_aliases().get(base, base)}{separator}{preset}"
+
+
 def policy_record(name: str) -> PolicyRecord:
     """Record of `name` or `name@preset`. Raises PolicyError for unknown names."""
     return policies()[split_name(name)[0]]
@@ -48,8 +57,7 @@ def split_name(name: str) -> tuple[str, str]:
     Raises:
         PolicyError: unknown policy or preset; the known ones are listed.
     """
-    written, _, preset = str(name).partition("@")
-    base = _aliases().get(written, written)
+    base, _, preset = current_name(name).partition("@")
     known = policies()
     if base not in known:
         close = difflib.get_close_matches(base, known, n=1)
@@ -63,9 +71,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 def check_policy_name(name: str) -> str:
     """The name of a policy (and preset) that exists, with an alias replaced; raises PolicyError otherwise."""
-    base, _ = split_name(name)
-    _, separator, preset = str(name).partition("@")
-    return f"{base}{separator}{preset}"
+    split_name(name)
+    return current_name(name)
 
 
 def asset_name(name: str) -> str:
@@ -96,9 +103,9 @@ def random_key(name: str) -> str:
 
 def policy_label(name: str) -> str:
     """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they are."""
-    written, _, preset = str(name).partition("@")
-    record = policies().get(_aliases().get(written, written))
-    return (record.title if record else written) + (f" ({preset})" if preset else "")
+    base, _, preset = current_name(name).partition("@")
+    record = policies().get(base)
+    return (record.title if record else base) + (f" ({preset})" if preset else "")
 
 
 def policy_description(name: str) -> str:
@@ -111,10 +118,10 @@ def policy_description(name: str) -> str:
 
 
 def policy_table() -> list[dict[str, Any]]:
-    """One row per policy and preset, as the SQL source `catalog.policies` has them."""
+    """One row per policy and preset, as the SQL source `catalog.policies` has them; aliases stand in old results."""
     return [
         {
-            "base_policy": record.name,
+            "base_policy": name,
             "preset": preset,
             "family": record.family,
             "kind": record.kind,
@@ -122,5 +129,6 @@ def policy_table() -> list[dict[str, Any]]:
             "title": policy_label(f"{record.name}@{preset}" if i else record.name),
         }
         for record in policies().values()
+        for name in (record.name, *record.aliases)
         for i, preset in enumerate(record.presets)
     ]

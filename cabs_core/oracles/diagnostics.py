@@ -18,7 +18,7 @@ from cabs_core.outcomes import Outcomes
 from cabs_core.threads import one_blas_thread
 
 BINS = 10
-_STATIC = ("mean", "ridge", "knn", "kernel")
+_STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 
 
 @one_blas_thread()

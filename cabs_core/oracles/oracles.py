@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
@@ -20,7 +21,7 @@ from cabs_core.predictors.features import PcaFeatures, length_features
 
 FORMAT = 1
 #: predictors whose scores go into every replay problem
-STATIC = ("knn", "knn_literal", "ridge", "kernel")
+STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Oracles:
         if model == "blend":
             share = self.blend["accuracy"]
             network = self._network(embeddings, prompt_lengths)["scores"]
-            return share * network + (1.0 - share) * self._predictor("kernel").predict(
+            return share * network + (1.0 - share) * self._predictor("kernel_ridge").predict(
                 embeddings, prompt_lengths
             )
         return self._predictor(model).predict(embeddings, prompt_lengths)
@@ -122,6 +123,7 @@ class Oracles:
             known = self.predictors["knn"]
             near.points_, near.scores_, near.k_ = known.points_, known.scores_, min(3, len(known.scores_))
             return near
+        name = current_name(name)
         if name not in self.predictors:
             raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
         return self.predictors[name]
@@ -223,12 +225,15 @@ class Oracles:
         return cls(
             arms=settings["arms"],
             inputs=settings["inputs"],
-            predictors={n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]},
+            predictors={
+                current_name(n): load_score_predictor(folder / "predictors" / n)
+                for n in settings["predictors"]
+            },
             costs=CostPredictor.load(folder / "predictors" / "cost"),
             context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
             correlation=CorrelationPropagation(arrays["correlation"]),
             pca=pca,
-            chosen=settings["chosen"],
+            chosen={head: current_name(n) for head, n in settings["chosen"].items()},
             blend=settings["blend"],
             network=network,
             head_pca=PcaFeatures(arrays["head.center"], arrays["head.basis"])

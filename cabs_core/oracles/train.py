@@ -16,7 +16,7 @@ from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures
 from cabs_core.threads import one_blas_thread
 
-_PREDICTORS = ("mean", "ridge", "knn", "kernel")
+_PREDICTORS = ("mean", "ridge", "knn", "kernel_ridge")
 _PRIOR_QUERIES = 500
 
 
@@ -128,8 +128,8 @@ def _choose(oracles, x, outcomes, validation, config, features) -> None:
 
     predicted = {name: oracles.predict_scores(*rows, model=name) for name in [*_PREDICTORS, *neural]}
     if has_network:
-        share = oracles.blend["accuracy"] = _share(predicted["network"], predicted["kernel"], y)
-        predicted["blend"] = share * predicted["network"] + (1.0 - share) * predicted["kernel"]
+        share = oracles.blend["accuracy"] = _share(predicted["network"], predicted["kernel_ridge"], y)
+        predicted["blend"] = share * predicted["network"] + (1.0 - share) * predicted["kernel_ridge"]
     errors = {"accuracy": {name: _error(p, y) for name, p in predicted.items()}}
     if config.kind == "auto":
         oracles.chosen["accuracy"] = _least(errors["accuracy"])

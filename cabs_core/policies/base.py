@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cabs_core.catalog import random_key, split_name
+from cabs_core.catalog import current_name, random_key, split_name
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
@@ -107,8 +107,8 @@ class Policy(ABC):
         options: Mapping[str, Any] | None = None,
         saved: Saved | None = None,
     ):
-        self.name = name
         self.base, self.preset = split_name(name)
+        self.name = name = current_name(name)
         self._arms = checks.names(name, arms)
         self.dim = checks.whole(name, "dim", dim)
         self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
@@ -422,6 +422,8 @@ class Policy(ABC):
         if not isinstance(request.static_scores, Mapping):
             raise PolicyError(f"{self.name}: Request.static_scores must be a mapping of names to [K]")
         value = request.static_scores.get(key)
+        if value is None:  # under an earlier name?
+            value = next((v for k, v in request.static_scores.items() if current_name(k) == key), None)
         if value is None:
             return None
         return checks.array(

@@ -1,4 +1,4 @@
-"""`hier_mix`: hierarchical Bayesian models of the score, anchored on the static `kernel` prediction to several degrees.
+"""`hier_mix`: hierarchical Bayesian models of the score, anchored on the static `kernel_ridge` prediction to several degrees.
 
 Linear models (`hier_kernels`) that all see every outcome:
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from cabs_core.catalog import current_name
 from cabs_core.policies.base import Options
 
 #: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
@@ -44,7 +45,9 @@ CORRECTIONS = (
 class HierOptions(Options):
     """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
 
-    base: str = Field("kernel", description="Static predictor to anchor on; 'carrot': the accuracy head")
+    base: str = Field(
+        "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
+    )
     anchor_weight: float = Field(
         0.8, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
     )
@@ -69,9 +72,14 @@ class HierOptions(Options):
         100.0, ge=0, description="Play every arm once when the horizon exceeds this x K"
     )
 
+    @field_validator("base")
+    @classmethod
+    def _by_current_name(cls, value: str) -> str:
+        return current_name(value)
+
     @model_validator(mode="after")
     def _known_base(self):
-        known = ("kernel", "ridge", "knn", "knn_literal", "carrot")
+        known = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
         if self.base not in known:
             raise ValueError(f"base must be one of {', '.join(known)}")
         if sum(c.weight for c in self.corrections) >= 1.0:

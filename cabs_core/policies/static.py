@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from cabs_core.catalog import current_name
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
@@ -183,7 +184,7 @@ class PredictedOptions(Options):
 class Predicted(StaticPolicy):
     """A score predictor fitted on the train split, argmax of the expected clipped utility.
 
-    knn, ridge, kernel; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
+    knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
     (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each does and its sources.
 
     Online, predictions come with the request (`static_scores`, `static_costs`), or from a predictor: attached by
@@ -208,7 +209,7 @@ class Predicted(StaticPolicy):
     def key(self) -> str:
         """Key of its predictions in `static_scores`."""
         if self.settings.predictor is not None:
-            return self.settings.predictor
+            return current_name(self.settings.predictor)
         return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
 
     @property

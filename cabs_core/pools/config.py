@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from cabs_core.catalog import CONDITIONS
+from cabs_core.catalog import CONDITIONS, current_name
 from cabs_core.paths import safe_name
 from cabs_core.pools.rhos import PAPER_GRID, rounded_rho
 
 RHO_GRID = PAPER_GRID
 DEFAULT_POLICIES = (
-    "random", "best_single", "oracle_best", "knn", "ridge", "carrot", "kernel",
+    "random", "best_single", "oracle_best", "knn", "ridge", "carrot", "kernel_ridge",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full",
     "cabs_c_linear", "cabs_d_linear", "cabs_mix", "hier_mix",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
@@ -273,6 +273,11 @@ class ModelPool(_Strict):
     @classmethod
     def _safe(cls, value: str) -> str:
         return safe_name(value, "pool name")
+
+    @field_validator("policies", "reference_policy")
+    @classmethod
+    def _by_current_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return current_name(value) if isinstance(value, str) else tuple(map(current_name, value))
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelPool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cabs_core.catalog import current_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.predictors.base import ScorePredictor, read_header
 from cabs_core.predictors.bilinear import FactorisationPredictor, MirtPredictor
@@ -28,7 +29,7 @@ _CLASSES: dict[str, type[ScorePredictor]] = {
 }  # fmt: skip
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
 SCORE_PREDICTORS = (
-    "mean", "ridge", "knn", "knn_literal", "kernel", "clusters", "hier_shrink", "mf", "mirt", "stack",
+    "mean", "ridge", "knn", "knn_literal", "kernel_ridge", "clusters", "hier_shrink", "mf", "mirt", "stack",
 )  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def predictor_class(name: str) -> type[ScorePredictor]:
     Raises:
         PolicyError: unknown name; the known ones are listed.
     """
+    name = current_name(name)
     if name not in _CLASSES:
         raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
     return _CLASSES[name]
@@ -60,7 +62,7 @@ def load_score_predictor(folder: str | Path) -> ScorePredictor:
     Raises:
         ProvenanceError: there is none, or it has a format that this version does not read.
     """
-    name = read_header(folder).get("name")
+    name = read_header(folder)["name"]
     if name not in _CLASSES:
         raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(_CLASSES)}).")
     return _CLASSES[name].load(folder)

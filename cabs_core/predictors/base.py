@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
@@ -25,7 +26,7 @@ class ScorePredictor(ABC):
     """Predicts the score of every arm from a prompt's embedding and length.
 
     `fit` learns from the train split; `validation`, where given, is used to choose settings (kNN's k, the
-    weights of the kernel predictor's stack) and for nothing else. Fitted attributes end in `_`.
+    weights of `kernel_ridge`'s stack) and for nothing else. Fitted attributes end in `_`.
     """
 
     name: ClassVar[str]
@@ -124,14 +125,14 @@ def read_header(folder: str | Path) -> dict[str, Any]:
         raise ProvenanceError(f"{path}: no readable predictor ({error}). Fit it again.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ProvenanceError(f"{path}: expected a predictor of format {FORMAT}. Fit it again.")
-    return header
+    return {**header, "name": current_name(header.get("name", ""))}
 
 
 def load_state(folder: str | Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(arrays, settings) of the predictor called `name` in `folder`."""
     header = read_header(folder)
-    if header.get("name") != name:
-        raise ProvenanceError(f"{folder} holds the predictor {header.get('name')!r}, not {name!r}.")
+    if header["name"] != name:
+        raise ProvenanceError(f"{folder} holds the predictor {header['name']!r}, not {name!r}.")
     path = Path(folder) / "predictor.npz"
     try:
         with np.load(path, allow_pickle=False) as stored:

@@ -1,4 +1,4 @@
-"""`kernel`: the strongest static predictor of scores, kernel regression in rotated arm space.
+"""`kernel_ridge`: the strongest static predictor of scores, kernel regression in rotated arm space.
 
 Arms succeed and fail together, so most of what can be predicted lies along one direction of the arms' label
 space (how hard is the prompt) and the rest needs more shrinkage. Labels minus means are rotated by the
@@ -33,7 +33,7 @@ class KernelPredictor(ScorePredictor):
         neighbours: k of the stack's kNN.
     """
 
-    name: ClassVar[str] = "kernel"
+    name: ClassVar[str] = "kernel_ridge"
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class KernelPredictor(ScorePredictor):
         numbers = (landmarks, bandwidth, neighbours, *penalties, *stack_penalties)
         if not all(v > 0 for v in numbers) or length_scale < 0 or len(penalties) != 2 or not stack_penalties:
             raise PolicyError(
-                f"kernel: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, penalties "
+                f"kernel_ridge: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, penalties "
                 f"{penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all must be positive"
             )
         self.landmarks, self.bandwidth = int(landmarks), float(bandwidth)

@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, prefixed, without_prefix
 
-MEMBERS = ("ridge", "knn", "kernel", "clusters", "mf", "mirt")
+MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 
 
 def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:

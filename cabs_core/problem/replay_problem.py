@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import atomic_directory
+from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
@@ -61,7 +62,7 @@ class ReplayProblem:
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
-            (knn, knn_literal, ridge, kernel).
+            (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
         name, pool: what the problem is (test, validation, ...) and whose.
         metadata: whatever else describes it; JSON. `binary_share` there overrides the one from offline_scores.
@@ -119,7 +120,9 @@ class ReplayProblem:
                 put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
             else:
                 put(self, item.name, _numbers(item.name, value))
-        static = {str(k): _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
+        static = {
+            current_name(k): _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()
+        }
         put(self, "static_scores", static)
         put(self, "metadata", dict(self.metadata))
 

@@ -77,7 +77,7 @@ def synthetic_problem(
         offline_embeddings=contexts[o],
         prompt_lengths=length[q],
         offline_prompt_lengths=length[o],
-        static_scores=dict.fromkeys(("knn", "knn_literal", "ridge", "kernel"), predicted[q]),
+        static_scores=dict.fromkeys(("knn", "knn_literal", "ridge", "kernel_ridge"), predicted[q]),
         static_costs=predicted_costs[q],
         name=name,
         pool=pool,

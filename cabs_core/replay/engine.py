@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import random_key
+from cabs_core.catalog import current_name, random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
@@ -125,7 +125,7 @@ def replay(
     for what, value in (("policy", policy), ("condition", condition), ("pool", pool)):
         if not isinstance(value, str) or len(value) > 200:
             raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
-    pool = pool or problem.pool
+    policy, pool = current_name(policy), pool or problem.pool
     numbers = _trial_numbers(trials)
     rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)

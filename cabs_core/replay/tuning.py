@@ -7,7 +7,7 @@ problem on the same orders; the value is the mean utility over the regimes of rh
 if its lead over it, paired over trials and queries, exceeds one standard error: with some hundred validation
 queries the largest of a dozen noisy means is no evidence by itself.
 
-Not tuned here: the presets in `FIXED_PRESETS`, which are what the paper says, and policies without a grid. What knn, ridge, kernel
+Not tuned here: the presets in `FIXED_PRESETS`, which are what the paper says, and policies without a grid. What knn, ridge, kernel_ridge
 and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the oracles, by squared error on the same
 validation split; best_single, random and oracle_best have nothing to choose. A grid with fewer configurations than the budget
 (stack) is searched whole.

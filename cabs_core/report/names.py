@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cabs_core.catalog import CONDITIONS, policy_description, policy_label
+from cabs_core.catalog import CONDITIONS, current_name, policy_description, policy_label
 from cabs_core.plots.theme import SHAPES, Style
 
 #: (colour number of the palette in style.css, dash pattern) by policy
@@ -18,7 +18,7 @@ _STYLE = {
     "epsilon_greedy": (7, ""),
     "square_cb": (6, "6 3"),
     "neural_ucb": (7, "6 3"),
-    "kernel": (3, ""),
+    "kernel_ridge": (3, ""),
     "ridge": (2, "6 3"),
     "carrot": (4, "6 3"),
     "knn": (5, "6 3"),
@@ -72,7 +72,7 @@ def encoder_label(encoder: str) -> str:
 
 def style(policy: str) -> Style:
     """Colour, dash and symbol of a policy."""
-    base, _, preset = str(policy).partition("@")
+    base, _, preset = current_name(policy).partition("@")
     number = sum(map(ord, base))
     colour, dash = _STYLE.get(base, (number % 10, ""))
     shape = SHAPES[(list(_STYLE).index(base) if base in _STYLE else number) % len(SHAPES)]

@@ -219,7 +219,7 @@ def arms(data: PoolData) -> Table | None:
     shares = shares[
         shares["regime"] == ("overall" if (shares["regime"] == "overall").any() else shares["regime"].iloc[0])
     ]
-    wanted = [data.best, data.reference, "cabs_d_linear", "cabs_c_linear", "lin_ts", "hier_mix", "cabs_mix", "kernel",
+    wanted = [data.best, data.reference, "cabs_d_linear", "cabs_c_linear", "lin_ts", "hier_mix", "cabs_mix", "kernel_ridge",
               "best_single", "oracle_best"]  # fmt: skip
     chosen = [p for p in dict.fromkeys(wanted) if p in data.board.index][:_SHADED_POLICIES]
     if not chosen:

@@ -46,7 +46,7 @@ def needs_of(policy: Policy) -> Needs:
         return Needs()
     if base == "carrot":
         return Needs(scores=True, costs=True)
-    if base in ("knn", "ridge", "kernel"):
+    if base in ("knn", "ridge", "kernel_ridge"):
         return Needs(costs=True, static=policy.key)
     if base == "hier_mix":
         anchor = policy.settings.base
@@ -73,7 +73,7 @@ def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
     if chosen["cost"] == "network" and not needs.costs:
         chosen["cost"] = "ridge"
-    names = {chosen["accuracy"], needs.static, *(["kernel"] if chosen["accuracy"] == "blend" else [])}
+    names = {chosen["accuracy"], needs.static, *(["kernel_ridge"] if chosen["accuracy"] == "blend" else [])}
     names = {"knn" if n == "knn_literal" else n for n in names if n}
     heads = [chosen["accuracy"], chosen["cost"]]
     if needs.surrogate:

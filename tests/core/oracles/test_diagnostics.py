@@ -24,7 +24,7 @@ def test_errors_and_paired_differences(report, auto, data):
     assert report["queries"] == test.sum()
     models = report["heads"]["accuracy"]
     used = ((auto.predict_scores(x, lengths) - y) ** 2).mean(axis=1)
-    for name in ("mean", "ridge", "knn", "kernel", "network", "blend"):
+    for name in ("mean", "ridge", "knn", "kernel_ridge", "network", "blend"):
         errors = ((auto.predict_scores(x, lengths, model=name) - y) ** 2).mean(axis=1)
         assert models[name]["error"] == pytest.approx(errors.mean())
         assert models[name]["minus_used"] == pytest.approx((errors - used).mean(), abs=1e-12)

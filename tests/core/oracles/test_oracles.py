@@ -31,7 +31,7 @@ def test_auto_takes_the_least_validation_error_of_every_head(auto):
     errors = auto.metrics["validation"]
     for head in ("accuracy", "propagation", "cost"):
         assert errors[head][auto.chosen[head]] == min(errors[head].values())
-    assert set(errors["accuracy"]) == {"mean", "ridge", "knn", "kernel", "network", "blend"}
+    assert set(errors["accuracy"]) == {"mean", "ridge", "knn", "kernel_ridge", "network", "blend"}
     assert set(errors["propagation"]) == {"correlation", "network", "blend"}
     assert set(errors["cost"]) == {"lengths", "ridge", "network"}
     assert all(0.0 < share < 1.0 for share in auto.blend.values())
@@ -85,7 +85,7 @@ def test_nothing_of_the_test_split_enters(data):
     second = train_oracles(embeddings, altered, data.split, config)
     x, lengths, y, _ = rows_of(data, "validation")
     assert first.chosen == second.chosen and first.blend == second.blend
-    for name in ("knn", "kernel", "network", "blend"):
+    for name in ("knn", "kernel_ridge", "network", "blend"):
         np.testing.assert_array_equal(
             first.predict_scores(x, lengths, model=name), second.predict_scores(x, lengths, model=name)
         )
@@ -137,7 +137,7 @@ def test_saved_and_loaded_oracles_are_the_same(auto, data, tmp_path):
     folder = auto.save(tmp_path / "oracles")
     again = Oracles.load(folder)
     x, lengths, y, _ = rows_of(data, "test")
-    for name in ("mean", "ridge", "knn", "kernel", "network", "blend", None):
+    for name in ("mean", "ridge", "knn", "kernel_ridge", "network", "blend", None):
         np.testing.assert_array_equal(
             again.predict_scores(x, lengths, model=name), auto.predict_scores(x, lengths, model=name)
         )
@@ -193,7 +193,7 @@ def test_problems_hold_what_the_oracles_say(auto, data):
         reached = y[:, :, None] + problem.surrogate_deltas
         off = ~np.eye(4, dtype=bool)
         np.testing.assert_allclose(reached[:, off], auto.surrogate_scores(x, lengths, y)[:, off], atol=1e-6)
-        assert set(problem.static_scores) == {"knn", "knn_literal", "ridge", "kernel"}
+        assert set(problem.static_scores) == {"knn", "knn_literal", "ridge", "kernel_ridge"}
         assert (problem.name, problem.pool, problem.metadata["condition"]) == (name, "small", "none")
         train = rows_of(data, "train")
         np.testing.assert_array_equal(problem.offline_scores, train[2])

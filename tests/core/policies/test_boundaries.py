@@ -27,7 +27,7 @@ RHO, DIM, ARMS = 300.0, 5, 4
 ONLINE = [n for n in all_policies() if n != "oracle_best"]
 LEARNING = [n for n in ONLINE if policy_class(n).learns]
 READS_CONTEXT = [n for n in ONLINE if policy_class(n).needs_context]
-ONE_OF_EACH = ["random", "best_single", "kernel", "carrot", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "cabs_mix",
+ONE_OF_EACH = ["random", "best_single", "kernel_ridge", "carrot", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "cabs_mix",
                "hier_mix", "neural_ucb", "cabs_d_neural"]  # fmt: skip
 
 

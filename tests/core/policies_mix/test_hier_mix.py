@@ -24,8 +24,8 @@ from cabs_core.utility import expected_utility
 
 
 def with_kernel(problem, quality=1.0):
-    """The problem with a static prediction called `kernel`."""
-    return with_changes(problem, static_scores={"kernel": quality * problem.predicted_scores})
+    """The problem with a static prediction called `kernel_ridge`."""
+    return with_changes(problem, static_scores={"kernel_ridge": quality * problem.predicted_scores})
 
 
 def fresh(problem, rho=300.0, seed=0, name="hier_mix", **options):
@@ -101,7 +101,7 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     for t, row in enumerate(query_order(0, "x", 0, 150)):
         request = stream.request(int(row), t)
         z = (problem.contexts[row] - scaling[0]) * scaling[1]
-        base = problem.static_scores["kernel"][row]
+        base = problem.static_scores["kernel_ridge"][row]
         np.testing.assert_allclose(policy.weights(), trust, atol=1e-9)
         decision = policy.decide(request)
         arm, y = decision.arm, problem.scores[row, decision.arm]
@@ -208,11 +208,11 @@ def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
     wrong = with_changes(
         problem,
         offline_scores=problem.offline_scores[:, ::-1],
-        static_scores={"kernel": problem.static_scores["kernel"][:, ::-1]},
+        static_scores={"kernel_ridge": problem.static_scores["kernel_ridge"][:, ::-1]},
     )
     right = replay(problem, name, 0.0, trials=3)
     bad = replay(wrong, name, 0.0, trials=3)
-    static = replay(wrong, "kernel", 0.0, trials=3)
+    static = replay(wrong, "kernel_ridge", 0.0, trials=3)
     kept, left = (1.0 - np.median(r.meta_weights[:, -1, -1]) for r in (right, bad))
     assert kept > 0.5 and left < 0.2
     assert bad.utilities().mean() > static.utilities().mean() + 0.03
@@ -228,7 +228,7 @@ def test_arms_come_and_go():
     policy.add_arm("new")
     request = stream.request(11, 0)
     wide = {
-        "static_scores": {"kernel": np.append(request.static_scores["kernel"], 0.9)},
+        "static_scores": {"kernel_ridge": np.append(request.static_scores["kernel_ridge"], 0.9)},
         "static_costs": np.append(request.static_costs, 1e-5),
     }
     decision = policy.decide(Request(**{**request.__dict__, **wide}))
@@ -277,7 +277,7 @@ def test_corrections_move_arms_whose_order_is_wrong(quality):
     strength = np.linspace(-0.06, 0.06, K)
     scores = (rng.random((n, K)) < np.clip(hard + strength, 0.02, 0.98)).astype(float)
     wrong = with_changes(
-        problem, scores=scores, static_scores={"kernel": np.clip(hard + quality * strength, 0, 1)}
+        problem, scores=scores, static_scores={"kernel_ridge": np.clip(hard + quality * strength, 0, 1)}
     )
     new = replay(wrong, "hier_mix", 0.0, trials=4).utilities().mean()
     old = replay(wrong, "hier_mix@two_models", 0.0, trials=4).utilities().mean()
@@ -322,7 +322,9 @@ def test_bad_options_and_requests_are_named():
     with pytest.raises(PolicyError, match="static_scores"):
         policy.decide(
             Request(
-                context=problem.contexts[0], static_costs=np.zeros(3), static_scores={"kernel": np.zeros(2)}
+                context=problem.contexts[0],
+                static_costs=np.zeros(3),
+                static_scores={"kernel_ridge": np.zeros(2)},
             )
         )
     assert policy.decide(stream.request(0, 0)).arm in (0, 1, 2)

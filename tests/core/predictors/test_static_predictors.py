@@ -28,11 +28,11 @@ def sample(n=300, e=12, arms=4, seed=0):
 
 
 #: the simple ones; the routers of the field have tests of their own
-SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel")
+SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel_ridge")
 
 
 def small(name):
-    return make_score_predictor(name, **({"landmarks": 80} if name == "kernel" else {}))
+    return make_score_predictor(name, **({"landmarks": 80} if name == "kernel_ridge" else {}))
 
 
 @pytest.mark.parametrize("name", SCORE_PREDICTORS)
@@ -57,7 +57,7 @@ def test_every_predictor_beats_nothing_and_is_reproducible(name):
     np.testing.assert_array_equal(one, two)
     error = ((one - p[1000:]) ** 2).mean()
     spread = p[1000:].var(axis=0).mean()
-    limit = {"mean": 1.05, "knn_literal": 4.0, "knn": 1.0, "ridge": 0.5, "kernel": 0.4}[name]
+    limit = {"mean": 1.05, "knn_literal": 4.0, "knn": 1.0, "ridge": 0.5, "kernel_ridge": 0.4}[name]
     assert error < limit * spread, (error, spread)
 
 
@@ -101,7 +101,7 @@ def test_knn_chooses_the_k_of_least_validation_error():
 
 def test_kernel_fixed_half_is_kernel_ridge_when_every_prompt_is_a_landmark():
     x, lengths, y, _ = sample(n=150)
-    fitted = make_score_predictor("kernel").fit(x, lengths, y)
+    fitted = make_score_predictor("kernel_ridge").fit(x, lengths, y)
     points = fitted._points(x, lengths)
     square = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
     gram = np.exp(-fitted.bandwidth * square)
@@ -119,9 +119,9 @@ def test_kernel_fixed_half_is_kernel_ridge_when_every_prompt_is_a_landmark():
 def test_kernel_stack_weights_are_non_negative_and_fitted_on_validation_only():
     x, lengths, y, _ = sample(n=500)
     validation = (x[300:400], lengths[300:400], y[300:400])
-    one = small("kernel").fit(x[:300], lengths[:300], y[:300], validation=validation)
+    one = small("kernel_ridge").fit(x[:300], lengths[:300], y[:300], validation=validation)
     assert one.stack_first_.min() >= 0 and one.stack_rest_.min() >= 0 and one.stack_first_.max() > 0
-    other = small("kernel").fit(
+    other = small("kernel_ridge").fit(
         x[:300], lengths[:300], y[:300], validation=(*validation[:2], 1 - validation[2])
     )
     np.testing.assert_array_equal(one.fixed_, other.fixed_)
@@ -181,7 +181,7 @@ def test_wrong_width_unknown_names_and_bad_options():
         fitted.predict(x[:, :5], lengths)
     with pytest.raises(PolicyError, match="Known: mean"):
         make_score_predictor("forest")
-    for bad in (("ridge", {"penalty": 0}), ("knn", {"k": 0}), ("kernel", {"bandwidth": -1})):
+    for bad in (("ridge", {"penalty": 0}), ("knn", {"k": 0}), ("kernel_ridge", {"bandwidth": -1})):
         with pytest.raises(PolicyError):
             make_score_predictor(bad[0], **bad[1])
     with pytest.raises(PolicyError):

@@ -412,8 +412,8 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
     problem, pool = fake_problem(n=30), fake_pool()
     for rho in (0.0, 500.0, 900.0):
         for policy, twin in (
-            ("kernel", "kernel"),
-            ("carrot", "kernel"),
+            ("kernel_ridge", "kernel_ridge"),
+            ("carrot", "kernel_ridge"),
             ("lin_ts", "lin_ts"),
             ("lin_ucb", "lin_ucb"),
         ):

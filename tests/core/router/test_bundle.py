@@ -25,7 +25,7 @@ from cabs_core.router import (
 from cabs_core.router.bundle import HEADER
 
 POLICIES = [
-    "best_single", "carrot", "kernel", "knn", "knn@literal", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
+    "best_single", "carrot", "kernel_ridge", "knn", "knn@literal", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
     "cabs_d_linear", "cabs_mix", "hier_mix",
 ]  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_the_best_on_validation_is_chosen(artifacts):
     from cabs_core.replay import replay
 
     validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
-    names = ["random", "carrot", "kernel", "lin_ucb_full", "oracle_best"]
+    names = ["random", "carrot", "kernel_ridge", "lin_ucb_full", "oracle_best"]
     choice = choose_policy(validation, names, 300.0)
     values = {
         n: replay(validation, n, 300.0, 3).rewards.mean() for n in names if n not in ("lin_ucb_full", "oracle_best")
@@ -225,16 +225,21 @@ def test_promote_and_roll_back(make_bundle, tmp_path):
 def test_a_worse_challenger_is_not_promoted(make_bundle, artifacts, problem, test_prompts):
     arms, scores, costs = problem.arms, problem.scores, problem.costs
     worse = compare_with_champion(
-        make_bundle("kernel"), make_bundle("random"), test_prompts, arms, scores, costs
+        make_bundle("kernel_ridge"), make_bundle("random"), test_prompts, arms, scores, costs
     )
     assert not worse.promote and worse.difference < 0 and "champion stays" in worse.reason
     same = compare_with_champion(
-        make_bundle("kernel"), make_bundle("kernel"), test_prompts, arms, scores, costs
+        make_bundle("kernel_ridge"), make_bundle("kernel_ridge"), test_prompts, arms, scores, costs
     )
     assert same.promote and same.difference == 0.0
     with pytest.raises(RouterError, match="no outcomes"):
         compare_with_champion(
-            make_bundle("kernel"), make_bundle("kernel"), test_prompts, arms[1:], scores[:, 1:], costs[:, 1:]
+            make_bundle("kernel_ridge"),
+            make_bundle("kernel_ridge"),
+            test_prompts,
+            arms[1:],
+            scores[:, 1:],
+            costs[:, 1:],
         )
 
 

@@ -60,16 +60,16 @@ def test_relative_regret_curve_from_raw_actions(built):
 def test_arm_share_and_money_from_raw_actions(built):
     artifacts, problems, _ = built
     problem = problems["one"]
-    raw = load_replay_result(artifacts / "replay/one/0900/kernel")
+    raw = load_replay_result(artifacts / "replay/one/0900/kernel_ridge")
     share = read_model(
         "mart_arm_shares",
         artifacts,
-        "pool = 'one' AND policy = 'kernel' AND regime = 'high' AND arm = 'model-2'",
+        "pool = 'one' AND policy = 'kernel_ridge' AND regime = 'high' AND arm = 'model-2'",
     ).iloc[0]
     assert share["share"] == pytest.approx((raw.actions == 2).mean())
     spent = [problem.costs[q, a] for q, a in zip(raw.order.ravel(), raw.actions.ravel())]
     point = read_model(
-        "mart_utility_by_rho", artifacts, "pool = 'one' AND policy = 'kernel' AND rho = 900"
+        "mart_utility_by_rho", artifacts, "pool = 'one' AND policy = 'kernel_ridge' AND rho = 900"
     ).iloc[0]
     assert point["cost_per_1000_calls"] == pytest.approx(1000 * np.mean(spent))
 

@@ -36,7 +36,7 @@ def _options(name: str) -> dict:
 def _play(tally, rng, problem, *, sound: bool) -> None:
     name = pick(rng, all_policies())
     call = tally.sound if sound else tally.tried
-    if not len(problem.offline_scores) and name in ("knn", "knn@literal", "ridge", "kernel"):
+    if not len(problem.offline_scores) and name in ("knn", "knn@literal", "ridge", "kernel_ridge"):
         call = tally.tried  # nothing to fit on, if the problem brings no predictions
     rho, condition = float(10.0 ** rng.uniform(-3, 6)), pick(rng, sorted(CONDITIONS))
     weight = 0.1 if problem.latencies is not None and rng.random() < 0.3 else 0.0
