@@ -1,15 +1,21 @@
 """Runs of a `cabs run` that was killed: nothing but the next command would ever say that they ended.
 
-A run of `cabs run` names its process in a tag. Runs that the daemon launched are looked after by Dagster.
+A run of `cabs run` names in a tag a file that its process holds locked; the system drops the lock when the process
+ends, however it ends. Runs that the daemon launched are looked after by Dagster.
 """
 
 from __future__ import annotations
 
-import os
+import atexit
 import socket
+import uuid
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
+from filelock import FileLock, Timeout
+
+from cabs_dagster.instance import prepare_home
 
 PROCESS_TAG = "cabs/process"
 _UNDER_WAY = [
@@ -20,45 +26,45 @@ _UNDER_WAY = [
 ]
 
 
-def process_tag(pid: int | None = None) -> str:
-    """`<host>:<pid>:<boot id>:<start time>` of a process (default: this one); equal for the same living process."""
-    pid = pid or os.getpid()
-    host = f"{socket.gethostname().replace(':', '-')}:{pid}"
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        status = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
-    except FileNotFoundError:
-        return f"{host}:-:{'?' if _alive(pid) else 'gone'}"  # a system without /proc, or no such process
-    return f"{host}:{boot}:{'gone' if status[0] in ('Z', 'X') else status[19]}"
+@cache
+def _own_lock() -> FileLock:
+    path = prepare_home() / "processes" / f"{uuid.uuid4().hex}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    lock.acquire()
+    atexit.register(path.unlink, missing_ok=True)
+    return lock
 
 
-def _alive(pid: int) -> bool:
-    if Path("/proc/self").exists():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+def process_tag() -> str:
+    """`<host>:<locked file>` of this process, which holds the lock from the first call until it ends."""
+    return f"{socket.gethostname()}:{_own_lock().lock_file}"
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
     """Mark the runs of killed `cabs run` commands as failed, so that nothing waits for them. Returns their ids."""
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
-        tag = run.tags.get(PROCESS_TAG, "")
-        host, _, rest = tag.partition(":")
-        ours = host == process_tag().partition(":")[0]  # others look after their own in a shared instance
-        if tag and ours and tag != process_tag(int(rest.split(":")[0])):
+        host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
+        if (
+            path and host == socket.gethostname() and not _is_locked(Path(path))
+        ):  # others look after their own
             instance.report_run_failed(
                 run, "The process of this run is gone: killed, or the machine was restarted."
             )
+            Path(path).unlink(missing_ok=True)
             ended.append(run.run_id)
     return ended
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:
@@ -66,3 +72,4 @@ def end_own_runs(instance: dg.DagsterInstance) -> None:
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
         instance.report_run_failed(run, "Interrupted.")
+    Path(_own_lock().lock_file).unlink(missing_ok=True)

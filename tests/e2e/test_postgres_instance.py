@@ -103,12 +103,10 @@ def test_the_sensor_ticks_and_a_killed_run_is_marked(on_postgres: Path) -> None:
         tick = pool_files(context, cabs=CabsResource())
         assert [request.partition_key for request in tick.run_requests] == ["seen"]
 
-        owner = process_tag().rpartition(":")[0] + ":1"  # a process id that has another owner by now
-        dead = instance.create_run_for_job(
-            build_defs().resolve_job_def(PREPARE),
-            status=dg.DagsterRunStatus.STARTED,
-            tags={PROCESS_TAG: owner},
-        )
+        owner = process_tag().rpartition("/")[0] + "/another.lock"  # of a process that is no more
+        job, started = build_defs().resolve_job_def(PREPARE), dg.DagsterRunStatus.STARTED
+        instance.create_run_for_job(job, status=started, tags={PROCESS_TAG: process_tag()})
+        dead = instance.create_run_for_job(job, status=started, tags={PROCESS_TAG: owner})
         assert recover(instance) == [dead.run_id]
         run = instance.get_run_by_id(dead.run_id)
         assert run is not None and run.status == dg.DagsterRunStatus.FAILURE
