@@ -100,6 +100,13 @@ def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale, stable):
 
 
 @kernel
+def _keep(X, to, source):
+    # element by element: an assignment of whole rows compiles checks of shapes that take seconds to compile
+    for i in range(X.shape[1]):
+        X[to, i] = X[source, i]
+
+
+@kernel
 def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, growth, cap, stable):
     """One run from the uniform start; returns (best scaled gap so far, iterations)."""
     syrk = lapack.read_address(ws, ROUTINES)
@@ -114,8 +121,8 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
     gap = _certificate(K, gemv, G, row, X)
     if gap < best:
         best = gap
-        X[P_BEST] = p
-        X[Q_BEST] = q
+        _keep(X, P_BEST, P)
+        _keep(X, Q_BEST, Q)
     if not gap > target:
         return best, 0
     t = np.max(h)
@@ -196,10 +203,10 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
                 # Without this floor rounding drives complementarity to zero before the gap.
                 mu_target = max(sigma * mu, 0.1 * target / (2.0 * K))
         step *= min(max(1.0 - mu, 0.9), largest_factor)
-        X[P0] = p
-        X[Q0] = q
-        X[S0] = s
-        X[Y0] = y
+        _keep(X, P0, P)
+        _keep(X, Q0, Q)
+        _keep(X, S0, S)
+        _keep(X, Y0, Y)
         t0, nu0, old_gap = t, nu, gap
         for _halving in range(7):
             for i in range(K):
@@ -219,8 +226,8 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
             return best, iteration
         if gap < best:
             best = gap
-            X[P_BEST] = p
-            X[Q_BEST] = q
+            _keep(X, P_BEST, P)
+            _keep(X, Q_BEST, Q)
             if gap <= target:
                 return best, iteration
     return best, cap

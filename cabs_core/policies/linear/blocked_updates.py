@@ -147,14 +147,27 @@ def _played(X, theta, w, i, arm, y):
 
 
 @kernel
+def _copy(to, values):
+    for z in range(values.size):
+        to[z] = values[z]
+
+
+@kernel
 def _end(full, w):
-    U = np.empty((BLOCK, full.shape[2]))
+    # element by element: assignments of whole arrays compile checks of shapes that take seconds to compile
+    d = full.shape[2]
+    U = np.empty((BLOCK, d))
     for a in range(full.shape[0]):
         m = w.counts[a]
         if m > 0:
             for k in range(m):
-                U[k] = w.Y[a, w.plays[a, k]]
-            full[a] -= np.dot(U[:m].T, U[:m])
+                row = w.plays[a, k]
+                for z in range(d):
+                    U[k, z] = w.Y[a, row, z]
+            loss = np.dot(U[:m].T, U[:m])
+            for y in range(d):
+                for z in range(d):
+                    full[a, y, z] -= loss[y, z]
 
 
 @kernel
@@ -180,13 +193,14 @@ def play_blocks(rules, model, data, order, first, start, stop, block, s, actions
         for i in range(done, BLOCK):
             # zero beyond the lane: the number of rounds to come must not change shapes, and the last bits with them
             if t + i - done < order.size:
-                X[i] = data.contexts[order[t + i - done]]
+                _copy(X[i], data.contexts[order[t + i - done]])
             else:
                 X[i] = 0.0
-        if done == 0:
-            block.theta[:] = theta
-        else:
-            theta[:] = block.theta
+        for a in range(K):
+            if done == 0:
+                _copy(block.theta[a], theta[a])
+            else:
+                _copy(theta[a], block.theta[a])
         _begin(X, full, theta, w)
         for i in range(done):
             _played(X, theta, w, i, block.arms[i], block.targets[i])
@@ -203,7 +217,7 @@ def play_blocks(rules, model, data, order, first, start, stop, block, s, actions
                 s.work[a] = s.values[a] + (
                     s.spread[a] * normal(rules.keys, NOISE, now, a) if thompson else s.spread[a]
                 )
-            arm = 0
+            arm = np.int64(0)  # a bare 0 is a type of its own, for which all would be compiled again
             for a in range(1, K):
                 if s.work[a] > s.work[arm]:
                     arm = a
@@ -228,7 +242,8 @@ def settle_block(model, block):
         return
     full, theta = model.inverse[0], model.theta[0]
     w = _work(full.shape[0], full.shape[1])
-    theta[:] = block.theta
+    for a in range(theta.shape[0]):
+        _copy(theta[a], block.theta[a])
     _begin(block.contexts, full, theta, w)
     for i in range(block.count[0]):
         _played(block.contexts, theta, w, i, block.arms[i], block.targets[i])
@@ -299,12 +314,14 @@ def play_lazily(rules, model, data, order, first, start, stop, waiting, s, memor
     K = model.theta.shape[1]
     U, counts = waiting.rows, waiting.counts
     active = np.ones(K, dtype=np.bool_)
-    pmf = memory.pmfs[0, 0]
+    pmf, first_expert = memory.pmfs[0, 0], np.int64(0)  # a bare 0: see `play_blocks`
     for t in range(start, stop):
         row = order[t]
         now = first + t - start
         x = data.contexts[row]
-        experts.expert_pmf(rules, 0, model, x, data.margins[row], data.affinity[row], active, now, s, pmf)
+        experts.expert_pmf(
+            rules, first_expert, model, x, data.margins[row], data.affinity[row], active, now, s, pmf
+        )
         arm = draw(pmf, uniform(rules.keys, ACTION, now, 0))
         actions[t] = arm
         propensities[t] = pmf[arm]

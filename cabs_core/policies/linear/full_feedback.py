@@ -44,7 +44,7 @@ def _play(rules, model, data, order, arrivals, active_from, active_until, first,
     K = data.targets.shape[1]
     active = np.ones(K, dtype=np.bool_)
     delayed = arrivals.shape[0] > 0
-    pointer = 0
+    pointer, slot = 0, np.int64(0)  # a bare 0 is a type of its own, for which all would be compiled again
     while pointer < arrivals.shape[0] and arrivals[pointer, 0] < start:
         pointer += 1
     for t in range(start, stop):
@@ -53,7 +53,7 @@ def _play(rules, model, data, order, arrivals, active_from, active_until, first,
             active[j] = active_from[j] <= t < active_until[j]
         arm, probability, _, _ = experts.decide(
             rules, model, data.contexts[row], data.margins[row], data.affinity[row], active, first + t - start, s,
-            memory, 0,
+            memory, slot,
         )  # fmt: skip
         actions[t] = arm
         propensities[t] = probability
