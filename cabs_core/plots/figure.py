@@ -78,6 +78,12 @@ class Figure:
         return _IDS.sub(rf"\1{self.key}-\2", svg)
 
     @cached_property
+    def svg(self) -> bytes:
+        """The first view as SVG with fixed colours, for a file of its own."""
+        spec = {**fixed_colours(self._sized(self.width, page=False)), "title": self.title}
+        return vl_convert.vegalite_to_svg(spec, vl_version=_VERSION).encode()
+
+    @cached_property
     def png(self) -> bytes:
         """The first view as PNG of less than 100 kB; the resolution is lowered until it fits."""
         spec = fixed_colours(self._sized(self.width, page=False))
