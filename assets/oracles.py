@@ -8,7 +8,7 @@ from cabs_assets.data import DeviceConfig
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import image, stage_result
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import StageConfig
+from cabs_dagster.specs import PoliciesConfig, StageConfig
 
 
 @dg.asset(
@@ -51,6 +51,6 @@ def replay_problem(
     "A replay depends on its own policy's settings only.",
 )
 def tuning(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+    context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return stage_result(context, cabs, "tuning", config.force)[2]
+    return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]

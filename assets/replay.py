@@ -22,7 +22,7 @@ from cabs_dagster.checks import (
 )
 from cabs_dagster.metadata import RETRY, figures, guarded, schema, table
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import StageConfig
+from cabs_dagster.specs import PoliciesConfig
 
 COLUMNS = {
     "policy": ("string", "Policy, with its preset"),
@@ -32,14 +32,6 @@ COLUMNS = {
     "state": ("string", "computed, reused, or failed and why"),
     "seconds": ("double", "Seconds it took to compute"),
 }
-
-
-class ReplayConfig(StageConfig):
-    """Launchpad settings of a replay. Trials, seeds and rhos stand in the pool file."""
-
-    policies: list[str] = Field(
-        [], description="Replay these policies only, such as cabs_d_linear@literal. Empty: all of the pool's."
-    )
 
 
 @dg.multi_asset(
@@ -61,14 +53,14 @@ class ReplayConfig(StageConfig):
     can_subset=True,
     retry_policy=RETRY,
 )
-def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator:
+def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource) -> Iterator:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
     from cabs_core.chain.partition import examine_partition, replay_partition
 
     pool, rho = partitions.split_key(context.partition_key)
     with guarded():
-        chain = cabs.chain(pool)
+        chain = cabs.chain(pool, config.policies)
     if rho not in chain.pool.replay.rhos:
         played = ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
         context.log.info(

@@ -20,7 +20,7 @@ _prefix = dg.AssetSelection.key_prefixes
 @dg.logger(description="Prints what the steps of a run say, one line each: for `cabs run`.")
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("progress", logging.INFO)
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logger.addHandler(handler)
     return logger

@@ -127,15 +127,23 @@ def said(made: Made) -> str:
 
 
 def stage_result(
-    context: dg.AssetExecutionContext, cabs, name: str, force: bool, device: str = "", **more: Any
+    context: dg.AssetExecutionContext,
+    cabs,
+    name: str,
+    force: bool,
+    device: str = "",
+    *,
+    policies: Sequence[str] = (),
+    **more: Any,
 ) -> tuple[Chain, Made, dg.MaterializeResult]:
     """Make a stage of the run's pool. Returns its chain, what was made, and the materialization.
 
     Args:
+        policies: of a stage that is made policy by policy: which ones; empty: all.
         more: for `dg.MaterializeResult`; `metadata` is added to that of every artifact.
     """
     with guarded():
-        chain = cabs.chain(context.partition_key)
+        chain = cabs.chain(context.partition_key, policies)
         target = chain.stage(name)
         made = materialize(chain, target, cabs.options(context, force, device))
     context.log.info(said(made))

@@ -7,12 +7,14 @@ stand in the pool file, so that they are part of every artifact's key.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from cabs_core.artifacts import ArtifactStore, Chain, Options
+from cabs_core.chain.partition import chain_over
 from cabs_core.pools import find_pool
 
 WEBHOOK = "CABS_WEBHOOK_URL"
@@ -34,13 +36,13 @@ class CabsResource(dg.ConfigurableResource):
         """The artifact store."""
         return ArtifactStore(self.artifacts_url)
 
-    def chain(self, pool: str) -> Chain:
-        """The chain of a pool, its file read now."""
-        return Chain(self.store(), find_pool(pool))
+    def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
+        """The chain of a pool, its file read now, over all policies or some of them (and those tuned already)."""
+        return chain_over(Chain(self.store(), find_pool(pool)), policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
         """How a run makes artifacts."""
-        return Options(force=force, device=device or self.device, run_id=context.run.run_id)
+        return Options(force, device or self.device, context.run.run_id, context.log.info)
 
 
 class AlertResource(dg.ConfigurableResource):

@@ -59,6 +59,14 @@ class StageConfig(dg.Config):
     )
 
 
+class PoliciesConfig(StageConfig):
+    """Launchpad settings of what is done policy by policy. Trials, seeds and rhos stand in the pool file."""
+
+    policies: list[str] = Field(
+        [], description="These policies only, such as cabs_d_linear@literal. Empty: all of the pool's."
+    )
+
+
 def common(asset: str) -> dict[str, Any]:
     """Keyword arguments that `@asset` and `AssetSpec` share."""
     group, kinds = _ASSETS[asset]

@@ -24,11 +24,13 @@ class Options:
         force: compute although the artifact is there and nothing changed.
         device: where networks run: auto, cpu or cuda.
         run_id: who makes it, for the record.
+        notify: told how far it is, in words.
     """
 
     force: bool = False
     device: str = "auto"
     run_id: str = ""
+    notify: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)

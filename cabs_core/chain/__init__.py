@@ -3,5 +3,5 @@
 Each has `build(chain, target, folder, inputs, options)`: it reads the folders of its `inputs` ({stage: folder}, verified),
 fills `folder`, and returns a JSON-able summary for the record. Names with a leading underscore in a summary are for
 later stages and for display; the rest is shown as figures. `inputs` reads what earlier stages wrote, `pages` makes
-report and leaderboard. No Dagster in here: the assets are shells around these functions.
+report and leaderboard, `page_server` serves them. No Dagster in here: the assets are shells around these functions.
 """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cabs_core.artifacts import Chain, Made, Options, Target, materialize
 from cabs_core.chain.replay import examine_again
-from cabs_core.errors import explained, is_transient
+from cabs_core.errors import ProvenanceError, explained, is_transient
 from cabs_core.hashing import stable_hash
 from cabs_core.replay.latency import typical_rho
 
@@ -64,6 +64,23 @@ class Partition:
             f"{policy:26s} {cell['utility']:.4f} " + "\u2588" * max(round(width * cell["utility"] / top), 0)
             for policy, cell in sorted(self.cells.items(), key=lambda item: -item[1]["utility"])
         )
+
+
+def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
+    """The chain of a pool cut to some of its policies and those that are tuned already; without any, as it is.
+
+    Tuning then waits for no other policy. A later run over all of them tunes the rest and keeps these.
+    """
+    if not policies:
+        return chain
+    try:
+        record = chain.store.record(chain.stage("tuning").parts)
+    except ProvenanceError:
+        record = None
+    tuned = record.config if record else {}
+    kept = tuple(p for p in chain.pool.policies if p in policies or f"policy {p}" in tuned)
+    pool = chain.pool.model_copy(update={"policies": kept})
+    return Chain(chain.store, replace(chain.pool_file, pool=pool))
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.chain.inputs import plain
 from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.compile_ahead import compile_ahead
 from cabs_core.replay.tuning import tune_policies
 
 if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
+
+_EVERY_SECONDS = 10.0
 
 
 def build(
@@ -23,8 +28,11 @@ def build(
     missing = tuple(p for p in chain.pool.policies if p not in kept)
     chosen = {policy: entry for policy, entry in kept.items() if entry}
     if missing:
-        problem = ReplayProblem.load(inputs["replay_problem"] / "validation")
-        found = tune_policies(problem, chain.pool.model_copy(update={"policies": missing}))
+        folder_of_problem = inputs["replay_problem"] / "validation"
+        compile_ahead(folder_of_problem, chain.pool.policies, options.notify)
+        problem = ReplayProblem.load(folder_of_problem)
+        pool = chain.pool.model_copy(update={"policies": missing})
+        found = tune_policies(problem, pool, progress=_told(options))
         seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}
         chosen |= json.loads(json.dumps(found))
     chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
@@ -47,6 +55,19 @@ def build(
         ],
         "parts": {policy: _digest(entry) for policy, entry in settings.items()},
     }
+
+
+def _told(options: Options) -> Callable[[float, str], None]:
+    """Says how far it is when a policy begins, and every ten seconds."""
+    last: dict[str, float] = {}
+
+    def tell(done: float, text: str) -> None:
+        now, policy = time.monotonic(), text.partition(":")[0]
+        if policy not in last or now - last[policy] > _EVERY_SECONDS:
+            last[policy] = now
+            options.notify(f"{text} configurations ({done:.0%} of the tuning)")
+
+    return tell
 
 
 def _digest(options: Any) -> str:

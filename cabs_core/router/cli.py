@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from cabs_core.pools.completion import complete_pool
+
 ROUTER = click.option(
     "--router", "folder", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True,
     help="Folder of the router, as `cabs export` wrote it.",
@@ -18,7 +20,10 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 
 
 @click.command()
-@click.option("--pool", required=True, help="Name of the model pool; its chain must have been run.")
+@click.option(
+    "--pool", required=True, shell_complete=complete_pool,
+    help="Name of the model pool; its chain must have been run.",
+)  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True)
 @click.option("--policy", help="Policy to deploy. Default: the best of the pool's on the validation split.")
 @click.option("--rho", type=float, help="What a dollar counts, in score. Default: the pool's middle rho.")

@@ -36,20 +36,20 @@ _LONGEST = 1800.0
 
 
 class DevServer:
-    """`cabs ui` in a process group of its own, on a free port of 127.0.0.1; its log is `dev.log` in `home`."""
+    """`cabs ui` in a process group of its own, on free ports of 127.0.0.1; its log is `dev.log` in `home`."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]):
         home.mkdir(parents=True, exist_ok=True)
         self.home, self.log = home, home / "dev.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        with socket.socket() as free, socket.socket() as other:
+            free.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
+            port, beside = free.getsockname()[1], other.getsockname()[1]
+        self.url, self.reports = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{beside}"
         code = f"from cabs_dagster.cli import main; main(['ui', '--port', '{port}'])"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
-                env=dict(environment),
+                env={**environment, "CABS_REPORTS_URL": self.reports},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from cabs_core.chain.options import parse_rhos, pool_option
+
 
 @click.command()
-@click.option("--pool", help="Check this pool only. Default: every active pool with artifacts.")
+@pool_option("Check this pool only. Default: every active pool with artifacts.")
 @click.option(
     "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
 )
 @click.option("--quick", is_flag=True, help="Do not play a sample of trials again.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write a JUnit XML file.")
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write a Markdown summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: [{place, name, outcome, text, run_id}].")
 @click.option("--warnings-as-errors", is_flag=True, help="Fail on warnings too.")
 def check(
     pool: str | None,
@@ -23,6 +28,7 @@ def check(
     junit: Path | None,
     markdown: Path | None,
     warnings_as_errors: bool,
+    as_json: bool,
 ) -> None:
     """Run the asset checks on what is there, from the files, and record them in the Dagster instance.
 
@@ -33,28 +39,33 @@ def check(
     from cabs_core.pools.registry import active_pool, active_pools
     from cabs_core.report.verdicts import as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
-    from cabs_dagster.cli.options import parse_rhos
     from cabs_dagster.instance import open_instance
+
+    def notify(text: str) -> None:
+        click.echo(text, err=True)
 
     pools = [active_pool(pool)] if pool else active_pools()[0]
     with open_instance() as instance:
         cases = []
         for pool_file in pools:
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()
-            cases += run_checks(pool_file, instance, rhos=chosen, audit=not quick, notify=click.echo)
+            cases += run_checks(pool_file, instance, rhos=chosen, audit=not quick, notify=notify)
     if junit:
         write_text(junit, as_junit(cases))
     if markdown:
         write_text(markdown, as_markdown(cases))
+    if as_json:
+        click.echo(json.dumps([asdict(case) for case in cases], indent=1))
     failed = [c for c in cases if c.outcome in ("error", "broken")]
     warned = [c for c in cases if c.outcome == "warning"]
     for case in [*failed, *warned]:
         click.secho(
             f"{case.outcome:8s} {case.place}: {case.name}: {case.text}",
             fg="red" if case in failed else "yellow",
+            err=as_json,
         )
     passed = len(cases) - len(failed) - len(warned)
-    click.echo(f"{passed} checks passed, {len(warned)} warnings, {len(failed)} errors")
+    click.echo(f"{passed} checks passed, {len(warned)} warnings, {len(failed)} errors", err=as_json)
     if not cases:
         click.secho("there was nothing to check: run `cabs run --pool NAME` first", fg="red", err=True)
     raise SystemExit(1 if failed or not cases or (warnings_as_errors and warned) else 0)

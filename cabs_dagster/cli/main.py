@@ -20,7 +20,7 @@ class _Group(click.Group):
             if os.environ.get("CABS_TRACEBACK"):
                 raise
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(str(error), err=True)
+            click.echo(str(error).strip(), err=True)
             sys.exit(2)
 
 
@@ -33,16 +33,15 @@ def main() -> None:
 
 
 def _register() -> None:
+    from cabs_core.chain.cli import data, plan, prune, report
     from cabs_core.router.cli import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.bench import bench
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.pool import pool
-    from cabs_dagster.cli.prune import prune
-    from cabs_dagster.cli.report import report
-    from cabs_dagster.cli.run import plan, run
+    from cabs_dagster.cli.run import run
     from cabs_dagster.cli.ui import instance, ui
 
-    for command in (run, plan, pool, check, report, bench, ui, instance, prune):
+    for command in (run, plan, pool, data, check, report, bench, ui, instance, prune):
         main.add_command(command)
     for command in (export, route, feedback, doctor, rollback, serve):
         main.add_command(command)

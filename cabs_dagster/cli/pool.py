@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from cabs_core.pools.completion import complete_pool
+
 
 @click.group()
 def pool() -> None:
@@ -40,14 +42,27 @@ def add(file: Path) -> None:
 
 
 @pool.command("list")
-def list_() -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: [{name, source, models, policies, rhos, ...}]."
+)
+def list_(as_json: bool) -> None:
     """List all pools with their source and size; invalid files are reported below."""
     from cabs_core.pools import list_pools
     from cabs_core.pools.registry import retired
 
     pools, errors = list_pools()
     gone = retired()
-    for item in pools:
+    if as_json:
+        found = [
+            {
+                "name": item.pool.name, "source": item.pool.source.kind, "models": item.pool.arm_names(),
+                "policies": item.pool.policies, "rhos": item.pool.replay.rhos, "synthetic": item.pool.synthetic,
+                "shipped": item.shipped, "retired": item.pool.name in gone, "path": str(item.path),
+            }
+            for item in pools
+        ]  # fmt: skip
+        click.echo(json.dumps(found, indent=1))
+    for item in [] if as_json else pools:
         p = item.pool
         marks = [
             m
@@ -65,7 +80,7 @@ def list_() -> None:
 
 
 @pool.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_pool)
 def show(name: str) -> None:
     """Show a pool: its settings, and what is there of it."""
     from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
@@ -82,7 +97,7 @@ def show(name: str) -> None:
 
 
 @pool.command("retire")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_pool)
 @click.option("--delete", is_flag=True, help="Delete its artifacts instead of setting them aside.")
 def retire(name: str, delete: bool) -> None:
     """Take a pool out of runs, marts and reports. Its artifacts are set aside; `restore` brings them back."""
@@ -99,7 +114,7 @@ def retire(name: str, delete: bool) -> None:
 
 
 @pool.command("restore")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_pool)
 def restore(name: str) -> None:
     """Take a retired pool back."""
     from cabs_core.artifacts import ArtifactStore

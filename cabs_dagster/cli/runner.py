@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,9 +14,11 @@ import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.chain.pages import page_fresh
+from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
 from cabs_dagster import jobs
+from cabs_dagster.instance import PACKAGES
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
 from cabs_dagster.partitions import grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG, failure_text
@@ -66,7 +68,7 @@ class Runner:
         register(self.instance, [pool_file.pool])
         for change in observe(self.instance, Chain(self.store, pool_file)):
             self.notify(f"changed since the last run: {change}")
-        self._stages(pool_file, force)
+        self._stages(pool_file, policies, force)
         rhos, failures = tuple(rhos) or pool_file.pool.replay.rhos, []
         for number, rho in enumerate(rhos, 1):
             try:
@@ -81,8 +83,8 @@ class Runner:
         if report:
             self._results(name)
 
-    def _stages(self, pool_file: PoolFile, force: bool) -> None:
-        chain, name = Chain(self.store, pool_file), pool_file.pool.name
+    def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
+        chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
         stale = [
             s
             for s in jobs.STAGES
@@ -94,16 +96,18 @@ class Runner:
         first = chain.status(chain.stage(stale[0]))
         why = "; ".join(first.reasons[:3]) or ("forced" if force else "not recorded in this Dagster instance")
         self.notify(f"{', '.join(stale)} ({why})")
-        forced = {op: {"config": {"force": True}} for op in stale if force}
-        self.execute(jobs.PREPARE, name, stale, {"ops": forced})
+        config: dict[str, dict[str, Any]] = {op: {"force": True} for op in stale if force}
+        if policies and "tuning" in stale:
+            config.setdefault("tuning", {})["policies"] = list(policies)
+        self.execute(jobs.PREPARE, name, stale, {"ops": {op: {"config": c} for op, c in config.items()}})
 
     def _replay(self, pool_file: PoolFile, rho: float, policies, force: bool, number: str) -> None:
-        chain, key = Chain(self.store, pool_file), grid_key(pool_file.pool.name, rho)
+        chain, key = chain_over(Chain(self.store, pool_file), policies), grid_key(pool_file.pool.name, rho)
         stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
         if not stale and not force and self._known("replay", str(key)):
             self.notify(f"{number} rho {rho:g}: nothing changed")
             return
-        self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or chain.pool.policies)} policies")
+        self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
         config = {"policies": list(policies), "force": force}
         self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
 
@@ -150,7 +154,10 @@ class Runner:
         assets = tuple(assets)
         self.launched.append((name, str(partition), assets))
         recipe = dg.build_reconstructable_job(
-            "cabs_dagster.cli.runner", "job", reconstructable_kwargs={"name": name}
+            "cabs_dagster.cli.runner",
+            "job",
+            reconstructable_kwargs={"name": name},
+            reconstructor_working_directory=str(PACKAGES),  # else the current directory goes on sys.path
         )
         definition = job(name).partitions_def
         assert definition is not None

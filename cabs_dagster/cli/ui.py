@@ -11,20 +11,24 @@ import click
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
 def ui(port: int) -> None:
-    """Open Dagster's UI and daemon on this machine: http://127.0.0.1:3000."""
+    """Open Dagster's UI and daemon on this machine: http://127.0.0.1:3000.
+
+    Reports are served beside it, read-only, at CABS_REPORTS_URL (default http://127.0.0.1:3033).
+    """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import remove_leftovers
-    from cabs_core.paths import project_root
+    from cabs_core.chain.page_server import page_server, reports_url
     from cabs_core.pools.registry import active_pools
-    from cabs_dagster.instance import open_instance
+    from cabs_dagster.instance import PACKAGES, open_instance
     from cabs_dagster.instance.recover import recover
     from cabs_dagster.instance.serve import require_free, serve
     from cabs_dagster.partitions import observe, register
 
     require_free(port)
+    store = ArtifactStore()
+    pages = page_server(store)
     with open_instance() as instance:
         recover(instance)
-        store = ArtifactStore()
         remove_leftovers(store.root)
         pools, errors = active_pools()
         register(instance, [p.pool for p in pools])
@@ -34,11 +38,14 @@ def ui(port: int) -> None:
         click.echo(f"left out: {error}", err=True)
     # `dg dev`, its successor, is in a package of its own, for developers
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]
+    os.environ["PYTHONSAFEPATH"] = "1"  # modules are not looked for in the current directory
     command = [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
-    workspace = project_root() / "workspace.yaml"
-    command += ["-w", str(workspace)] if workspace.is_file() else ["-m", "cabs_dagster.definitions"]
+    workspace, module = PACKAGES / "workspace.yaml", ["-m", "cabs_dagster.definitions", "-d", str(PACKAGES)]
+    command += ["-w", str(workspace)] if workspace.is_file() else module
     click.echo(f"http://127.0.0.1:{port}  (DAGSTER_HOME {os.environ['DAGSTER_HOME']}; Ctrl-C ends it)")
-    sys.exit(serve(command))
+    if pages:
+        click.echo(f"{reports_url()}  reports, read-only")
+    sys.exit(serve(command, pages.serve_forever if pages else None))
 
 
 @click.command()

@@ -17,6 +17,9 @@ from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
 from cabs_core.paths import cabs_home
 
+#: Folder from which this package is imported: Dagster puts a working directory on sys.path, and this is there already.
+PACKAGES = Path(__file__).parents[2]
+
 
 def template(name: str) -> str:
     """Text of a shipped dagster.yaml: `sqlite` or `postgres`."""

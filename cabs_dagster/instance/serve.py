@@ -13,7 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +43,8 @@ def require_free(port: int) -> None:
             ) from None
 
 
-def serve(command: list[str]) -> int:
-    """Run a command until it ends; its exit code, or 130 after Ctrl-C or SIGTERM.
+def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
+    """Run a command, and `beside` in a thread, until the command ends; its exit code, or 130 after Ctrl-C or SIGTERM.
 
     When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
     """
@@ -57,6 +59,8 @@ def serve(command: list[str]) -> int:
             prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
 
     process = subprocess.Popen(command, preexec_fn=prepare if os.name == "posix" else None)
+    if beside:  # after the fork, which threads would make unsafe
+        threading.Thread(target=beside, daemon=True).start()
 
     def interrupt(_number: int, _frame: Any) -> None:
         process.send_signal(signal.SIGINT)

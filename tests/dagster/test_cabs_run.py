@@ -17,6 +17,7 @@ from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
+from cabs_dagster.jobs import RESULTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -56,6 +57,30 @@ def test_everything_is_there_and_recorded(world: Path) -> None:
         assert {r.tags["cabs/pool"] for r in instance.get_runs()} == {"tiny"}
         assert {r.status for r in instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
     assert (world / "artifacts" / "reports" / "tiny" / "index.html").is_file()
+
+
+def test_pages_are_linked_by_http_or_named_by_their_path(world: Path, monkeypatch) -> None:
+    """A browser follows no `file:` link of a page that came by http."""
+
+    def links() -> dict:
+        with open_instance() as instance:
+            runner = Runner(instance)
+            assets = ("report", "leaderboard")
+            runner.execute(RESULTS, "tiny", assets, {"ops": {a: {"config": {"force": True}} for a in assets}})
+            events = [instance.get_latest_materialization_event(dg.AssetKey(asset)) for asset in assets]
+        report, board = (event.asset_materialization.metadata for event in events)
+        return {"report": report["link"], "profile": report["profile of the data"], "board": board["link"]}
+
+    monkeypatch.setenv("CABS_REPORTS_URL", "http://127.0.0.1:3999")
+    url = dg.MetadataValue.url
+    assert links() == {
+        "report": url("http://127.0.0.1:3999/tiny/"),
+        "profile": url("http://127.0.0.1:3999/tiny/profile.html"),
+        "board": url("http://127.0.0.1:3999/"),
+    }
+    monkeypatch.setenv("CABS_REPORTS_URL", "")
+    for value in links().values():
+        assert isinstance(value, dg.PathMetadataValue) and Path(str(value.path)).is_file()
 
 
 def test_running_again_launches_nothing(world: Path) -> None:
@@ -143,6 +168,21 @@ def test_mistakes_are_told_with_exit_code_two(world: Path) -> None:
     ):
         done = cabs(*words)
         assert done.exit_code == 2 and said in done.output, (words, done.output)
+
+
+def test_json_is_all_that_is_printed(world: Path) -> None:
+    for words in (["run", "tiny"], ["run", "tiny", "--force", "--rho", "500", "--policies", "random"]):
+        done = cabs(*words, "--json")
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)
+        assert set(found) == {"pool", "seconds", "runs", "report", "missing"} and found["pool"] == "tiny"
+        assert found["report"].endswith("reports/tiny/index.html") and found["missing"] == ""
+    assert ["prepare_pool", "replay_pool"] == [run["job"] for run in found["runs"]][:2]
+    assert "1/1 rho 500: " in done.stderr, "progress goes elsewhere"
+    done = cabs("check", "--pool", "tiny", "--rho", "0", "--quick", "--json")
+    cases = json.loads(done.stdout)
+    assert done.exit_code == 0 and {case["outcome"] for case in cases} <= {"passed", "warning"}
+    assert {"place", "name", "outcome", "text", "run_id"} == set(cases[0])
 
 
 def test_other_commands(world: Path) -> None:

@@ -79,6 +79,14 @@ def test_the_metadata_of_the_report(page, dev) -> None:
     visit(page, dev, "/assets/report?view=partitions&partition=dropped", "report_partition", "dropped")
     text = visit(page, dev, "/assets/report?view=events&partition=dropped", "report_metadata", "summary")
     assert "location" in text
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name=f"{dev.reports}/dropped/").first.click()
+    report = opened.value
+    report.get_by_role("heading").first.wait_for()
+    assert report.url == f"{dev.reports}/dropped/" and "dropped" in report.title()
+    report.get_by_role("link", name="All pools").first.click()
+    report.wait_for_url(f"{dev.reports}/index.html")
+    report.close()
 
 
 def test_columns_and_their_lineage(page, dev) -> None:

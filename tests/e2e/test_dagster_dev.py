@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import requests
 from e2e_support import drop_pool, sensor_selector, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -13,7 +14,7 @@ _NODE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... 
   partitionStats { numMaterialized numFailed } assetChecksOrError { ... on AssetChecks { checks {
   name executionForLatestMaterialization { status evaluation { severity success partition } } } } }
   assetMaterializations(limit: 10) { partition metadataEntries { label ... on TableMetadataEntry {
-  table { records schema { columns { name } } } } } } } } }"""
+  table { records schema { columns { name } } } } ... on UrlMetadataEntry { url } } } } } }"""
 
 _TICKS = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {
   ticks(limit: 100) { status error { message } logEvents { events { message level } } } } } } }"""
@@ -44,6 +45,15 @@ def test_a_dropped_pool_file_runs_through(dev) -> None:
     report = dev.query(_NODE, key={"path": ["report"]})["assetNodeOrError"]
     labels = {e["label"] for m in report["assetMaterializations"] for e in m["metadataEntries"]}
     assert {"link", "summary", "location"} <= labels
+    [link] = [
+        e["url"]
+        for m in report["assetMaterializations"]
+        for e in m["metadataEntries"]
+        if e["label"] == "link"
+    ]
+    assert link == f"{dev.reports}/dropped/"
+    assert "dropped" in requests.get(link, timeout=60).text
+    assert requests.get(f"{dev.reports}/", timeout=60).ok, "the leaderboard"
 
     def said() -> list[str]:
         ticks = dev.query(_TICKS, s=sensor_selector("pool_files"))["sensorOrError"]["sensorState"]["ticks"]

@@ -1,8 +1,24 @@
-"""Reading the options that several commands share: pool, rhos, policies."""
+"""Options that several commands share: pool, rhos, policies."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+
+from cabs_core.pools.completion import complete_policies, complete_pool
+
+
+def pool_option(text: str) -> Any:
+    """The option `--pool NAME`."""
+    return click.option("--pool", metavar="NAME", shell_complete=complete_pool, help=text)
+
+
+pool_argument = click.argument("name", required=False, shell_complete=complete_pool)
+policies_option = click.option(
+    "--policies", metavar="NAMES", shell_complete=complete_policies,
+    help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's.",
+)  # fmt: skip
 
 
 def pool_name(argument: str | None, option: str | None) -> str:

@@ -1,0 +1,123 @@
+"""Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished pages.
+
+Where reports are found is one fact, `CABS_REPORTS_URL` (default `http://127.0.0.1:3033`). `cabs ui` serves them there
+when that is this machine; with any other address somebody else does; empty: nobody, and links are file paths.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.chain.pages import page_parts
+from cabs_core.errors import CabsError
+from cabs_core.paths import safe_name
+
+DEFAULT_URL = "http://127.0.0.1:3033"
+_LOCAL = ("127.0.0.1", "localhost")
+
+
+def reports_url() -> str:
+    """`CABS_REPORTS_URL` without a slash at its end; empty when links are to be file paths.
+
+    Raises:
+        CabsError: it is no http address.
+    """
+    value = os.environ.get("CABS_REPORTS_URL", DEFAULT_URL).strip().rstrip("/")
+    try:
+        parts = urlsplit(value)
+        usable = (
+            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        usable = False
+    if value and not usable:
+        raise CabsError(
+            f"CABS_REPORTS_URL is {value!r}: expected an address such as {DEFAULT_URL}, or nothing at all for links "
+            "that are file paths"
+        )
+    return value
+
+
+def page_url(pool: str | None, name: str = "") -> str:
+    """Address of a pool's report (without a pool: of the leaderboard) or a file beside it; empty without a server."""
+    base = reports_url()
+    return f"{base}/{'/'.join(filter(None, (pool, name)))}{'/' if pool and not name else ''}" if base else ""
+
+
+def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
+    """A bound server of the store's reports, to be run by `serve_forever`; None when they are not served from here.
+
+    Raises:
+        CabsError: its port cannot be used; says what to do.
+    """
+    address = urlsplit(reports_url())
+    if address.scheme != "http" or address.hostname not in _LOCAL:
+        return None
+    port = address.port or 80
+    handler = type("_StorePages", (_Pages,), {"store": store})
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise CabsError(
+            f"port {port} of 127.0.0.1, where reports are to be served, cannot be used ({error.strerror}): name "
+            f"another one, CABS_REPORTS_URL=http://127.0.0.1:{port + 1}, or none, CABS_REPORTS_URL="
+        ) from None
+    server.daemon_threads = True
+    return server
+
+
+class _Pages(BaseHTTPRequestHandler):
+    """Files that the record of a report or of the leaderboard lists, and no others."""
+
+    store: ArtifactStore
+    server_version, sys_version, timeout = "cabs", "", 30
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent: the terminal belongs to Dagster."""
+
+    def _answer(self, with_body: bool) -> None:
+        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        if host not in _LOCAL:  # a name that somebody else points at this machine
+            self.send_error(HTTPStatus.FORBIDDEN, "Only 127.0.0.1 and localhost are served")
+            return
+        found = self._find(unquote(urlsplit(self.path).path))
+        if found is None:
+            self.send_error(HTTPStatus.NOT_FOUND, "There is no such report")
+            return
+        name, body = found
+        kind = mimetypes.guess_type(name)[0] or "text/plain"
+        text = "; charset=utf-8" if kind.startswith("text/") or kind == "application/json" else ""
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind + text)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def _find(self, path: str) -> tuple[str, bytes] | None:
+        """(file name, content) of `/`, `/<file>`, `/<pool>/` or `/<pool>/<file>`."""
+        pool, slash, name = path.removeprefix("/").partition("/")
+        if not slash:
+            pool, name = "", pool
+        name = name or "index.html"
+        try:
+            parts = page_parts(safe_name(pool) if pool else None)
+            record = self.store.record(parts)
+            if record is None or name not in record.files:
+                return None
+            return name, self.store.folder(parts).joinpath(name).read_bytes()
+        except (CabsError, OSError):
+            return None

@@ -1,0 +1,90 @@
+"""What a shell completes, what is suggested for a typing error, JSON for scripts, and where modules come from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from cabs_core.pools import list_pools
+from cabs_dagster.cli import main
+
+
+def cabs(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def completed(*words: str) -> list[str]:
+    """What the last word is completed to."""
+    found = ShellComplete(main, {}, "cabs", "_CABS_COMPLETE").get_completions(list(words[:-1]), words[-1])
+    return [item.value for item in found]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "--pool"), ("run",), ("plan",), ("check", "--pool"), ("report", "--pool"), ("pool", "show"),
+     ("pool", "retire"), ("pool", "restore"), ("data", "fetch"), ("export", "--pool")],
+)  # fmt: skip
+def test_pool_names_are_completed(tiny_pool: Path, words: tuple[str, ...]) -> None:
+    assert completed(*words, "ti") == ["tiny"]
+    assert {"tiny", "demo"} <= set(completed(*words, ""))
+
+
+def test_policies_are_completed_one_after_the_other(tiny_pool: Path) -> None:
+    assert completed("run", "tiny", "--policies", "") == ["random", "best_single", "lin_ucb"]
+    assert completed("run", "--pool", "tiny", "--policies", "random,b") == ["random,best_single"]
+    assert completed("run", "tiny", "--policies", "random,r") == []
+    assert "cabs_d_linear@literal" in completed("run", "--policies", "cabs_d_linear")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_printed(shell: str) -> None:
+    done = CliRunner().invoke(main, [], env={"_CABS_COMPLETE": f"{shell}_source"}, prog_name="cabs")
+    assert done.exit_code == 0 and "_CABS_COMPLETE" in done.output
+
+
+def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:
+    for words in (
+        ["run", "tniy"],
+        ["plan", "--pool", "tniy"],
+        ["pool", "show", "tniy"],
+        ["data", "fetch", "tniy"],
+    ):
+        done = cabs(*words)
+        assert done.exit_code == 2 and "Did you mean 'tiny'?" in done.output, done.output
+    done = cabs("run", "tiny", "--policies", "random,lin_uvb")
+    assert done.exit_code == 2 and "lin_ucb" in done.output
+
+
+def test_an_error_is_a_line_of_its_own(tiny_pool: Path) -> None:
+    done = cabs("run", "tniy")
+    assert [line for line in done.stderr.splitlines() if line.startswith("error: no pool called 'tniy'")]
+
+
+def test_the_list_of_pools_as_json(tiny_pool: Path) -> None:
+    found = {pool["name"]: pool for pool in json.loads(cabs("pool", "list", "--json").stdout)}
+    assert set(found) == {pool_file.pool.name for pool_file in list_pools()[0]}
+    assert found["tiny"]["policies"] == ["random", "best_single", "lin_ucb"]
+    assert found["tiny"]["rhos"] == [0, 500] and found["tiny"]["source"] == "synthetic"
+    assert found["demo"]["shipped"] and not found["tiny"]["shipped"] and not found["tiny"]["retired"]
+    assert found["tiny"]["path"] == str(tiny_pool)
+
+
+def test_a_module_in_the_current_directory_is_not_imported(tiny_pool: Path, tmp_path: Path) -> None:
+    """Whoever runs `cabs` beside a `random.py` of his own must not have it imported."""
+    for name in ("random", "json", "torch", "pandas", "dagster", "cabs_dagster"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current directory')\n")
+    code = (
+        "import sys; from cabs_dagster.cli.runner import job, Runner; import dagster as dg\n"
+        "from cabs_dagster.cli import main; before = list(sys.path)\n"
+        "try: main(['run', 'tiny', '--policies', 'random', '--no-report'])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert sys.path == before, sys.path"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
