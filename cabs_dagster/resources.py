@@ -14,7 +14,6 @@ import dagster as dg
 from pydantic import Field
 
 from cabs_core.artifacts import ArtifactStore, Chain, Options
-from cabs_core.chain.partition import chain_over
 from cabs_core.pools import find_pool
 
 WEBHOOK = "CABS_WEBHOOK_URL"
@@ -38,6 +37,8 @@ class CabsResource(dg.ConfigurableResource):
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
         """The chain of a pool, its file read now, over all policies or some of them (and those tuned already)."""
+        from cabs_core.chain.partition import chain_over  # here: loading the code location stays quick
+
         return chain_over(Chain(self.store(), find_pool(pool)), policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:

@@ -75,6 +75,7 @@ def test_the_list_of_pools_as_json(tiny_pool: Path) -> None:
     assert found["tiny"]["path"] == str(tiny_pool)
 
 
+@pytest.mark.slow
 def test_a_module_in_the_current_directory_is_not_imported(tiny_pool: Path, tmp_path: Path) -> None:
     """Whoever runs `cabs` beside a `random.py` of his own must not have it imported."""
     for name in ("random", "json", "torch", "pandas", "dagster", "cabs_dagster"):
