@@ -62,16 +62,21 @@ def by_regime(rounds, policy, column):
     return ((at[0] + at[300]) / 2 + at[500] + at[900]) / 3
 
 
-def interval(gap, compared):
-    """Half of the two-sided interval of mean(gap): variances over trials and over queries added, Welch's degrees of
-    freedom, 5 % divided by the number of routers; over queries by the formula, not by resampling."""
+def error(gap):
+    """(standard error of mean(gap), degrees of freedom): variances over trials and over queries added, Welch's degrees
+    of freedom; over queries by the formula, not by resampling."""
     parts = []
     for unit in ("trial", "query_index"):
         means = gap.groupby(unit)["gap"].mean()
         parts.append((means.var(ddof=1 if unit == "trial" else 0) / len(means), len(means) - 1))
     total = sum(v for v, _ in parts)
-    freedom = total**2 / sum(v**2 / df for v, df in parts)
-    return t.ppf(1 - 0.025 / compared, freedom) * math.sqrt(total)
+    return math.sqrt(total), total**2 / sum(v**2 / df for v, df in parts)
+
+
+def interval(gap, compared):
+    """Half of the two-sided interval of mean(gap): 5 % divided by the number of routers."""
+    se, freedom = error(gap)
+    return t.ppf(1 - 0.025 / compared, freedom) * se
 
 
 def hull_cost(points, target):
@@ -133,6 +138,53 @@ def test_quality_cost_difference_gain_and_decision_at_every_value(verdict, round
             assert case["gain"] is None
 
 
+def regimes(rounds, policy, column):
+    """Mean over the regimes of every trial and query."""
+    parts = [own(rounds, policy, rho).assign(weight=1 / 6 if rho < 500 else 1 / 3) for rho in RHOS]
+    table = pd.concat([part.assign(gap=part[column] * part["weight"]) for part in parts])
+    return table.groupby(["trial", "query_index"], as_index=False)["gap"].sum()
+
+
+def paired_regimes(rounds, policy):
+    """Router minus best single model, mean over the regimes, of every trial and query."""
+    both = (regimes(rounds, p, "utility") for p in (policy, "best_single"))
+    ours, single = (table.set_index(["trial", "query_index"])["gap"] for table in both)
+    return (ours - single).reset_index()
+
+
+def test_intervals_over_all_values_and_of_gains(verdict, rounds):
+    case = verdict["overall"]
+    gap = paired_regimes(rounds, case["router"])
+    assert (case["high"] - case["low"]) / 2 == pytest.approx(interval(gap, case["compared"]), rel=0.1)
+    assert (case["high"] + case["low"]) / 2 == pytest.approx(case["difference"], abs=1e-6)
+    assert case["decision"] == ("deploy" if case["low"] > 0 else "keep" if case["high"] < 0.01 else "unsure")
+    spread = interval(regimes(rounds, case["router"], "score"), 1)
+    assert case["score_high"] - case["score"] == pytest.approx(spread, rel=0.1)
+    assert case["score"] - case["score_low"] == pytest.approx(spread, rel=0.1)
+    for case in verdict["by_value"]:
+        rho = case["rho"]
+        if rho:
+            a, b = own(rounds, case["router"], rho), own(rounds, "best_single", rho)
+            worth = [1000 * (x["score"] / rho - x["cost"]).to_numpy() for x in (a, b)]
+            half = interval(a.assign(gap=worth[0] - worth[1]), case["compared"])
+            assert (case["gain_high"] - case["gain_low"]) / 2 == pytest.approx(half, rel=0.1)
+
+
+def test_queries_that_would_tell_show_such_a_difference_in_8_of_10_cases(verdict, rounds):
+    for case in (verdict["overall"], *verdict["by_value"]):
+        if case["decision"] != "unsure":
+            assert case["queries_needed"] is None
+            continue
+        if case["rho"] is None:
+            gap = paired_regimes(rounds, case["router"])
+        else:
+            a, b = own(rounds, case["router"], case["rho"]), own(rounds, "best_single", case["rho"])
+            gap = a.assign(gap=a["utility"].to_numpy() - b["utility"].to_numpy())
+        shows = (norm.ppf(1 - 0.025 / case["compared"]) + norm.ppf(0.8)) * error(gap)[0]
+        needed = case["queries"] * (shows / max(abs(case["difference"]), 0.01)) ** 2
+        assert case["queries_needed"] == pytest.approx(max(needed, case["queries"] + 1), rel=0.25)
+
+
 def test_savings_at_equal_quality_by_brute_force(verdict, rounds):
     for case in verdict["by_value"]:
         points = [
@@ -188,6 +240,30 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
         re.search(r"</div>\s*<script type=\"application/json\">(\[.*?\])</script>", page, flags=re.S).group(1)
     )
     assert len(cases) == 1 + len(RHOS) and cases[0]["text"]["headline"] == verdict["headline"]
+    for c, v in zip(cases, [case, *sorted(verdict["by_value"], key=lambda v: -v["rho"])], strict=True):
+        says, keep = c["text"], v["decision"] == "keep"
+        quality, bill = (v["model_score"], v["model_cost"]) if keep else (v["score"], v["cost"])
+        other, other_bill = (v["score"], v["cost"]) if keep else (v["model_score"], v["model_cost"])
+        assert says["quality"] == f"{100 * quality:.1f} %" and f"{100 * other:.1f} %" in says["quality_note"]
+        assert says["cost"] == money(bill) and money(other_bill) in says["cost_note"]
+        assert c["cost"] == bill and c["other_cost"] == other_bill
+        assert (
+            f"{abs(v['difference']):.3f}" in says["why"]
+            and f"on {v['queries']:,} held-out queries" in says["why"]
+        )
+        assert f"{v['low']:+.3f} to {v['high']:+.3f}".replace("-", "−") in says["why"]
+        assert f"best of {v['compared']} routers" in says["why"]
+        if not keep:
+            spread = f"95 % interval {100 * v['score_low']:.1f} to {100 * v['score_high']:.1f} %"
+            assert spread in says["quality_note"]
+        share, low, high = (v["saving"][k] for k in ("share", "low", "high"))
+        assert says["saving"] == (
+            "quality not reached" if share is None else f"{100 * share:.0f} %".replace("-", "−")
+        )
+        if share is not None and low is not None:
+            assert f"{100 * low:.0f} % to {100 * high:.0f} %".replace("-", "−") in says["saving_note"]
+        if v["queries_needed"]:
+            assert f"about {verdicts.round_up(v['queries_needed']):,} queries" in says["headline"]
     for c, v in zip(cases[1:], sorted(verdict["by_value"], key=lambda v: -v["rho"]), strict=True):
         assert c["decision"] == v["decision"] and c["gain"] == v["gain"]
     note = (report.path.parent / "verdict.md").read_text(encoding="utf-8")
