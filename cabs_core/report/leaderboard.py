@@ -34,9 +34,7 @@ def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]]
         line = data.board.loc[found[0].router] if found else None
         rows.append(
             [
-                Cell(
-                    info["title"] + _remarks(info), numeric=False, link=report_link.format(pool=info["pool"])
-                ),
+                Cell(_marked(info["title"], info), numeric=False, link=report_link.format(pool=info["pool"])),
                 words(said),
                 words(label(found[0].router) if found else None),
                 estimate(line["utility"], line["utility_se"]) if found else number(None),
@@ -55,15 +53,15 @@ def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]]
         rows, note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) to LinUCB with full feedback "
         "(100 %). Cost saved: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
     )  # fmt: skip
-    shown = {p["pool"]: p["pool"] + _remarks(p) for p in infos}
+    shown = {p["pool"]: _marked(p["pool"], p) for p in infos}
     return pools, {"pools": overview, "leaderboard": _ranks(board, shown), "savings": _gaps(board, shown)}
 
 
-def _remarks(info: dict) -> str:
-    said = ", ".join(
-        r for r in ("synthetic" if info["synthetic"] else "", condition_name(info["condition"])) if r
-    )
-    return f" ({said})" if said else ""
+def _marked(name: str, info: dict) -> str:
+    """The name of a pool, and what must not be overlooked about it."""
+    synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
+    said = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
+    return f"{name} ({said})" if said else name
 
 
 def _order(board: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cabs_core.catalog import check_policy_name, current_name, policy_label, random_key
+from cabs_core.chain.options import parse_policies
 from cabs_core.policies import build_policy
 from cabs_core.policies.requests import Request
 from cabs_core.pools import find_pool
@@ -14,7 +15,6 @@ from cabs_core.predictors import load_score_predictor, make_score_predictor
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_dagster.cli.options import parse_policies
 
 
 @pytest.fixture(scope="module")
