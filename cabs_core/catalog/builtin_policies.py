@@ -202,8 +202,8 @@ BUILT_IN = (
         start="labels",
         presets=("default", "two_models"),
         tuning={
-            "exploration": (0.25, 0.5, 1.0),
-            "anchor_weight": (0.5, 0.8, 0.95),
+            "exploration": (0.15, 0.3, 0.6),
+            "anchor_weight": (0.6, 0.9, 0.97),
             "anchor_context": (0.05, 0.1, 0.2),
         },
     ),

@@ -4,8 +4,9 @@ Linear models (`hier_kernels`) that all see every outcome:
 
     anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
                 its level, slope and dependence on the context, and a small one per arm;
-    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and context, the
-                offset o_j being f0 or the arm's mean score in the train split;
+    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and context. The
+                offset o_j is f0, the arms' mean scores with the prompt's ease, half way between, or the ease alone
+                (`hier_options.Correction`); the ease is the mean over arms of f0 - mu;
     cold        the same with o_j = 1/2: no offline label in it.
 
 z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. Each
@@ -19,12 +20,15 @@ times N(0, 1) times the posterior deviation of (score of j - score of g): what t
 exploration. Where the horizon is long enough, every third round plays the least played arm until each has been played
 once.
 
-Anchored and cold model alone (preset `two_models`) fail where the arms' order is wrong and the prompts' difficulty is
-right: the anchored model predicts better, keeps its weight, and cannot move the arms. The corrections share its
-knowledge of the difficulty, so that what decides between them is the arms: one with small deviations per arm, which
-little evidence is enough for, one with large ones, and one that trusts the arms' means and not what is predicted for
-a prompt. Their level is as rigid as the anchor's: a model that may shift all
-arms together explains the failures of its favourite by a shift, and goes on playing it. `hier_options.WIDE_ANCHOR` does just that.
+Anchored and cold model alone (preset `two_models`) fail where prompts of another kind come: the anchored model, whose
+level is rigid, is refuted by the new level, and with it all that is known of the arms. The corrections know nothing of
+the level and share its knowledge of the prompts' ease, so what decides between them is what the offline labels say of the
+arms: all of it holds, half of it, only their order, or nothing. The anchored model stays rigid on purpose: a model that may
+shift all arms together explains the failures of its favourite by a shift and goes on playing it, so each such model needs a
+rival with the same freedom that distrusts the arms.
+
+Costs are learnt too: the predicted cost of an arm is multiplied by what its calls cost over what was predicted for them,
+shrunk to 1 as if `cost_prior` more calls had cost what was predicted.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
 models' probabilities of winning, mixed by their weights; 1 in a forced round.
@@ -63,10 +67,11 @@ LEAST_DISPERSION = 0.02
 #   residual = (mean [C, d + 1], cov [C, d + 1, d + 1], cov_arm [C, K, d + 1, d + 1], mean_arm [C, K, d + 1],
 #               prior [C, d + 1], kind [C]: 0 offset 1/2, 1 the arms' mean scores, 2 the static prediction)
 #   work     = scratch: (f, v, sd, mean, pmf, other, offset [K], below [2, K], x [d + 1], difference, row, gain [d + 2],
-#              u_anchored [K, d + 2], u_residual [K, d + 1], weights [C + 1])
-#   numbers  = (rho, share, noise, clip, fixed share, dispersion, then per model: prior weight [C + 1],
+#              u_anchored [K, d + 2], u_residual [K, d + 1], weights [C + 1], cost [K])
+#   paid     = [3, K] over the outcomes of every arm: their number, what they cost, what was predicted (USD)
+#   numbers  = (rho, share, noise, clip, fixed share, dispersion, cost prior, whether propensities are integrals, then per model: prior weight [C + 1],
 #               exploration [C + 1])
-_HEAD = 6
+_HEAD = 8
 
 
 def scratch(k: int, d: int, models: int) -> tuple[np.ndarray, ...]:
@@ -79,22 +84,40 @@ def scratch(k: int, d: int, models: int) -> tuple[np.ndarray, ...]:
         np.zeros((k, d + 2)),
         np.zeros((k, d + 1)),
         np.zeros(models),
+        np.zeros(k),
     )
 
 
 @kernel
-def _offset(kind, base, level):
-    """Offset of a residual model for an arm with this static prediction and mean score."""
+def _offset(kind, base, level, ease):
+    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score."""
     if kind == 0:
         return 0.5
-    return level if kind == 1 else base
+    if kind == 1:
+        return level
+    if kind == 2:
+        return base
+    if kind == 3:
+        return level + ease
+    if kind == 4:
+        return level + ease + 0.5 * (base - level - ease)
+    return 0.5 + ease
+
+
+@kernel
+def _ease(base, level):
+    """How much easier than the train prompts this one is, for the mean of all arms."""
+    total = 0.0
+    for j in range(base.size):
+        total += base[j] - level[j]
+    return total / base.size
 
 
 @kernel
 def _values(model, z, base, costs, mask, numbers, anchored, residual, work):
     """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
     available."""
-    f, v, sd, mean, _, _, offset, _, x, difference, _, _, u_anchored, u_residual, weights = work
+    f, v, sd, mean, _, _, offset, _, x, difference, _, _, u_anchored, u_residual, weights, _ = work
     rho, share, exploration = numbers[0], numbers[1], numbers[_HEAD + weights.size + model]
     level = anchored[5]
     if model == 0:
@@ -106,8 +129,9 @@ def _values(model, z, base, costs, mask, numbers, anchored, residual, work):
         x[0] = 1.0
         for i in range(z.size):
             x[i + 1] = z[i]
+        ease = _ease(base, level)
         for j in range(f.size):
-            offset[j] = _offset(r_kind[m], base[j], level[j])
+            offset[j] = _offset(r_kind[m], base[j], level[j], ease)
         residual_predict(
             x, offset, mask, r_prior[m], r_mean[m], r_cov_arm[m], r_mean_arm[m], f, u_residual, v
         )
@@ -144,7 +168,39 @@ def _weigh(log_weights, out):
 
 
 @kernel
-def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, anchored, residual, work):
+def _calibrated(costs, paid, prior, out):
+    """out [K] = predicted costs times what every arm cost over what was predicted, shrunk to 1 by `prior` plays."""
+    for j in range(costs.size):
+        out[j] = costs[j]
+        if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
+            out[j] *= (prior + paid[0, j] * paid[1, j] / paid[2, j]) / (prior + paid[0, j])
+
+
+@kernel
+def _pay(paid, arm, cost, predicted):
+    """Add an outcome's cost."""
+    paid[0, arm] += 1.0
+    paid[1, arm] += cost
+    paid[2, arm] += predicted
+
+
+@kernel
+def _decide(
+    z,
+    base,
+    predicted_costs,
+    mask,
+    keys,
+    t,
+    force,
+    numbers,
+    log_weights,
+    plays,
+    paid,
+    anchored,
+    residual,
+    work,
+):
     """Play a round: returns the arm and fills pmf [K] in work."""
     sd, mean, pmf, other, below, weights = work[2], work[3], work[4], work[5], work[7], work[14]
     if force and t % 3 == 2:
@@ -157,20 +213,26 @@ def _decide(z, base, costs, mask, keys, t, force, numbers, log_weights, plays, a
             pmf[least] = 1.0
             plays[least] += 1
             return least
+    costs = work[15]
+    _calibrated(predicted_costs, paid, numbers[6], costs)
     _weigh(log_weights, weights)
     model = draw(weights, uniform(keys, ACTION, t, 0))
     pmf[:] = 0.0
-    for m in range(weights.size):
-        if m != model and weights[m] > 0.0:
-            _values(m, z, base, costs, mask, numbers, anchored, residual, work)
-            best_probabilities(mean, sd, other, below, CELLS)
-            for j in range(pmf.size):
-                pmf[j] += weights[m] * other[j]
+    if numbers[7] > 0.0:
+        for m in range(weights.size):
+            if m != model and weights[m] > 0.0:
+                _values(m, z, base, costs, mask, numbers, anchored, residual, work)
+                best_probabilities(mean, sd, other, below, CELLS)
+                for j in range(pmf.size):
+                    pmf[j] += weights[m] * other[j]
     _values(model, z, base, costs, mask, numbers, anchored, residual, work)
-    best_probabilities(mean, sd, other, below, CELLS)
-    for j in range(pmf.size):
-        pmf[j] += weights[model] * other[j]
+    if numbers[7] > 0.0:
+        best_probabilities(mean, sd, other, below, CELLS)
+        for j in range(pmf.size):
+            pmf[j] += weights[model] * other[j]
     arm = draw_largest(keys, t, mean, sd)
+    if not numbers[7] > 0.0:
+        pmf[arm] = 1.0
     plays[arm] += 1
     return arm
 
@@ -182,7 +244,7 @@ def _likelihood(score, predicted, clip):
 
 
 @kernel
-def _learn(z, base, arm, score, numbers, log_weights, anchored, residual, work):
+def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, work):
     """An outcome of `arm`, whose static prediction is `base`: all models, then their weights."""
     a_mean, a_cov, a_var, a_cross, a_total, level = anchored
     r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
@@ -198,7 +260,7 @@ def _learn(z, base, arm, score, numbers, log_weights, anchored, residual, work):
     log_weights[0] += _likelihood(score, predicted, clip) / dispersion
     for m in range(r_kind.size):
         predicted = residual_learn(
-            x, _offset(r_kind[m], base, level[arm]), arm, score, noise, r_prior[m], r_mean[m], r_cov[m], r_cov_arm[m],
+            x, _offset(r_kind[m], base, level[arm], ease), arm, score, noise, r_prior[m], r_mean[m], r_cov[m], r_cov_arm[m],
             r_mean_arm[m], row[:d], gain[:d],
         )  # fmt: skip
         log_weights[m + 1] += _likelihood(score, predicted, clip) / dispersion
@@ -214,8 +276,8 @@ def _learn(z, base, arm, score, numbers, log_weights, anchored, residual, work):
 
 @kernel
 def _run(
-    order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores,
-    active_from, active_until, numbers, log_weights, plays, anchored, residual, work, actions, propensities, traced,
+    order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores, charged,
+    active_from, active_until, numbers, log_weights, plays, paid, anchored, residual, work, actions, propensities, traced,
 ):  # fmt: skip
     k, d = costs.shape[1], contexts.shape[1]
     mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
@@ -233,7 +295,7 @@ def _run(
             traced[t, m] = work[14][m]
         arm = _decide(
             z, base[query], costs[query], mask, keys, first + t - start, force, numbers, log_weights, plays,
-            anchored, residual, work,
+            paid, anchored, residual, work,
         )  # fmt: skip
         actions[t], propensities[t] = arm, work[4][arm]
         while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
@@ -242,7 +304,19 @@ def _run(
             for i in range(d):
                 z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
             a = actions[s]
-            _learn(z, base[played, a], a, scores[played, a], numbers, log_weights, anchored, residual, work)
+            _learn(
+                z,
+                base[played, a],
+                _ease(base[played], anchored[5]),
+                a,
+                scores[played, a],
+                numbers,
+                log_weights,
+                anchored,
+                residual,
+                work,
+            )
+            _pay(paid, a, charged[played, a], costs[played, a])
             if immediate:
                 break
             due += 1
@@ -274,7 +348,7 @@ class HierMix(Policy):
         )  # fmt: skip
         self.residual = self._residual_priors(k)
         self.log_weights = np.log(self.prior_weights())
-        self.plays = np.zeros(k, dtype=np.int64)
+        self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
         self.work = scratch(k, d, len(self.log_weights))
 
     def _models(self) -> tuple[Correction, ...]:
@@ -317,7 +391,10 @@ class HierMix(Policy):
         o = self.settings
         explorations = [o.exploration, *(o.exploration * m.exploration for m in self._models())]
         spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
-        head = (rho, self.share, o.noise * spread, o.clip, o.share, spread)
+        head = (
+            rho, self.share, o.noise * spread, o.clip, o.share, spread, -1.0 if o.cost_prior is None else o.cost_prior,
+            float(o.propensity == "integral"),
+        )  # fmt: skip
         return np.array([*head, *self.prior_weights(), *explorations])
 
     def _force(self) -> bool:
@@ -340,11 +417,12 @@ class HierMix(Policy):
         arm = int(
             _decide(
                 z, base, costs, mask, self.keys, self.round, self._force(), self._numbers(rho), self.log_weights,
-                self.plays, self.anchored, self.residual, self.work,
+                self.plays, self.paid, self.anchored, self.residual, self.work,
             )
         )  # fmt: skip
         pmf = self.work[4].copy()
-        memory = {"z": z, "base": base.copy(), "weights": weights}
+        ease = np.array([_ease(base, self.anchored[5])])
+        memory = {"z": z, "base": base.copy(), "ease": ease, "costs": costs.copy(), "weights": weights}
         return self._decision(arm, float(pmf[arm]), pmf, rho, memory)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
@@ -353,9 +431,10 @@ class HierMix(Policy):
         if arm < 0:
             return False
         _learn(
-            outcome.memory["z"], float(outcome.memory["base"][decision.arm]), arm,
+            outcome.memory["z"], float(outcome.memory["base"][decision.arm]), float(outcome.memory["ease"][0]), arm,
             outcome.score, self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.work,
         )  # fmt: skip
+        _pay(self.paid, arm, outcome.cost, float(outcome.memory["costs"][decision.arm]))
         return True
 
     def count(self, arm: str) -> None:
@@ -376,8 +455,8 @@ class HierMix(Policy):
         arrivals, immediate = arrival_table(lane)
         _run(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
-            self.scaling, base, stream.static_costs, stream.scores, stream.active_from, stream.active_until,
-            self._numbers(self.rho), self.log_weights, self.plays, self.anchored, self.residual, self.work,
+            self.scaling, base, stream.static_costs, stream.scores, stream.costs, stream.active_from, stream.active_until,
+            self._numbers(self.rho), self.log_weights, self.plays, self.paid, self.anchored, self.residual, self.work,
             lane.actions, lane.propensities, traced_weights(lane, self.experts),
         )  # fmt: skip
         self.round += stop - start
@@ -387,12 +466,17 @@ class HierMix(Policy):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Posteriors, model weights, plays, scaling of the contexts."""
-        arrays = {"scaling": self.scaling, "log_weights": self.log_weights, "plays": self.plays}
+        arrays = {
+            "scaling": self.scaling,
+            "log_weights": self.log_weights,
+            "plays": self.plays,
+            "paid": self.paid,
+        }
         arrays |= dict(zip(self._ANCHORED, self.anchored, strict=True))
         return arrays | dict(zip(self._RESIDUAL, self.residual, strict=True)), {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`; reads what an earlier version, with two models, wrote."""
+        """Inverse of `state`; reads what earlier versions wrote, without costs and with two models."""
         if "c_mean" in arrays:
             self.settings = self.settings.model_copy(update={"corrections": (), "dispersion": False})
             old = dict(
@@ -402,6 +486,7 @@ class HierMix(Policy):
             arrays["r_kind"] = np.zeros(1, dtype=np.int64)
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
         self.plays = np.array(arrays["plays"])
+        self.paid = np.array(arrays["paid"]) if "paid" in arrays else np.zeros((3, len(self._arms)))
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
         self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
         self._resized()  # an earlier version's state may have fewer models than the options say
@@ -419,16 +504,17 @@ class HierMix(Policy):
         k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
         return {
             "scaling": s(2, d), "log_weights": s(models),
-            "plays": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "a_mean": s(d + 2),
+            "plays": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "a_mean": s(d + 2),
             "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k), "a_level": s(k),
         }  # fmt: skip
 
     def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
-        """Also what an earlier version, with two models, wrote."""
+        """Also what earlier versions wrote: without costs, and before that with two models."""
         if "c_mean" not in names:
-            return self.layout()
+            return {name: field for name, field in self.layout().items() if name != "paid" or name in names}
         k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
-        return self._common_layout(2) | {
+        common = {name: field for name, field in self._common_layout(2).items() if name != "paid"}
+        return common | {
             "c_mean": s(d + 1), "c_cov": s(d + 1, d + 1), "c_cov_arm": s(k, d + 1, d + 1), "c_mean_arm": s(k, d + 1),
             "c_prior": s(d + 1, low=low),
         }  # fmt: skip
@@ -442,7 +528,8 @@ class HierMix(Policy):
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
         """What `_decide` keeps."""
         return {
-            "z": checks.Field((self.dim,)), "base": checks.Field((arms,)), "weights": checks.probabilities(self.experts),
+            "z": checks.Field((self.dim,)), "base": checks.Field((arms,)), "ease": checks.Field((1,)),
+            "costs": checks.Field((arms,), 0.0), "weights": checks.probabilities(self.experts),
         }  # fmt: skip
 
     def _resized(self) -> None:
@@ -458,14 +545,14 @@ class HierMix(Policy):
         fresh = self._residual_priors(1)
         own, means = np.concatenate([r[2], fresh[2]], axis=1), np.concatenate([r[3], fresh[3]], axis=1)
         self.residual = (r[0], r[1], own, means, r[4], r[5])
-        self.plays = np.append(self.plays, 0)
+        self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
     def _shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
         self.anchored = (a[0], a[1], *(np.delete(v, index, axis=0) for v in a[2:]))
         own, means = (np.delete(v, index, axis=1) for v in r[2:4])
         self.residual = (r[0], r[1], own, means, r[4], r[5])
-        self.plays = np.delete(self.plays, index)
+        self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
 
 
 def scaling_of(contexts: np.ndarray) -> np.ndarray:

@@ -12,33 +12,42 @@ from cabs_core.policies.base import Options
 #: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
 WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
 #: the policy without corrections, as it was at first
-TWO_MODELS = {"corrections": (), "anchor_weight": 0.9, "dispersion": False, "exploration": 0.5}
+TWO_MODELS = {
+    "corrections": (),
+    "anchor_weight": 0.9,
+    "dispersion": False,
+    "exploration": 0.5,
+    "cost_prior": None,
+}
 
 
 #: offsets of the residual models, by the number the kernels know
-OFFSETS = ("none", "mean", "static")
+OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease")
 
 
 class Correction(Options):
     """A model beside the anchored and the cold one: what `offset` leaves, by arm and context. Deviations are prior
     standard deviations, in units of the score."""
 
-    offset: Literal["none", "mean", "static"] = Field(
-        description="What is known before: 1/2, the arm's mean score in the train split, the static prediction"
+    offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease"] = Field(
+        description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: the static "
+        "prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; shrunk: half way "
+        "between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the arm"
     )
     weight: float = Field(gt=0, lt=1, description="Prior weight")
-    level: float = Field(0.05, gt=0, description="Deviation of alpha")
+    level: float = Field(0.3, gt=0, description="Deviation of alpha")
     arm: float = Field(gt=0, description="Deviation of b_j")
     context: float = Field(0.1, gt=0, description="Deviation of eta")
     arm_context: float = Field(gt=0, description="Deviation of delta_j")
     exploration: float = Field(1.0, ge=0, description="Factor on the policy's exploration")
 
 
-#: small deviations of the arms from the static prediction, large ones, and small ones from their mean scores
+#: other prompts than before: nothing is known of the level; of the arms everything, half, their order, or nothing
 CORRECTIONS = (
-    Correction(offset="static", weight=0.15, arm=0.08, arm_context=0.02),
-    Correction(offset="static", weight=0.04, arm=0.3, arm_context=0.05, exploration=0.6),
-    Correction(offset="mean", weight=0.1, arm=0.02, arm_context=0.02, exploration=0.5),
+    Correction(offset="static", weight=0.03, arm=0.03, arm_context=0.015),
+    Correction(offset="shrunk", weight=0.1, arm=0.03, arm_context=0.015),
+    Correction(offset="parallel", weight=0.06, arm=0.03, arm_context=0.015),
+    Correction(offset="ease", weight=0.1, arm=0.2, arm_context=0.05),
 )
 
 
@@ -49,7 +58,7 @@ class HierOptions(Options):
         "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
     )
     anchor_weight: float = Field(
-        0.8, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
+        0.9, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
     )
     anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
@@ -65,11 +74,22 @@ class HierOptions(Options):
         True,
         description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
     )
-    exploration: float = Field(0.35, ge=0, description="Scale of the normal draw, in posterior deviations")
+    exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
     share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
     force_above: float = Field(
         100.0, ge=0, description="Play every arm once when the horizon exceeds this x K"
+    )
+
+    cost_prior: float | None = Field(
+        10.0,
+        ge=0,
+        description="Plays that a predicted cost counts for against what the arm has cost; None: as predicted",
+    )
+
+    propensity: Literal["integral", "sampled"] = Field(
+        "integral",
+        description="Logged: the probability of the arm, or 1 given the draws (quicker, same plays)",
     )
 
     @field_validator("base")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
-from cabs_core.policies.hier_mix import HierMix, _values, scaling_of
+from cabs_core.policies.hier_mix import HierMix, _calibrated, _values, scaling_of
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
@@ -73,7 +73,10 @@ def rows_of(z, base, level, K, offsets):
         anchored[j, 2 + d + j] = 1.0
         residual[j, : 1 + d] = x
         residual[j, (1 + d) * (1 + j) : (1 + d) * (2 + j)] = x
-    known = {"none": np.full(K, 0.5), "mean": level, "static": base}
+    ease = (base - level).mean()
+    parallel = level + ease
+    known = {"none": np.full(K, 0.5), "mean": level, "static": base, "parallel": parallel}
+    known |= {"shrunk": 0.5 * (parallel + base), "ease": np.full(K, 0.5 + ease)}
     return [(anchored, base), *((residual, known[o]) for o in offsets)]
 
 
@@ -81,10 +84,13 @@ CORRECTIONS = [
     {"offset": "static", "weight": 0.2, "level": 0.05, "arm": 0.1, "context": 0.1, "arm_context": 0.03},
     {"offset": "mean", "weight": 0.1, "level": 0.2, "arm": 0.2, "context": 0.1, "arm_context": 0.1,
      "exploration": 0.6},
+    {"offset": "parallel", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
+    {"offset": "shrunk", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
+    {"offset": "ease", "weight": 0.1, "arm": 0.2, "arm_context": 0.1},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "four models"])
+@pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "seven models"])
 def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     K, d = 4, 5
     problem = with_kernel(synthetic_problem(n=150, K=K, d=d, offline=60, seed=3))
@@ -239,6 +245,64 @@ def test_arms_come_and_go():
     assert [len(policy.anchored[2]), policy.residual[2].shape[1], len(policy.plays)] == [4, 4, 4]
 
 
+def test_costs_are_learnt_as_a_shrunk_ratio():
+    """Prompts whose calls cost six times what was predicted for one arm: it is left, and the ratio is that of the sums."""
+    problem = with_kernel(synthetic_problem(n=800, K=3, d=4, offline=200, seed=2))
+    scores = np.tile([0.8, 0.6, 0.1], (800, 1))
+    charged = np.tile([6e-3, 5e-4, 5e-4], (800, 1))
+    told = np.tile([1e-3, 5e-4, 5e-4], (800, 1))
+    dear = with_changes(
+        problem, scores=scores, costs=charged, predicted_costs=told, static_costs=told,
+        static_scores={"kernel_ridge": scores}, offline_scores=np.tile(scores[:1], (200, 1)),
+    )  # fmt: skip
+    learns, not_ = (
+        replay(dear, "hier_mix", 150.0, trials=2, options={"cost_prior": p}).utilities().mean()
+        for p in (10.0, None)
+    )
+    assert learns > not_ + 0.3
+    policy, stream = fresh(dear, rho=150.0)
+    sums = np.zeros((3, 3))
+    for t in range(40):
+        decision = policy.decide(stream.request(t, t))
+        policy.update(decision, scores[t, decision.arm], charged[t, decision.arm])
+        sums[:, decision.arm] += 1.0, charged[t, decision.arm], told[t, decision.arm]
+    np.testing.assert_allclose(policy.paid, sums)
+    out = np.empty(3)
+    _calibrated(told[0], policy.paid, 10.0, out)
+    n, paid, expected = sums
+    ratio = np.where(n > 0, (10.0 + n * paid / np.maximum(expected, 1e-12)) / (10.0 + n), 1.0)
+    np.testing.assert_allclose(out, told[0] * ratio)
+
+
+def test_sampled_propensities_change_no_play():
+    problem = with_kernel(synthetic_problem(n=300, K=4, d=5, offline=50))
+    exact, sampled = (
+        replay(problem, "hier_mix", 300.0, trials=2, options={"propensity": p})
+        for p in ("integral", "sampled")
+    )
+    np.testing.assert_array_equal(exact.actions, sampled.actions)
+    assert (sampled.propensities == 1.0).all() and exact.propensities.min() < 1.0
+
+
+def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
+    """Every prompt is harder than in the train split, the arms stand as they did: two models start from nothing."""
+    rng = np.random.default_rng(0)
+    n, K = 500, 20
+    problem = synthetic_problem(n=n, K=K, d=6, offline=300, seed=7)
+    strength = np.linspace(0.9, 0.3, K)
+    scores = (rng.random((n, K)) < strength - 0.35).astype(float)
+    told = np.tile(strength, (n, 1))
+    shifted = with_changes(
+        problem, scores=scores, static_scores={"kernel_ridge": told},
+        offline_scores=(rng.random((300, K)) < strength).astype(float),
+    )  # fmt: skip
+    new, old, static = (
+        replay(shifted, name, 0.0, trials=5).utilities().mean()
+        for name in ("hier_mix", "hier_mix@two_models", "kernel_ridge")
+    )
+    assert new > old + 0.02 and new > static - 0.04
+
+
 def test_files_of_the_version_with_two_models_are_read(tmp_path):
     problem = with_kernel(synthetic_problem(n=300, K=3, d=4, offline=50))
     policy, stream = fresh(problem, name="hier_mix@two_models")
@@ -247,12 +311,12 @@ def test_files_of_the_version_with_two_models_are_read(tmp_path):
     policy.save(tmp_path / "p")
     header = json.loads((tmp_path / "p/policy.json").read_text())
     header["name"] = "hier_mix"
-    for option in ("corrections", "dispersion"):
+    for option in ("corrections", "dispersion", "cost_prior", "propensity"):
         del header["options"][option]
     (tmp_path / "p/policy.json").write_text(json.dumps(header))
     with np.load(tmp_path / "p/state.npz") as stored:
         arrays = dict(stored)
-    del arrays["r_kind"]
+    del arrays["r_kind"], arrays["paid"]
     arrays = {
         **{k: v for k, v in arrays.items() if not k.startswith("r_")},
         **{"c" + k[1:]: v[0] for k, v in arrays.items() if k.startswith("r_")},

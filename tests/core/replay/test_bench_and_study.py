@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from cabs_core.bench import study
+from cabs_core.bench import study_problems
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
-from cabs_core.bench.study import Plan, cell_path, main, regime_weights, run, table
+from cabs_core.bench.study import main, run
+from cabs_core.bench.study_plan import Plan, cell_path
+from cabs_core.bench.study_tables import regime_weights, table
 from cabs_core.errors import PoolError
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
@@ -96,7 +98,7 @@ def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
 
     monkeypatch.setattr(encoders, "embed_prompts", embed)
     with pytest.raises(Enough):
-        study.problem(tmp_path, "demo_tfidf", "clean", 3)
+        study_problems.problem(tmp_path, "demo_tfidf", "clean", 3)
     pool = find_pool("demo_tfidf")
     split = make_splits(load_outcomes(pool), pool.pool.split.model_copy(update={"split_seed": 3}))
     assert asked["fit"] == [p for p, part in zip(asked["prompts"], split, strict=True) if part == "train"]
@@ -105,10 +107,12 @@ def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
 
 def test_severe_tasks_are_named_and_not_guessed_from_underscores():
     tasks = ["mmlu_pro_law", "bbh_navigate", "bbh_navigate", "mmlu_pro_math", "bbh_ruin_names"]
-    assert study.severe_tasks("openllm_lb_v2_carrot", tasks) == ("mmlu_pro_law", "mmlu_pro_math")
-    assert study.severe_tasks("routerbench_sub3", ["winogrande", "mbpp", "arc-challenge"]) == ("mbpp",)
+    assert study_problems.severe_tasks("openllm_lb_v2_carrot", tasks) == ("mmlu_pro_law", "mmlu_pro_math")
+    assert study_problems.severe_tasks("routerbench_sub3", ["winogrande", "mbpp", "arc-challenge"]) == (
+        "mbpp",
+    )
     with pytest.raises(PoolError, match=r"split.test_tasks.*bbh_navigate"):
-        study.severe_tasks("mmlu_pro_tiger", tasks)
+        study_problems.severe_tasks("mmlu_pro_tiger", tasks)
 
 
 def test_regimes_weigh_the_same():

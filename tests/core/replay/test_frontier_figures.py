@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from cabs_core.bench.frontier_figures import REPLICATES, FixedModels, combined, lines, sweep
-from cabs_core.bench.study import Plan, cell_path, run, show, table
+from cabs_core.bench.study import run
+from cabs_core.bench.study_plan import Plan, cell_path
+from cabs_core.bench.study_tables import show, table
 from cabs_core.metrics import aiq, cost_saved, hull_score
 from cabs_core.problem.synthetic import synthetic_problem
 

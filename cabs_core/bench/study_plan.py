@@ -1,0 +1,123 @@
+"""What a study plays: tables, conditions, policies, rhos, and where its files are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cabs_core.catalog import STREAM_CONDITIONS, asset_name
+from cabs_core.policies.hier_options import WIDE_ANCHOR
+
+LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
+SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
+#: folder -> stress condition
+CONDITIONS = {
+    "clean": "none",
+    "shift": "task_shift",
+    "severe": "severe_shift",
+    "corrupted": "corrupted_oracle",
+    "noisy": "noisy_oracle",
+    **{name: name for name in STREAM_CONDITIONS},
+}
+#: conditions under which the same queries are routed as under `clean`
+SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
+POLICIES = (
+    "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel_ridge",
+    "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack", "pareto_bandit",
+    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
+    "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
+    "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "hier_mix@two_models",
+    "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm", "hier_mix_wide",
+)  # fmt: skip
+#: changes what is logged, not what is played
+SILENT = {
+    name: {"propensity": "sampled"} for name in ("lin_ts", "lin_ts@warm", "hier_mix", "hier_mix@two_models")
+}
+#: policies with options, under a name of their own
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
+    "cabs_c_all_arms": ("cabs_c_linear", {"graph": "all", "gamma": 16.0}),
+    "cabs_c_tuned_warm": ("cabs_c_linear@tuned", {"warm": 0.3}),
+    "hier_mix_wide": ("hier_mix@two_models", {**WIDE_ANCHOR, "propensity": "sampled"}),
+}
+#: (policy, reference, condition, least mean difference); None: no bound, reported only
+MARGINS = (
+    ("cabs_c_all_arms", "lin_ts", "clean", 0.02),
+    ("cabs_c_all_arms", "lin_ts", "shift", 0.02),
+    ("cabs_c_linear", "lin_ts", "clean", 0.012),
+    ("cabs_mix", "lin_ts", "clean", 0.025),
+    ("cabs_mix", "lin_ts", "shift", 0.025),
+    ("hier_mix", "lin_ts", "clean", 0.03),
+    ("hier_mix", "lin_ts", "shift", 0.025),
+    ("hier_mix", "lin_ts", "severe", 0.02),
+    ("hier_mix", "lin_ts", "corrupted", 0.01),
+    ("hier_mix", "ridge", "clean", 0.0),
+    ("hier_mix", "ridge", "severe", 0.0),
+    ("kernel_ridge", "ridge", "clean", 0.004),
+    ("hier_mix", "kernel_ridge", "clean", -0.006),
+    ("hier_mix", "kernel_ridge", "shift", -0.006),
+)
+
+
+#: protocol `field`: the tables, smallest first, so that a first complete picture comes soon
+FIELD_POOLS = (
+    "llmdrift", "routerbench_sub3", "zeroeval", "paretobandit_k4", "llmrouter_dcrouter", "mmlu_pro_tiger",
+    "openllm_lb_v2_carrot",
+)  # fmt: skip
+FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe")
+FIELD_POLICIES = (
+    "random", "oracle_best", "best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix", "hier_mix",
+    "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack",
+    "pareto_bandit", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
+    "cabs_d_linear@tuned",
+)  # fmt: skip
+#: what a default must never be clearly worse than
+SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the problems of a study are built, where that differs from the pools: None is the pool's own.
+
+    encoder, oracle: names of the encoder and kind of the oracle. mean_cost: grand mean cost in USD of the pools whose
+    rhos are not the paper's, so that one grid of rhos means the same on every table. most: test queries, drawn at
+    random where a split has more.
+    """
+
+    encoder: str | None = None
+    oracle: str | None = None
+    mean_cost: float | None = None
+    most: int | None = None
+
+
+FIELD_SETUP = Setup("tfidf-svd", "ridge", 5e-4, 4000)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: pools x conditions x split seeds x policies, each split with its rhos and trials."""
+
+    pools: tuple[str, ...]
+    conditions: tuple[str, ...]
+    split_seeds: tuple[int, ...]
+    policies: tuple[str, ...]
+    protocol: str = "full"
+    setup: Setup = Setup()
+
+    def grid(self, split_seed: int) -> tuple[tuple[float, ...], int]:
+        """(rhos, trials) of a split: the first one is replayed at length under the protocol `full`."""
+        if self.protocol == "full" and split_seed == self.split_seeds[0]:
+            return LONG_RHOS, 10
+        return SHORT_RHOS, 5
+
+    @property
+    def shared(self) -> tuple[tuple[float, ...], int]:
+        """(rhos, trials) that every split of the plan has: what the tables are about."""
+        return self.grid(self.split_seeds[0]) if len(self.split_seeds) == 1 else (SHORT_RHOS, 5)
+
+
+def cell_path(work: Path, pool: str, condition: str, split_seed: int, policy: str, rho: float) -> Path:
+    """File of one (condition, split, policy, rho)."""
+    name = policy if policy in VARIANTS else asset_name(policy)
+    return work / "cells" / pool / condition / f"seed{split_seed}" / name / f"{int(rho):04d}.npz"

@@ -1,0 +1,115 @@
+"""The replay problems of a study: a pool's splits under conditions on its data, built once and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.bench.study_plan import CONDITIONS, Setup
+from cabs_core.catalog import STREAM_CONDITIONS
+from cabs_core.errors import PoolError
+from cabs_core.paths import cabs_home
+from cabs_core.pools.config import ModelPool
+from cabs_core.pools.rhos import PAPER_GRID
+from cabs_core.problem import ReplayProblem
+
+#: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks go first
+SEVERE_TASKS = {
+    "openllm_lb_v2_carrot": ("mmlu_pro_*",),  # knowledge questions after BBH's puzzles
+    "openllm_lb_v2_carrot_tfidf": ("mmlu_pro_*",),
+    "routerbench_sub3": ("mbpp",),  # programs after multiple choice
+    "zeroeval": ("crux",),  # reading code after mathematics
+}
+
+AS_IS = Setup()
+
+
+def problem(
+    work: Path, pool_name: str, condition: str, split_seed: int, setup: Setup = AS_IS, which: str = "test"
+) -> ReplayProblem:
+    """The problem of a pool under a condition, from DIR/problems or built there (encodes and trains oracles).
+
+    Prompts are encoded once for all conditions of a split with the same train prompts: the embeddings' store knows them.
+    """
+    condition = "clean" if condition in STREAM_CONDITIONS else condition
+    folder = work / "problems" / pool_name / condition / f"seed{split_seed}"
+    if not (folder / which / "meta.json").is_file():
+        _build(folder, pool_name, condition, split_seed, setup)
+    return ReplayProblem.load(folder / which, verify=False)
+
+
+def can_be_severe(pool_name: str) -> bool:
+    """Whether somebody has said which of a pool's tasks are another kind of work."""
+    from cabs_core.pools import find_pool
+
+    return pool_name in SEVERE_TASKS or bool(find_pool(pool_name).pool.split.test_tasks)
+
+
+def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
+    """Tasks of another kind of work than the rest of a pool's, from `SEVERE_TASKS`.
+
+    Raises:
+        PoolError: nobody has said which tasks of this pool are another kind of work.
+    """
+    patterns = SEVERE_TASKS.get(pool_name, ())
+    found = tuple(sorted({t for t in tasks if any(fnmatchcase(t, p) for p in patterns)}))
+    if not found:
+        raise PoolError(
+            f"condition 'severe' on pool {pool_name!r}: which tasks are another kind of work cannot be read from their "
+            f"names; name them in the pool's split.test_tasks. Its tasks: {', '.join(sorted(set(tasks))[:20])}"
+        )
+    return found
+
+
+def set_up(pool: ModelPool, setup: Setup) -> ModelPool:
+    """The pool as the study takes it."""
+    update: dict[str, Any] = {}
+    if setup.encoder is not None:
+        update["encoder"] = pool.encoder.model_copy(update={"name": setup.encoder})
+    if setup.oracle is not None:
+        update["oracle"] = pool.oracle.model_copy(update={"kind": setup.oracle})
+    if setup.mean_cost is not None and pool.replay.rhos != PAPER_GRID:
+        update |= {"rescale_grand_mean_cost": setup.mean_cost, "rescale_mean_cost": {}}
+    return pool.model_copy(update=update)
+
+
+def thinned(split: np.ndarray, most: int | None, seed: int) -> np.ndarray:
+    """The split with at most `most` test queries, drawn at random; the others belong to no part."""
+    test = np.flatnonzero(split == "test")
+    if most is None or len(test) <= most:
+        return split
+    out = split.astype(object)
+    out[np.random.default_rng([seed, 22]).permutation(test)[most:]] = "unused"
+    return out
+
+
+def _build(folder: Path, pool_name: str, condition: str, split_seed: int, setup: Setup) -> None:
+    from cabs_core.encoders import embed_prompts
+    from cabs_core.oracles import build_problems, train_oracles
+    from cabs_core.outcomes import load_outcomes, outcomes_under, split_under
+    from cabs_core.pools import find_pool
+
+    found = find_pool(pool_name)
+    found = dataclasses.replace(found, pool=set_up(found.pool, setup))
+    outcomes = load_outcomes(found)
+    update: dict[str, Any] = {"split_seed": split_seed}
+    if condition == "severe" and not found.pool.split.test_tasks:
+        update["test_tasks"] = severe_tasks(pool_name, outcomes.tasks.tolist())
+    split_settings = found.pool.split.model_copy(update=update)
+    pool = found.pool.model_copy(update={"split": split_settings})
+    split = thinned(split_under(outcomes, split_settings, CONDITIONS[condition]), setup.most, split_seed)
+    outcomes = outcomes_under(outcomes, split, CONDITIONS[condition], split_seed)
+    embeddings, _ = embed_prompts(
+        outcomes.prompts,
+        pool.encoder,
+        store=cabs_home() / "embeddings",
+        fit_prompts=[p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"],
+    )
+    oracles = train_oracles(embeddings, outcomes, split, pool.oracle, features=pool.features)
+    for name, built in build_problems(outcomes, split, embeddings, oracles, pool).items():
+        built.save(folder / name)

@@ -1,0 +1,171 @@
+"""The figures of a study, from its cells: values by regime, paired differences with errors, Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.bench.frontier_figures import FixedModels, combined, lines, sweep
+from cabs_core.bench.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
+from cabs_core.catalog import STREAM_CONDITIONS
+from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
+from cabs_core.problem import ReplayProblem
+
+
+def load_cell(path: Path, trials: int) -> dict[str, np.ndarray] | None:
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as stored:
+        cell = {k: stored[k] for k in stored.files}
+    return cell if len(cell["utilities"]) >= min(trials, 5) else None
+
+
+def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
+    """Weights over rhos of each regime's mean, and of `mean`, the mean of the three."""
+    names = [regime_of(r) for r in rhos]
+    weights = {g: np.array([n == g for n in names], dtype=float) for g in REGIMES}
+    weights = {g: w / w.sum() for g, w in weights.items()}
+    weights["mean"] = sum(weights.values()) / len(weights)
+    return weights
+
+
+def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
+    """{policy: {split seed: {utilities [R, 5+], queries [R, n]}}} at the rhos that all splits share."""
+    rhos, least = plan.shared
+    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    for policy, seed in product(plan.policies, plan.split_seeds):
+        cells = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
+        if all(c is not None for c in cells):
+            trials = min(len(c["utilities"]) for c in cells)
+            found.setdefault(policy, {})[seed] = {
+                "utilities": np.stack([c["utilities"][:trials] for c in cells]),
+                "queries": np.stack([c["queries"] for c in cells]),
+            }
+    return found
+
+
+def paired_errors(
+    first: dict, second: dict | None, weights: np.ndarray, same_queries: bool
+) -> tuple[np.ndarray, float]:
+    """(per-split means, standard error): over trials and queries together (`metrics.two_way_error`), averaged over
+    splits as independent (unless all splits test the same queries), and of the spread over splits where there are
+    three or more."""
+    means, variances = [], []
+    for seed in sorted(first):
+        u, q = weights @ first[seed]["utilities"], weights @ first[seed]["queries"]
+        if second is not None:
+            v = weights @ second[seed]["utilities"]
+            trials = min(len(u), len(v))
+            u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
+        means.append(u.mean())
+        errors = float(standard_error(u)), float(standard_error(q))
+        variances.append(two_way_error(*errors, len(u), len(q)).se ** 2)
+    error = np.sqrt(np.mean(variances) / (1 if same_queries else len(means)))
+    if len(means) > 2:
+        error = max(error, np.std(means, ddof=1) / np.sqrt(len(means)))
+    return np.array(means), float(error)
+
+
+def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, Any]:
+    """{policy: figures} of `frontier_figures`, for policies whose cells hold costs and scores, at the shared rhos.
+
+    Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
+    """
+    rhos, least = plan.shared
+    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    for seed in plan.split_seeds if condition not in STREAM_CONDITIONS else ():
+        folder = work / "problems" / pool / condition / f"seed{seed}" / "test"
+        if not (folder / "meta.json").is_file():
+            continue
+        test = ReplayProblem.load(folder, verify=False)
+        fixed = FixedModels.of(test, seed)
+        for policy in plan.policies:
+            cells = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
+            if all(c is not None and "costs" in c for c in cells):
+                costs, scores = (np.stack([c[name] for c in cells]) for name in ("costs", "scores"))
+                found.setdefault(policy, {})[seed] = sweep(costs, scores, fixed, seed)
+    return {policy: combined(splits) for policy, splits in found.items()}
+
+
+def table(plan: Plan, work: Path) -> dict[str, Any]:
+    """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
+    out: dict[str, Any] = {"values": {}, "fixed": {}, "differences": [], "margins": [], "costs": []}
+    weights = regime_weights(plan.shared[0])
+    for pool, condition in product(plan.pools, plan.conditions):
+        found = collect(plan, work, pool, condition)
+        values = {}
+        for policy, splits in found.items():
+            row: dict[str, Any] = {"splits": sorted(splits)}
+            for regime, w in weights.items():
+                means, error = paired_errors(splits, None, w, condition == "severe")
+                row[regime], row[f"{regime}_se"] = float(means.mean()), error
+            values[policy] = row
+        out["values"].setdefault(pool, {})[condition] = values
+        out["fixed"].setdefault(pool, {})[condition] = against_fixed_models(plan, work, pool, condition)
+        clean = collect(plan, work, pool, "clean") if condition in SAME_QUERIES else {}
+        for policy in found:
+            common = sorted(set(found[policy]) & set(clean.get(policy, {})))
+            if not common:
+                continue
+            pick = [{s: each[policy][s] for s in common} for each in (clean, found)]
+            means, error = paired_errors(*pick, weights["mean"], same_queries=False)
+            out["costs"].append(
+                {"pool": pool, "condition": condition, "policy": policy, "cost": float(means.mean()), "se": error,
+                 "per_split": [float(m) for m in means]}
+            )  # fmt: skip
+        for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel_ridge")):
+            common = sorted(set(found[policy]) & set(found.get(reference, {})))
+            if policy == reference or not common:
+                continue
+            pick = [{s: found[p][s] for s in common} for p in (policy, reference)]
+            means, error = paired_errors(*pick, weights["mean"], condition == "severe")
+            entry = {
+                "pool": pool, "condition": condition, "policy": policy, "reference": reference,
+                "difference": float(means.mean()), "se": error, "per_split": [float(m) for m in means],
+            }  # fmt: skip
+            out["differences"].append(entry)
+            for p, r, c, least in MARGINS:
+                if pool.startswith("openllm") and (p, r, c) == (policy, reference, condition):
+                    out["margins"].append(entry | {"least": least, "holds": entry["difference"] >= least})
+    return out
+
+
+def show(figures: dict[str, Any]) -> Iterable[str]:
+    """Lines of Markdown."""
+    for pool, conditions in figures["values"].items():
+        for condition, values in conditions.items():
+            if not values:
+                continue
+            yield f"\n### {pool}, {condition}\n"
+            yield "| policy | low | medium | high | mean | SE | splits |"
+            yield "|---|---|---|---|---|---|---|"
+            for policy, row in values.items():
+                cells = " | ".join(f"{row[g]:.4f}" for g in (*REGIMES, "mean"))
+                yield f"| {policy} | {cells} | {row['mean_se']:.4f} | {len(row['splits'])} |"
+    yield from lines(figures["fixed"])
+    if figures["costs"]:
+        conditions = list(dict.fromkeys((c["pool"], c["condition"]) for c in figures["costs"]))
+        found = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}
+        yield "\n### What a condition costs: clean minus stressed, mean utility (SE), paired by query and trial\n"
+        several = len({pool for pool, _ in conditions}) > 1
+        heads = [f"{pool}, {condition}" if several else condition for pool, condition in conditions]
+        yield f"| policy | {' | '.join(heads)} |"
+        yield "|---|" + "---|" * len(heads)
+        for policy in dict.fromkeys(c["policy"] for c in figures["costs"]):
+            row = [found.get((*place, policy)) for place in conditions]
+            cells = ["" if c is None else f"{c['cost']:+.4f} ({c['se']:.4f})" for c in row]
+            yield f"| {policy} | {' | '.join(cells)} |"
+    if figures["margins"]:
+        yield "\n### Margins (paired over splits, orders and queries)\n"
+        yield "| policy - reference | condition | difference | SE | per split | at least | holds |"
+        yield "|---|---|---|---|---|---|---|"
+        for m in figures["margins"]:
+            each = ", ".join(f"{x:+.4f}" for x in m["per_split"])
+            yield (
+                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} | {m['se']:.4f} | "
+                f"{each} | {m['least']:+.3f} | {'yes' if m['holds'] else 'no'} |"
+            )

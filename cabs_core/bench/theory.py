@@ -1,0 +1,329 @@
+"""What the regret theorems of the paper predict, measured where their assumptions hold and where they do not.
+
+    cabs bench theory [--quick] [--seeds N] [--out DIR] [--json FILE]
+
+A realisable linear bandit: f*(x, j) = 1/2 + gap u.theta_j with unit vectors u (a new one each round) and theta_j (one per
+arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + xi_j, |xi_j| <= eps; a fixed feedback graph of
+disjoint cliques of m + 1 arms, so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T /
+d)))), the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
+
+    E1  regret in alpha and in T (theorem CABS-C, corollary for m-feedback)
+    E2  what noise in the surrogates costs: fresh each round (Assumption 3), fixed in x (outside it)
+    E3  RegSq of Assumption 2 under plain and printed targets; the price of CABS-D over its better expert
+
+Regret is against f*, not realised rewards. Errors are over independent repetitions (seeds); slopes are least squares in
+logarithms, one a repetition, with 95 % t intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from cabs_core.atomic import write_text
+from cabs_core.compiled.jit import kernel
+from cabs_core.problem import ReplayProblem
+from cabs_core.regression import dot, observe, start_inverse
+from cabs_core.replay import replay
+from cabs_core.solver import make_workspace, solve_kernel
+from cabs_core.threads import one_blas_thread
+
+PLAIN, PRINTED, PRINTED_BIAS = 0, 1, 2
+LEAST_P = 1e-3
+
+
+def cliques(arms: int, size: int) -> np.ndarray:
+    """Feedback graph [K, K] of disjoint cliques of `size` arms; size must divide arms."""
+    if arms % size:
+        raise ValueError(f"{arms} arms cannot be cut into cliques of {size}")
+    return np.kron(np.eye(arms // size), np.ones((size, size)))
+
+
+def world(seed: int, rounds: int, arms: int, dim: int, gap: float) -> tuple[np.ndarray, ...]:
+    """(contexts [T, d + 1], f* [T, K], rewards [T, K] of 0 and 1, uniforms [T]) of a repetition."""
+    rng = np.random.default_rng([seed, 31])
+    unit = [
+        v / np.linalg.norm(v, axis=1, keepdims=True)
+        for v in (rng.normal(size=(n, dim)) for n in (arms, rounds))
+    ]
+    truth = 0.5 + gap * unit[1] @ unit[0].T
+    x = np.hstack([unit[1], np.ones((rounds, 1))]) / math.sqrt(2.0)
+    return x, truth, (rng.random(truth.shape) < truth).astype(float), rng.random(rounds)
+
+
+def noise(seed: int, x: np.ndarray, arms: int, eps: float, fixed: bool) -> np.ndarray:
+    """xi [T, K] in [-eps, eps]: fresh each round, or a fixed function of the context that is not linear."""
+    rng = np.random.default_rng([seed, 32])
+    if not fixed:
+        return rng.uniform(-eps, eps, size=(len(x), arms))
+    return eps * np.sign(np.sin(6.0 * x @ rng.normal(size=(x.shape[1], arms))))
+
+
+@kernel
+def play(x, truth, rewards, surrogates, uniforms, graph, gamma, targets, tol, workspace, inverse, theta, regret, squared):  # fmt: skip
+    """CABS-C on plain or printed targets; fills the regret and the squared error of revealed arms by round [T]."""
+    rounds, k = truth.shape
+    losses, p, gain = np.empty(k), np.empty(k), np.empty(x.shape[1])
+    seen, bias, predicted = np.zeros(k), np.zeros(k), np.empty(k)
+    for t in range(rounds):
+        for j in range(k):
+            predicted[j] = min(1.0, max(0.0, dot(theta[j], x[t])))
+            losses[j] = 1.0 - predicted[j]
+        solve_kernel(losses, graph, gamma, tol, workspace, p)
+        arm, left = k - 1, uniforms[t]
+        for j in range(k):
+            left -= p[j]
+            if left < 0.0:
+                arm = j
+                break
+        best = 0.0
+        for j in range(k):
+            best = max(best, truth[t, j])
+        regret[t] = best - truth[t, arm]
+        for j in range(k):
+            if graph[arm, j] == 0.0:
+                continue
+            error = truth[t, j] - predicted[j]
+            squared[t] += error * error
+            target = rewards[t, j] if j == arm else surrogates[t, j]
+            if targets == 2 and j != arm:
+                seen[j] += 1.0
+                bias[j] += target - predicted[j]
+                target -= bias[j] / seen[j]
+            if targets == 1:
+                watched = 0.0
+                for i in range(k):
+                    watched += graph[i, j] * p[i]
+                target /= max(LEAST_P, p[j] if j == arm else watched)
+            observe(inverse[j], theta[j], x[t], target, 1.0, gain)
+
+
+def exploration(alpha: float, rounds: int, dim: int) -> float:
+    """gamma of the theorem for a linear oracle."""
+    return max(4.0, math.sqrt(alpha * rounds / (dim * math.log(rounds / dim))))
+
+
+def regret_of(
+    seed: int,
+    rounds: int,
+    arms: int,
+    dim: int,
+    gap: float,
+    size: int,
+    eps: float = 0.0,
+    fixed: bool = False,
+    targets: int = PLAIN,
+) -> tuple[float, float]:
+    """(regret, RegSq) of one repetition with cliques of `size` arms."""  # fmt: skip
+    x, truth, rewards, uniforms = world(seed, rounds, arms, dim, gap)
+    surrogates = truth + noise(seed, x, arms, eps, fixed)
+    regret, squared = np.zeros(rounds), np.zeros(rounds)
+    with one_blas_thread():
+        play(
+            x, truth, rewards, surrogates, uniforms, cliques(arms, size), exploration(arms / size, rounds, dim), targets,
+            1e-6, make_workspace(arms), start_inverse(arms, dim + 1, 1.0), np.zeros((arms, dim + 1)), regret, squared,
+        )  # fmt: skip
+    return float(regret.sum()), float(squared.sum())
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean and 95 % t interval over repetitions."""
+    v = np.asarray(values, dtype=np.float64)
+    half = float(stdtrit(len(v) - 1, 0.975) * v.std(ddof=1) / math.sqrt(len(v))) if len(v) > 1 else math.nan
+    return {"mean": float(v.mean()), "low": float(v.mean() - half), "high": float(v.mean() + half)}
+
+
+def slope(xs: Sequence[float], ys: np.ndarray) -> dict[str, float]:
+    """Slope of log y in log x, one a repetition; ys [repetitions, len(xs)], not positive ones count as 1."""
+    logs = np.log(np.asarray(xs, dtype=np.float64))
+    centred = logs - logs.mean()
+    each = (np.log(np.maximum(ys, 1.0)) @ centred) / (centred @ centred)
+    return interval(each)
+
+
+def _series(name: str, xs: Sequence[float], ys: np.ndarray) -> dict[str, Any]:
+    return {"name": name, "x": [float(v) for v in xs], "points": [interval(y) for y in ys.T]}
+
+
+# -- experiments --------------------------------------------------------------------------------------------------
+
+
+def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
+    """E1: regret in alpha at one T, and in T at three clique sizes."""
+    arms, dim, rounds = (8, 4, 1024) if quick else (24, 6, 8192)
+    sizes = [s for s in range(1, arms + 1) if arms % s == 0]
+    alphas = [arms / s for s in sizes]
+    by_alpha = np.array([[regret_of(s, rounds, arms, dim, 0.45, size)[0] for size in sizes] for s in seeds])
+    scale = np.array([math.sqrt(a * rounds * dim * math.log(rounds / dim)) for a in alphas])
+    horizons = [512, 1024, 2048] if quick else [2048, 4096, 8192, 16384, 32768]
+    in_time = {
+        size: np.array([[regret_of(s, t, 8, 4, 0.45, size)[0] for t in horizons] for s in seeds])
+        for size in (1, 4, 8)
+    }
+    return {
+        "alpha": {
+            "setting": f"K = {arms}, d = {dim}, T = {rounds}",
+            "series": [_series("regret", alphas, by_alpha)],
+            "slope": slope(alphas, by_alpha),
+            "ratio": [interval(column) for column in (by_alpha / scale).T],
+        },
+        "time": {
+            "setting": "K = 8, d = 4",
+            "series": [_series(f"alpha = {8 // size}", horizons, v) for size, v in in_time.items()],
+            "slopes": {f"alpha = {8 // size}": slope(horizons, v) for size, v in in_time.items()},
+        },
+    }
+
+
+def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
+    """E2: regret at some eps less regret without noise, fresh and fixed noise, and the printed bias estimator."""
+    arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
+    levels = [0.1, 0.2, 0.4, 0.8]
+    clean = np.array([regret_of(s, rounds, arms, dim, 0.45, size)[0] for s in seeds])
+    kinds = {"fresh each round": (False, PLAIN), "fixed in x": (True, PLAIN)}
+    series = []
+    for name, (fixed, targets) in kinds.items():
+        values = np.array(
+            [
+                [regret_of(s, rounds, arms, dim, 0.45, size, e, fixed, targets)[0] for e in levels]
+                for s in seeds
+            ]
+        )
+        series.append(_series(name, levels, values - clean[:, None]))
+    estimated = np.array(
+        [regret_of(s, rounds, arms, dim, 0.45, size, 0.0, False, PRINTED_BIAS) for s in seeds]
+    )
+    plain = np.array([regret_of(s, rounds, arms, dim, 0.45, size) for s in seeds])
+    return {
+        "setting": f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}",
+        "series": series,
+        "without noise": interval(clean),
+        "bound": [e * math.sqrt(arms * arms * rounds / size) for e in levels],
+        "printed bias": {
+            "regret": interval(estimated[:, 0]), "RegSq": interval(estimated[:, 1]),
+            "RegSq of plain targets": interval(plain[:, 1]),
+        },
+    }  # fmt: skip
+
+
+def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
+    """E3, first part: RegSq(T) of Assumption 2 under plain and printed (r / p) targets."""
+    arms, dim, size = (8, 4, 4) if quick else (24, 6, 6)
+    horizons = [256, 512, 1024] if quick else [1024, 4096, 16384]
+    series, slopes = [], {}
+    for name, targets in (("plain targets", PLAIN), ("printed targets r / p", PRINTED)):
+        values = np.array(
+            [[regret_of(s, t, arms, dim, 0.45, size, targets=targets)[1] for t in horizons] for s in seeds]
+        )
+        series.append(_series(name, horizons, values))
+        slopes[name] = slope(horizons, values)
+    return {"setting": f"K = {arms}, d = {dim}, m = {size - 1}", "series": series, "slopes": slopes}
+
+
+def oracle_problem(seed: int, rounds: int, good: bool, arms: int = 8, dim: int = 4) -> ReplayProblem:
+    """A replay problem of `world` without costs, whose surrogates tell f*, or 1 - f*."""
+    x, truth, rewards, _ = world(seed, rounds, arms, dim, 0.45)
+    told = truth if good else 1.0 - truth
+    return ReplayProblem(
+        arms=[f"arm {j}" for j in range(arms)],
+        query_ids=np.array([str(i) for i in range(rounds)]),
+        tasks=np.array(["all"] * rounds),
+        contexts=4.0 * x,
+        scores=rewards,
+        costs=np.zeros_like(truth),
+        predicted_scores=told,
+        predicted_costs=np.zeros_like(truth),
+        surrogate_deltas=((told[:, None, :] - rewards[:, :, None]) * (1.0 - np.eye(arms))).astype(np.float32),
+        offline_contexts=np.zeros((0, dim + 1)),
+        offline_scores=np.zeros((0, arms)),
+        offline_costs=np.zeros((0, arms)),
+        name="test",
+        pool=f"theory-{seed}",
+        metadata={"binary_share": 1.0},
+    )
+
+
+#: SquareCB and CABS-C as experts: plain targets, every arm revealed, nothing de-biased, no discount on surrogates
+_GRAPH_EXPERT = {"graph": "all", "bias": "none", "gamma": 4.0, "gamma_power": 0.5}
+_BANDIT_EXPERT = {"gamma": 4.0, "gamma_power": 0.5}
+
+
+def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
+    """E3, second part: regret of CABS-D less that of its better expert alone, with a true and with a reversed oracle."""
+    horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
+    out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
+    experts = (("square_cb", _BANDIT_EXPERT), ("cabs_c", _GRAPH_EXPERT))
+    runs = {
+        "D": ("cabs_d_linear", {"experts": experts, "eta": None, "ix_copies": 8}),
+        "D, eta .03": ("cabs_d_linear", {"experts": experts}),
+        "1": ("square_cb", _BANDIT_EXPERT),
+        "2": ("cabs_c_linear", _GRAPH_EXPERT),
+    }
+    for oracle, good in (("true oracle", True), ("reversed oracle", False)):
+        found = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+        weights = {"D": [], "D, eta .03": []}
+        for i, seed in enumerate(seeds):
+            for h, rounds in enumerate(horizons):
+                problem = oracle_problem(seed, rounds, good)
+                truth = world(seed, rounds, 8, 4, 0.45)[1]
+                for name, (policy, options) in runs.items():
+                    result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
+                    played = truth[result.order[0], result.actions[0]]
+                    found[name][i, h] = (truth[result.order[0]].max(axis=1) - played).sum()
+                    if name in weights and rounds == horizons[-1]:
+                        weights[name].append(float(result.meta_weights[0, -1, 1]))
+        better = np.minimum(found["1"], found["2"])
+        for name in weights:
+            label = f"{oracle}, eta {'printed' if name == 'D' else '.03'}"
+            out["series"].append(_series(label, horizons, found[name] - better))
+            out["slopes"][label] = slope(horizons, found[name] - better)
+            out["weights"][label] = interval(weights[name])
+    return out
+
+
+EXPERIMENTS = {
+    "rate": rate,
+    "noise": surrogate_noise,
+    "square error": square_error,
+    "best of both": best_of_both,
+}
+
+
+def run(seeds: int = 5, quick: bool = False) -> dict[str, Any]:
+    """All experiments with this many repetitions."""
+    return {name: experiment(range(seeds), quick) for name, experiment in EXPERIMENTS.items()}
+
+
+def main(
+    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Run the experiments, print their tables, write the page where `--out` says, return the figures."""
+    from cabs_core.bench.theory_page import markdown, write_page
+
+    parser = argparse.ArgumentParser(prog="cabs bench theory", description="The paper's theorems, measured.")
+    parser.add_argument(
+        "--quick", action="store_true", default=quick, help="Small sizes: to see that it runs"
+    )
+    parser.add_argument("--seeds", type=int, default=2 if quick else 5, help="Repetitions, at least 2")
+    parser.add_argument("--out", type=Path, help="Folder for index.html and figures.json")
+    parser.add_argument("--json", dest="json_path", default=json_path)
+    args = parser.parse_args(list(argv) if argv is not None else [])
+    if args.seeds < 2:
+        parser.error("--seeds must be at least 2: intervals are over repetitions")
+    figures = run(args.seeds, args.quick)
+    print(markdown(figures))
+    if args.out:
+        write_page(figures, args.out)
+    if args.json_path:
+        write_text(args.json_path, json.dumps(figures, indent=1))
+    return figures

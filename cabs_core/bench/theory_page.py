@@ -1,0 +1,154 @@
+"""The theory page: the figures of `bench.theory` as tables, charts and what they say about the theorems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from cabs_core.atomic import atomic_directory
+from cabs_core.plots import Figure, FigureTable, render_page
+from cabs_core.plots.theme import Style, default_styles
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def number(value: Mapping[str, float], form: str = ".2f") -> str:
+    """An estimate with its interval."""
+    return f"{value['mean']:{form}} ({value['low']:{form}} to {value['high']:{form}})"
+
+
+def _means(series: Mapping[str, Any], form: str) -> str:
+    return ", ".join(format(point["mean"], form) for point in series["points"])
+
+
+def findings(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(heading, sentences) of every experiment, written from its figures."""
+    rate, noise = figures["rate"], figures["noise"]
+    square, both = figures["square error"], figures["best of both"]
+    alpha = rate["alpha"]
+    times = "; ".join(f"{name}: {number(v)}" for name, v in rate["time"]["slopes"].items())
+    lows, highs = (f(r["mean"] for r in alpha["ratio"]) for f in (min, max))
+    growth = [f"{s['name']}: {_means(s, '+.0f')}" for s in noise["series"]]
+    levels = ", ".join(f"{x:g}" for x in noise["series"][0]["x"])
+    bias = noise["printed bias"]
+    slopes = {name: number(v) for name, v in square["slopes"].items()}
+    price = "; ".join(
+        f"{s['name']}: {_means(s, '.0f')} (slope {number(both['slopes'][s['name']])}, "
+        f"final weight of the graph expert {both['weights'][s['name']]['mean']:.2f})"
+        for s in both["series"]
+    )
+    horizons = ", ".join(f"{x:.0f}" for x in both["series"][0]["x"])
+    return [
+        (
+            f"E1: regret in alpha and T ({alpha['setting']}; {rate['time']['setting']})",
+            f"Theorem: regret is of order sqrt(alpha T d ln(T/d)), slope 1/2 in alpha and in T. Measured slope in alpha "
+            f"{number(alpha['slope'])}; regret over that root lies between {lows:.2f} and {highs:.2f}. Slopes in T: {times}. "
+            f"The root in T shows once T is far above alpha d ln(T/d) / gap^2; before, exploration costs a constant a round.",
+        ),
+        (
+            f"E2: noise of the surrogates ({noise['setting']}; regret without noise {number(noise['without noise'], '.0f')})",
+            f"Theorem: noise that is fresh each round costs at most of order eps sqrt(K^2 T / (m + 1)), "
+            f"{noise['bound'][-1]:.0f} at eps {noise['series'][0]['x'][-1]:g}. Measured added regret at eps {levels}: "
+            f"{'; '.join(growth)}. Noise that is a fixed function of the context is outside Assumption 3 and is not averaged "
+            f"away. The printed bias estimator, which subtracts the mean gap between surrogate and own prediction, takes "
+            f"away what is to be learnt: RegSq {number(bias['RegSq'], '.0f')} against {number(bias['RegSq of plain targets'], '.0f')} "
+            f"for plain targets, without any noise, regret {number(bias['regret'], '.0f')}.",
+        ),
+        (
+            f"E3: Assumption 2 ({square['setting']})",
+            f"Assumption 2 wants RegSq(T) to grow like d ln T, a slope near 0 in T. Plain targets: {slopes['plain targets']}. "
+            f"Printed targets r / p: {slopes['printed targets r / p']}. Where that slope is 1 the theorem says nothing about "
+            f"the printed update.",
+        ),
+        (
+            f"E3: best of both ({both['setting']})",
+            f"Regret of CABS-D less that of its better expert alone at T = {horizons}. {price}. The printed bound adds more "
+            f"than T itself until T of 1e5 to 1e6, so no T here can contradict it; a slope below 1 says that the price of "
+            f"not knowing the better expert vanishes a round.",
+        ),
+    ]  # fmt: skip
+
+
+def charts(figures: Mapping[str, Any]) -> dict[str, Figure]:
+    """A figure for every experiment."""
+    rate, noise = figures["rate"], figures["noise"]
+    square, both = figures["square error"], figures["best of both"]
+    return {
+        "alpha": _chart("alpha", "Regret by independence number", rate["alpha"], "alpha", "regret", log=True),
+        "time": _chart("time", "Regret by horizon", rate["time"], "T", "regret", log=True),
+        "noise": _chart("noise", "What noise in the surrogates costs", noise, "eps", "added regret"),
+        "square": _chart("square", "RegSq by horizon", square, "T", "RegSq(T)", log=True),
+        "both": _chart("both", "CABS-D less its better expert", both, "T", "added regret"),
+    }
+
+
+def _chart(key: str, title: str, found: Mapping[str, Any], x: str, y: str, log: bool = False) -> Figure:
+    rows = [
+        {"series": s["name"], "x": at, "y": p["mean"], "low": p["low"], "high": p["high"]}
+        for s in found["series"]
+        for at, p in zip(s["x"], s["points"], strict=True)
+    ]
+    frame = pd.DataFrame(rows)
+    if log:  # an interval may reach below what a logarithm shows
+        frame["low"] = frame["low"].clip(lower=frame["y"].min() / 2)
+    styles: dict[str, Style] = default_styles([s["name"] for s in found["series"]])
+    kind = "log" if log else "linear"
+    colour = alt.Color(
+        "series:N", title=None,
+        scale=alt.Scale(domain=list(styles), range=[s.token for s in styles.values()]),
+        legend=alt.Legend(orient="top", labelLimit=400) if len(styles) > 1 else None,
+    )  # fmt: skip
+    base = alt.Chart(frame).encode(
+        x=alt.X(
+            "x:Q", title=x, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~s", tickCount=6)
+        ),
+        color=colour,
+    )
+    axis = alt.Y("y:Q", title=y, scale=alt.Scale(type=kind), axis=alt.Axis(format="~s", tickCount=6))
+    read = ["series:N", "x:Q", "y:Q", "low:Q", "high:Q"]
+    chart = alt.layer(
+        base.mark_rule().encode(y=alt.Y("low:Q", title=y), y2="high:Q"),
+        base.mark_line().encode(y=axis),
+        base.mark_point(filled=True, size=50).encode(
+            y=axis, shape=alt.Shape("series:N", legend=None), tooltip=read
+        ),
+    ).properties(height=300)
+    table = [
+        [r["series"], f"{r['x']:g}", f"{r['y']:.1f}", f"{r['low']:.1f} to {r['high']:.1f}"] for r in rows
+    ]
+    return Figure(
+        key=key, title=title, caption=f"{found['setting'] if 'setting' in found else ''}; bars are 95 % intervals.",
+        alt=f"{title}: {y} against {x}; the figures are in the table below.", chart=chart,
+        table=FigureTable(["series", x, y, "95 % interval"], table),
+    )  # fmt: skip
+
+
+def markdown(figures: Mapping[str, Any]) -> str:
+    """The findings and their figures as Markdown."""
+    return "\n".join(_lines(figures))
+
+
+def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
+    for heading, text in findings(figures):
+        yield f"\n### {heading}\n\n{text}"
+    for figure in charts(figures).values():
+        yield f"\n| {' | '.join(figure.table.headers)} |"
+        yield "|---" * len(figure.table.headers) + "|"
+        yield from (f"| {' | '.join(row)} |" for row in figure.table.rows)
+
+
+def write_page(figures: Mapping[str, Any], folder: Path) -> Path:
+    """index.html (self-contained), figures.json and a PNG a figure, in a folder that is replaced as a whole."""
+    drawn = charts(figures)
+    page = render_page("theory.html.j2", TEMPLATES, figures=drawn, findings=findings(figures))
+    with atomic_directory(folder) as temporary:
+        (temporary / "index.html").write_text(page, encoding="utf-8")
+        (temporary / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        for key, figure in drawn.items():
+            (temporary / f"{key}.png").write_bytes(figure.png)
+    return folder
