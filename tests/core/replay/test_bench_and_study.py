@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from cabs_core.bench import study_problems
+from cabs_core.bench import study_problems, study_ranking
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import main, run
-from cabs_core.bench.study_plan import Plan, cell_path
+from cabs_core.bench.study_plan import FIELD_SETUP, Plan, Setup, cell_path
 from cabs_core.bench.study_tables import regime_weights, table
-from cabs_core.errors import PoolError
+from cabs_core.errors import CabsError, PoolError
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
 from cabs_core.replay.engine import make_stream
@@ -145,3 +145,84 @@ def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
         # the same queries, each once: what learns nothing loses nothing
         assert costs[condition, "best_single"]["cost"] == pytest.approx(0.0, abs=1e-12)
     assert "| policy | drift | arms_arrive | arms_disappear | delayed_rewards |" in capsys.readouterr().out
+
+
+def test_ranking_is_that_of_the_means(work):
+    plan = Plan(
+        ("toy",),
+        ("clean", "corrupted"),
+        (0, 1),
+        ("random", "best_single", "ridge", "lin_ts", "oracle_best"),
+        "short",
+    )
+    run(plan, work, threads=1)
+    found = study_ranking.ranking(plan, work, simple=("best_single", "ridge"))
+    values = table(plan, work)["values"]["toy"]
+    assert [c["condition"] for c in found["cells"]] == ["clean", "corrupted"]
+    assert set(found["policies"]) == {"best_single", "ridge", "lin_ts"}, "a bound and chance have no rank"
+    for i, cell in enumerate(found["cells"]):
+        means = {p: values[cell["condition"]][p]["mean"] for p in found["policies"]}
+        order = sorted(means, key=means.__getitem__, reverse=True)
+        assert cell["best"] == order[0]
+        rival = max(("best_single", "ridge"), key=means.__getitem__)
+        for policy, summary in found["policies"].items():
+            row = summary["by_cell"][i]
+            assert row["rank"] == 1 + order.index(policy)
+            assert row["gap"] == pytest.approx(means[policy] - means[rival])
+            assert row["tied"] or policy != order[0]
+    summary = found["policies"]["lin_ts"]
+    gaps = [r["gap"] for r in summary["by_cell"]]
+    assert summary["worst"] == min(gaps) and summary["gap"] == pytest.approx(np.mean(gaps))
+    assert summary["below"] == sum(g < -0.010 for g in gaps)
+    assert study_ranking.ranking(plan, work, simple=("stack",))["cells"] == [], "no rival, no cell"
+    text = "\n".join(study_ranking.lines(found))
+    assert "| lin_ts | 2 |" in text and "| toy, clean | 2 |" in text
+
+
+def test_two_processes_make_the_cells_of_one(work, tmp_path_factory):
+    plan = Plan(("toy",), ("clean", "corrupted"), (0,), ("random", "ridge"), "short")
+    run(plan, work, threads=1, jobs=2)
+    with np.load(cell_path(work, "toy", "corrupted", 0, "random", 550.0)) as cell:
+        both = cell["utilities"]
+    cell_path(work, "toy", "corrupted", 0, "random", 550.0).unlink()
+    run(plan, work, threads=1)
+    with np.load(cell_path(work, "toy", "corrupted", 0, "random", 550.0)) as cell:
+        np.testing.assert_array_equal(cell["utilities"], both)
+
+
+def test_one_folder_one_setup(work, capsys):
+    asked = ["--pool", "toy", "--split-seeds", "0", "--policies", "ridge", "--work", str(work)]
+    main(argv=[*asked, "--protocol", "short"])
+    with pytest.raises(CabsError, match="another --work"):
+        main(argv=[*asked, "--protocol", "field", "--conditions", "clean"])
+    fresh = [*asked[:-1], str(work / "fresh"), "--table-only"]
+    main(argv=[*fresh, "--protocol", "field"])
+    main(argv=[*fresh, "--protocol", "field"])
+    with pytest.raises(CabsError, match="tfidf-svd"):
+        main(argv=[*fresh, "--protocol", "short"])
+
+
+def test_the_setup_changes_what_it_says_and_thins_the_test_split():
+    from cabs_core.pools import find_pool
+
+    pool = find_pool("zeroeval").pool
+    assert study_problems.set_up(pool, Setup()) == pool
+    changed = study_problems.set_up(pool, FIELD_SETUP)
+    assert (changed.encoder.name, changed.oracle.kind, changed.rescale_grand_mean_cost) == (
+        "tfidf-svd",
+        "ridge",
+        5e-4,
+    )
+    paper = find_pool("openllm_lb_v2_carrot").pool
+    assert study_problems.set_up(paper, FIELD_SETUP).rescale_mean_cost == paper.rescale_mean_cost
+    split = np.array(["train"] * 5 + ["test"] * 20)
+    thin = study_problems.thinned(split, 8, 0)
+    assert (thin == "test").sum() == 8 and (thin == "train").sum() == 5
+    assert (study_problems.thinned(split, 8, 0) == thin).all() and study_problems.thinned(
+        split, 20, 0
+    ) is split
+
+
+def test_severe_is_left_out_where_nobody_named_the_tasks(work, capsys):
+    run(Plan(("demo",), ("severe",), (0,), ("ridge",), "short"), work)
+    assert "no severe" in capsys.readouterr().out and not (work / "cells" / "demo").exists()

@@ -1,0 +1,87 @@
+"""The theory bench against a slow loop, its statistics, its page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cabs_core.bench import theory
+from cabs_core.bench.theory_page import findings
+from cabs_core.solver import solve_exploration
+
+
+def slow(seed, rounds, arms, dim, size, eps, targets):
+    """One repetition in plain NumPy: dense ridge solved anew, the program by its Python interface."""
+    x, truth, rewards, uniforms = theory.world(seed, rounds, arms, dim, 0.45)
+    surrogates = truth + theory.noise(seed, x, arms, eps, False)
+    graph, gamma = theory.cliques(arms, size), theory.exploration(arms / size, rounds, dim)
+    rows = [([], []) for _ in range(arms)]
+    gaps = [[] for _ in range(arms)]
+    regret = squared = 0.0
+    for t in range(rounds):
+        predicted = np.zeros(arms)
+        for j, (xs, ys) in enumerate(rows):
+            if xs:
+                z = np.array(xs)
+                predicted[j] = x[t] @ np.linalg.solve(np.eye(dim + 1) + z.T @ z, z.T @ np.array(ys))
+        predicted = np.clip(predicted, 0.0, 1.0)
+        p = solve_exploration(1.0 - predicted, graph, gamma, tol=1e-6).p
+        arm = min(int(np.searchsorted(np.cumsum(p), uniforms[t], side="right")), arms - 1)
+        regret += truth[t].max() - truth[t, arm]
+        for j in np.flatnonzero(graph[arm]):
+            squared += (truth[t, j] - predicted[j]) ** 2
+            target = rewards[t, j] if j == arm else surrogates[t, j]
+            if targets == theory.PRINTED_BIAS and j != arm:
+                gaps[j].append(target - predicted[j])
+                target -= np.mean(gaps[j])
+            if targets == theory.PRINTED:
+                target /= max(theory.LEAST_P, p[j] if j == arm else graph[:, j] @ p)
+            rows[j][0].append(x[t])
+            rows[j][1].append(target)
+    return regret, squared
+
+
+@pytest.mark.parametrize("targets", [theory.PLAIN, theory.PRINTED, theory.PRINTED_BIAS])
+def test_the_compiled_loop_is_the_slow_one(targets):
+    fast = theory.regret_of(3, 40, 6, 3, 0.45, 3, eps=0.2, targets=targets)
+    assert fast == pytest.approx(slow(3, 40, 6, 3, 3, 0.2, targets), rel=1e-5)
+
+
+def test_cliques_and_worlds_are_what_the_assumptions_ask_for():
+    graph = theory.cliques(6, 3)
+    assert (graph == graph.T).all() and (graph.sum(axis=1) == 3).all() and (np.diag(graph) == 1).all()
+    with pytest.raises(ValueError, match="cliques of 4"):
+        theory.cliques(6, 4)
+    x, truth, rewards, _ = theory.world(0, 4000, 5, 3, 0.45)
+    weights = np.linalg.lstsq(x, truth, rcond=None)[0]
+    np.testing.assert_allclose(x @ weights, truth, atol=1e-9)  # realisable
+    assert 0.0 < truth.min() and truth.max() < 1.0
+    assert np.abs(rewards.mean(axis=0) - truth.mean(axis=0)).max() < 0.04
+    assert np.abs(theory.noise(0, x, 5, 0.3, False)).max() <= 0.3
+    np.testing.assert_array_equal(theory.noise(0, x[:1], 5, 0.3, True), theory.noise(0, x[:1], 5, 0.3, True))
+
+
+def test_slopes_are_those_of_powers():
+    xs = [10.0, 100.0, 1000.0]
+    found = theory.slope(xs, np.array([[c * v**0.5 for v in xs] for c in (3.0, 5.0, 8.0)]))
+    assert found["mean"] == pytest.approx(0.5) and found["low"] == pytest.approx(found["high"])
+    spread = theory.interval([1.0, 2.0, 3.0])
+    assert spread["mean"] == 2.0 and spread["high"] - 2.0 == pytest.approx(4.3027 / np.sqrt(3.0), rel=1e-4)
+
+
+def test_surrogates_cut_regret_and_the_page_says_so(tmp_path, capsys):
+    figures = theory.main(argv=["--quick", "--seeds", "2", "--out", str(tmp_path / "page")])
+    points = figures["rate"]["alpha"]["series"][0]["points"]
+    assert points[0]["mean"] > 2.0 * points[-1]["mean"], "every arm reveals every arm: far less regret"
+    assert set(figures) == set(theory.EXPERIMENTS) and len(findings(figures)) == 4
+    text = capsys.readouterr().out
+    assert "### E2" in text and "| true oracle, eta printed |" in text
+    assert json.loads((tmp_path / "page/figures.json").read_text()) == figures
+    page = (tmp_path / "page/index.html").read_text()
+    assert "What the theorems predict" in page and page.count("<figure") >= 5
+    assert (tmp_path / "page/alpha.png").stat().st_size > 1000
+    with pytest.raises(SystemExit):
+        theory.main(argv=["--seeds", "1"])
+    assert "at least 2" in capsys.readouterr().err
