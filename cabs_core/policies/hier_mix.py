@@ -469,7 +469,7 @@ class HierMix(Policy):
         arrays = {
             "scaling": self.scaling,
             "log_weights": self.log_weights,
-            "plays": self.plays,
+            "played": self.plays,
             "paid": self.paid,
         }
         arrays |= dict(zip(self._ANCHORED, self.anchored, strict=True))
@@ -485,8 +485,9 @@ class HierMix(Policy):
             arrays = {**arrays, **{new: np.asarray(arrays[name])[None] for new, name in old.items()}}
             arrays["r_kind"] = np.zeros(1, dtype=np.int64)
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
-        self.plays = np.array(arrays["plays"])
-        self.paid = np.array(arrays["paid"]) if "paid" in arrays else np.zeros((3, len(self._arms)))
+        earlier = "plays" in arrays  # its name in the versions that did not learn costs
+        self.plays = np.array(arrays["plays" if earlier else "played"])
+        self.paid = np.zeros((3, len(self._arms))) if earlier else np.array(arrays["paid"])
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
         self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
         self._resized()  # an earlier version's state may have fewer models than the options say
@@ -504,20 +505,27 @@ class HierMix(Policy):
         k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
         return {
             "scaling": s(2, d), "log_weights": s(models),
-            "plays": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "a_mean": s(d + 2),
+            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "a_mean": s(d + 2),
             "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k), "a_level": s(k),
         }  # fmt: skip
 
     def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
         """Also what earlier versions wrote: without costs, and before that with two models."""
+        if "plays" not in names:
+            return self.layout()
         if "c_mean" not in names:
-            return {name: field for name, field in self.layout().items() if name != "paid" or name in names}
+            return self._earlier(self.layout())
         k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
-        common = {name: field for name, field in self._common_layout(2).items() if name != "paid"}
-        return common | {
+        return self._earlier(self._common_layout(2)) | {
             "c_mean": s(d + 1), "c_cov": s(d + 1, d + 1), "c_cov_arm": s(k, d + 1, d + 1), "c_mean_arm": s(k, d + 1),
             "c_prior": s(d + 1, low=low),
         }  # fmt: skip
+
+    @staticmethod
+    def _earlier(layout: dict[str, checks.Field]) -> dict[str, checks.Field]:
+        """Before costs were learnt."""
+        known = {name: field for name, field in layout.items() if name != "paid"}
+        return known | {"plays": known.pop("played")}
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError for negative variances."""

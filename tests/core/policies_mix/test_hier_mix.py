@@ -317,6 +317,7 @@ def test_files_of_the_version_with_two_models_are_read(tmp_path):
     with np.load(tmp_path / "p/state.npz") as stored:
         arrays = dict(stored)
     del arrays["r_kind"], arrays["paid"]
+    arrays["plays"] = arrays.pop("played")
     arrays = {
         **{k: v for k, v in arrays.items() if not k.startswith("r_")},
         **{"c" + k[1:]: v[0] for k, v in arrays.items() if k.startswith("r_")},
