@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.chain.inputs import plain
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.compile_ahead import compile_ahead
+from cabs_core.replay.compile_ahead import finish_compiling, start_compiling
 from cabs_core.replay.tuning import tune_policies
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def build(
     missing = tuple(p for p in chain.pool.policies if p not in kept)
     chosen = {policy: entry for policy, entry in kept.items() if entry}
     if missing:
-        folder_of_problem = inputs["replay_problem"] / "validation"
-        compile_ahead(folder_of_problem, chain.pool.policies, options.notify)
-        problem = ReplayProblem.load(folder_of_problem)
+        problem = ReplayProblem.load(inputs["replay_problem"] / "validation")
+        start_compiling(chain.pool.policies, problem.K, options.notify)
+        finish_compiling()
         pool = chain.pool.model_copy(update={"policies": missing})
         found = tune_policies(problem, pool, progress=_told(options))
         seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}

@@ -17,6 +17,7 @@ from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
+from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
 from cabs_dagster.instance import PACKAGES
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
@@ -93,6 +94,9 @@ class Runner:
         if not stale:
             self.notify(f"{', '.join(jobs.STAGES)}: nothing changed")
             return
+        if "tuning" in stale:
+            pool = pool_file.pool
+            start_compiling(policies or pool.policies, len(pool.arm_names() or ()), self.notify)
         first = chain.status(chain.stage(stale[0]))
         why = "; ".join(first.reasons[:3]) or ("forced" if force else "not recorded in this Dagster instance")
         self.notify(f"{', '.join(stale)} ({why})")

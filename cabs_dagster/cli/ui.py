@@ -19,7 +19,7 @@ def ui(port: int) -> None:
     from cabs_core.atomic import remove_leftovers
     from cabs_core.chain.page_server import page_server, reports_url
     from cabs_core.pools.registry import active_pools
-    from cabs_dagster.instance import PACKAGES, open_instance
+    from cabs_dagster.instance import open_instance, workspace
     from cabs_dagster.instance.recover import recover
     from cabs_dagster.instance.serve import require_free, serve
     from cabs_dagster.partitions import observe, register
@@ -40,8 +40,7 @@ def ui(port: int) -> None:
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]
     os.environ["PYTHONSAFEPATH"] = "1"  # modules are not looked for in the current directory
     command = [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
-    workspace, module = PACKAGES / "workspace.yaml", ["-m", "cabs_dagster.definitions", "-d", str(PACKAGES)]
-    command += ["-w", str(workspace)] if workspace.is_file() else module
+    command += ["-w", str(workspace())]
     click.echo(f"http://127.0.0.1:{port}  (DAGSTER_HOME {os.environ['DAGSTER_HOME']}; Ctrl-C ends it)")
     if pages:
         click.echo(f"{reports_url()}  reports, read-only")

@@ -5,6 +5,7 @@ What belongs here: DAGSTER_HOME, dagster.yaml, opening the instance. What does n
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -34,6 +35,20 @@ def prepare_home() -> Path:
     if not (home / "dagster.yaml").exists():
         write_text(home / "dagster.yaml", template("sqlite"))
     return home
+
+
+def workspace() -> Path:
+    """Write the workspace of `cabs ui` into DAGSTER_HOME; its path.
+
+    It names a working directory: without one Dagster imports modules from the current directory first.
+    """
+    module = {
+        "module_name": "cabs_dagster.definitions",
+        "location_name": "cabs",
+        "working_directory": str(PACKAGES),
+    }
+    text = json.dumps({"load_from": [{"python_module": module}]}, indent=1)  # JSON is YAML
+    return write_text(prepare_home() / "workspace.yaml", text)
 
 
 @contextmanager

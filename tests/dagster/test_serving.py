@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cabs_core.errors import CabsError
+from cabs_dagster.instance import workspace
 from cabs_dagster.instance.serve import require_free
 
 pytestmark = pytest.mark.skipif(
@@ -110,3 +112,10 @@ def test_a_busy_port_is_refused_with_what_to_do() -> None:
         with pytest.raises(CabsError, match=f"port {port} .* cabs ui --port {port + 1}"):
             require_free(port)
     require_free(port)
+
+
+def test_the_ui_imports_from_where_the_package_lies(cabs_home: Path) -> None:
+    """Without a working directory Dagster's code server imports what lies in the current directory first."""
+    (module,) = (entry["python_module"] for entry in yaml.safe_load(workspace().read_text())["load_from"])
+    assert workspace().parent == cabs_home / "dagster" and module["location_name"] == "cabs"
+    assert Path(module["working_directory"], *module["module_name"].split(".")).with_suffix(".py").is_file()
