@@ -36,7 +36,7 @@ def report(
     with guarded():
         chain = cabs.chain(context.partition_key)
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
-        shown = _page(made, chain.store.location(page_parts(chain.pool.name)), chain.pool.name)
+        shown = page_metadata(made, chain.store.location(page_parts(chain.pool.name)), chain.pool.name)
         if PROFILE in made.record.files:
             shown["profile of the data"] = _link(made, chain.pool.name, PROFILE)
     context.log.info(f"report: {made.folder / 'index.html'}")
@@ -55,11 +55,11 @@ def leaderboard(
     with guarded():
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
-        shown = _page(made, store.location(page_parts(None)))
+        shown = page_metadata(made, store.location(page_parts(None)))
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 
-def _page(made: Made, location: str, pool: str | None = None) -> dict[str, Any]:
+def page_metadata(made: Made, location: str, pool: str | None = None) -> dict[str, Any]:
     """Metadata of a page: where it is, what it says, its plots."""
     summary = made.record.summary
     values = {**provenance(made, location), **figures(summary)}

@@ -36,6 +36,7 @@ _ASSETS: dict[str, tuple[str, set[str]]] = {
     "marts": ("marts", {"sql", "duckdb", "parquet"}),
     "report": ("results", {"python", "html"}),
     "leaderboard": ("results", {"python", "html"}),
+    "theory": ("theory", {"python", "numba", "html"}),
 }
 
 #: feature: (lifecycle stage, why we use it)

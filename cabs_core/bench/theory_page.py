@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,11 +11,17 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from cabs_core.artifacts import ArtifactStore, Made, Options
+from cabs_core.artifacts.materialize import produce
+from cabs_core.artifacts.provenance import Recipe
 from cabs_core.atomic import atomic_directory
+from cabs_core.bench.theory_version import theory_code_version
 from cabs_core.plots import Figure, FigureTable, render_page
 from cabs_core.plots.theme import Style, default_styles
 
 TEMPLATES = Path(__file__).parent / "templates"
+#: where the artifact lies
+THEORY = ("theory",)
 
 
 def number(value: Mapping[str, float], form: str = ".2f") -> str:
@@ -143,12 +150,40 @@ def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_page(figures: Mapping[str, Any], folder: Path) -> Path:
-    """index.html (self-contained), figures.json and a PNG a figure, in a folder that is replaced as a whole."""
+    """The page in a folder that is replaced as a whole."""
+    with atomic_directory(folder) as temporary:
+        fill(figures, temporary)
+    return folder
+
+
+def fill(figures: Mapping[str, Any], folder: Path) -> dict[str, bytes]:
+    """index.html (self-contained), figures.json and a PNG a figure into a folder; the PNGs by key."""
     drawn = charts(figures)
     page = render_page("theory.html.j2", TEMPLATES, figures=drawn, findings=findings(figures))
-    with atomic_directory(folder) as temporary:
-        (temporary / "index.html").write_text(page, encoding="utf-8")
-        (temporary / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        for key, figure in drawn.items():
-            (temporary / f"{key}.png").write_bytes(figure.png)
-    return folder
+    (folder / "index.html").write_text(page, encoding="utf-8")
+    (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    images = {key: figure.png for key, figure in drawn.items()}
+    for key, data in images.items():
+        (folder / f"{key}.png").write_bytes(data)
+    return images
+
+
+def make_theory(store: ArtifactStore, seeds: int, options: Options, quick: bool = False) -> Made:
+    """The page as an artifact, made again only where code or repetitions changed or a file did."""
+    recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds, "quick": quick}, {})
+    record = store.record(THEORY)
+    if record and not (options.force or recipe.outdated(record) or store.damage(THEORY, record)):
+        return Made(record, store.folder(THEORY), True)
+
+    def work(folder: Path) -> dict[str, Any]:
+        from cabs_core.bench.theory import run
+
+        figures = run(seeds, quick)
+        images = fill(figures, folder)
+        return {
+            "_markdown": markdown(figures),
+            "_images": {key: base64.b64encode(data).decode() for key, data in images.items()},
+        }
+
+    record = produce(store, THEORY, recipe, work, options.run_id)
+    return Made(record, store.folder(THEORY), False)

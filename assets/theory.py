@@ -1,0 +1,32 @@
+"""Asset `theory`: what the paper's theorems predict, measured on generated bandits; of no pool."""
+
+import dagster as dg
+from cabs_assets.results import page_metadata
+from pydantic import Field
+
+from cabs_core.bench.theory_version import theory_code_version
+from cabs_dagster import specs
+from cabs_dagster.metadata import guarded
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import StageConfig
+
+
+class TheoryConfig(StageConfig):
+    seeds: int = Field(5, ge=2, description="Repetitions of every experiment; intervals are over them.")
+
+
+@dg.asset(
+    **specs.common("theory"),
+    code_version=theory_code_version(),
+    description="Experiments E1 to E3 on the theorems, as a page with plots.",
+)
+def theory(
+    context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    from cabs_core.bench.theory_page import THEORY, make_theory  # here: loading the code location stays quick
+
+    with guarded():
+        store = cabs.store()
+        made = make_theory(store, config.seeds, cabs.options(context, config.force))
+    shown = page_metadata(made, store.location(THEORY))
+    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)

@@ -1,0 +1,47 @@
+"""The asset `theory`: in a group of its own, made once, made again when a file of it is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.bench import theory
+from cabs_dagster.definitions import build_defs
+from cabs_dagster.resources import CabsResource
+
+
+def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) -> None:
+    from cabs_assets.theory import theory as asset
+
+    small = {name: each([0, 1], True) for name, each in theory.EXPERIMENTS.items()}
+    ran: list[int] = []
+
+    def run(seeds: int, quick: bool) -> dict:
+        ran.append(seeds)
+        return small
+
+    monkeypatch.setattr(theory, "run", run)
+
+    def make() -> dg.MaterializeResult:
+        done = dg.materialize(
+            [asset], resources={"cabs": CabsResource()}, instance=instance,
+            run_config={"ops": {"theory": {"config": {"seeds": 2}}}},
+        )  # fmt: skip
+        return done.asset_materializations_for_node("theory")[0]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = make()
+        second = make()
+        folder = ArtifactStore().folder(("theory",))
+        (folder / "index.html").unlink()
+        make()
+    assert ran == [2, 2] and (folder / "index.html").is_file()
+    assert "### E1" in first.metadata["summary"].value and "link" in second.metadata
+
+
+def test_it_stands_alone() -> None:
+    specs = {spec.key.to_user_string(): spec for spec in build_defs().resolve_all_asset_specs()}
+    assert specs["theory"].group_name == "theory" and not list(specs["theory"].deps)
+    assert [key for key, spec in specs.items() if spec.group_name == "theory"] == ["theory"]
