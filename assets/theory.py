@@ -23,7 +23,7 @@ class TheoryConfig(StageConfig):
 def theory(
     context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.bench.theory_page import THEORY, make_theory  # here: loading the code location stays quick
+    from cabs_core.bench.theory import THEORY, make_theory  # here: loading the code location stays quick
 
     with guarded():
         store = cabs.store()

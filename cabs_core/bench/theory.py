@@ -18,6 +18,7 @@ logarithms, one a repetition, with 95 % t intervals.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import math
 from collections.abc import Sequence
@@ -27,7 +28,12 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from cabs_core.artifacts import ArtifactStore, Made, Options
+from cabs_core.artifacts.materialize import produce
+from cabs_core.artifacts.provenance import Recipe
 from cabs_core.atomic import write_text
+from cabs_core.bench.theory_page import fill, markdown, write_page
+from cabs_core.bench.theory_version import theory_code_version
 from cabs_core.compiled.jit import kernel
 from cabs_core.problem import ReplayProblem
 from cabs_core.regression import dot, observe, start_inverse
@@ -35,6 +41,8 @@ from cabs_core.replay import replay
 from cabs_core.solver import make_workspace, solve_kernel
 from cabs_core.threads import one_blas_thread
 
+#: where the artifact lies
+THEORY = ("theory",)
 PLAIN, PRINTED, PRINTED_BIAS = 0, 1, 2
 LEAST_P = 1e-3
 
@@ -304,12 +312,29 @@ def run(seeds: int = 5, quick: bool = False) -> dict[str, Any]:
     return {name: experiment(range(seeds), quick) for name, experiment in EXPERIMENTS.items()}
 
 
+def make_theory(store: ArtifactStore, seeds: int, options: Options, quick: bool = False) -> Made:
+    """The page as an artifact, made again only where code or repetitions changed or a file did."""
+    recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds, "quick": quick}, {})
+    record = store.record(THEORY)
+    if record and not (options.force or recipe.outdated(record) or store.damage(THEORY, record)):
+        return Made(record, store.folder(THEORY), True)
+
+    def work(folder: Path) -> dict[str, Any]:
+        figures = run(seeds, quick)
+        images = fill(figures, folder)
+        return {
+            "_markdown": markdown(figures),
+            "_images": {key: base64.b64encode(data).decode() for key, data in images.items()},
+        }
+
+    record = produce(store, THEORY, recipe, work, options.run_id)
+    return Made(record, store.folder(THEORY), False)
+
+
 def main(
     json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Run the experiments, print their tables, write the page where `--out` says, return the figures."""
-    from cabs_core.bench.theory_page import markdown, write_page
-
     parser = argparse.ArgumentParser(prog="cabs bench theory", description="The paper's theorems, measured.")
     parser.add_argument(
         "--quick", action="store_true", default=quick, help="Small sizes: to see that it runs"

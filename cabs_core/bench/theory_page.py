@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,17 +10,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from cabs_core.artifacts import ArtifactStore, Made, Options
-from cabs_core.artifacts.materialize import produce
-from cabs_core.artifacts.provenance import Recipe
 from cabs_core.atomic import atomic_directory
-from cabs_core.bench.theory_version import theory_code_version
 from cabs_core.plots import Figure, FigureTable, render_page
 from cabs_core.plots.theme import Style, default_styles
 
 TEMPLATES = Path(__file__).parent / "templates"
-#: where the artifact lies
-THEORY = ("theory",)
 
 
 def number(value: Mapping[str, float], form: str = ".2f") -> str:
@@ -166,24 +159,3 @@ def fill(figures: Mapping[str, Any], folder: Path) -> dict[str, bytes]:
     for key, data in images.items():
         (folder / f"{key}.png").write_bytes(data)
     return images
-
-
-def make_theory(store: ArtifactStore, seeds: int, options: Options, quick: bool = False) -> Made:
-    """The page as an artifact, made again only where code or repetitions changed or a file did."""
-    recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds, "quick": quick}, {})
-    record = store.record(THEORY)
-    if record and not (options.force or recipe.outdated(record) or store.damage(THEORY, record)):
-        return Made(record, store.folder(THEORY), True)
-
-    def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.bench.theory import run
-
-        figures = run(seeds, quick)
-        images = fill(figures, folder)
-        return {
-            "_markdown": markdown(figures),
-            "_images": {key: base64.b64encode(data).decode() for key, data in images.items()},
-        }
-
-    record = produce(store, THEORY, recipe, work, options.run_id)
-    return Made(record, store.folder(THEORY), False)
