@@ -239,6 +239,7 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
     cases = json.loads(
         re.search(r"</div>\s*<script type=\"application/json\">(\[.*?\])</script>", page, flags=re.S).group(1)
     )
+    assert page.count("<option value=") == len(RHOS), "the slider has a mark at every value that was played"
     assert len(cases) == 1 + len(RHOS) and cases[0]["text"]["headline"] == verdict["headline"]
     for c, v in zip(cases, [case, *sorted(verdict["by_value"], key=lambda v: -v["rho"])], strict=True):
         says, keep = c["text"], v["decision"] == "keep"

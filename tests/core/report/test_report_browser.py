@@ -130,6 +130,22 @@ def test_every_drawing_is_there_before_any_script_and_in_print(visit, tmp_path):
     assert not page.locator("nav").is_visible() and not page.locator(".controls").is_visible()
 
 
+@pytest.mark.parametrize("which", ["report", "leaderboard"])
+def test_tables_keep_their_headers_in_print(visit, which):
+    """Headers are buttons that sort: hidden buttons, or ones that Chromium does not repeat on the next page, lose them."""
+    page = visit(which)
+    page.emulate_media(media="print")
+    bare = page.evaluate(
+        """[...document.querySelectorAll('figure.table thead th')].filter(h => {
+            const text = document.createRange(); text.selectNodeContents(h);
+            const button = h.querySelector('button');
+            return h.textContent.trim() && (!text.getBoundingClientRect().height
+              || button && getComputedStyle(button).display !== 'contents');
+        }).map(h => h.textContent)"""
+    )
+    assert bare == [] and page.locator("figure.table thead button").count() > 3
+
+
 def test_the_legend_shows_and_hides_a_line(visit):
     page = visit()
     draw_all(page)
