@@ -8,11 +8,13 @@ code in numba's cache, where every process finds it.
 from __future__ import annotations
 
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cabs_core.compiled.jit import share_compiled
@@ -26,6 +28,7 @@ _MOST, _ROUNDS, _RHO = 4, 5, 1.0
 _USUAL_ARMS = 11  # of RouterBench and the demo, whose pool files name no models
 _WORKER = "from cabs_core.replay.compile_ahead import work; work()"
 _under_way: list[threading.Thread] = []
+_processes: list[subprocess.Popen[str]] = []
 
 
 def start_compiling(
@@ -68,11 +71,18 @@ def finish_compiling() -> None:
         thread.join()
 
 
+def stop_compiling() -> None:
+    """End the processes, for when this one is about to."""
+    for process in _processes:
+        process.terminate()
+
+
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
     """Give groups to one process until none is left. What a process fails at is compiled when it is needed."""
     command = [sys.executable, "-P", "-c", _WORKER, str(arms)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
+        _processes.append(process)
         try:
             while True:
                 process.stdin.write(" ".join(waiting.get_nowait()) + "\n")
@@ -82,22 +92,19 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
         except (queue.Empty, BrokenPipeError):
             return
         finally:
-            try:
+            with suppress(BrokenPipeError):
                 process.stdin.close()
-            except BrokenPipeError:
-                pass
 
 
 def work() -> None:
     """What a process does: play the policies of every line on its input, and say so. Ends with its input."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
     with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
-        # saved and loaded, because memory-mapped arrays are a type of their own
+        # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their names
         problem = ReplayProblem.load(made_up.save(Path(folder, "problem")))
-        for line in sys.stdin:
-            for policy in line.split():
-                try:
-                    replay(problem, policy, rho=_RHO, trials=1, rounds=_ROUNDS, threads=1)
-                except CabsError:  # it needs something that the made-up problem lacks
-                    continue
-            print("compiled", flush=True)
+    for line in sys.stdin:
+        for policy in line.split():
+            with suppress(CabsError):  # it needs something that the made-up problem lacks
+                replay(problem, policy, rho=_RHO, trials=1, rounds=_ROUNDS, threads=1)
+        print("compiled", flush=True)

@@ -17,7 +17,7 @@ from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
-from cabs_core.replay.compile_ahead import start_compiling
+from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_dagster import jobs
 from cabs_dagster.instance import PACKAGES
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
@@ -213,6 +213,7 @@ def until_interrupted(work: Callable[[], None], instance: dg.DagsterInstance) ->
         click.echo("\ninterrupted; run again to go on", err=True)
         for child in multiprocessing.active_children():
             child.terminate()
+        stop_compiling()
         try:
             end_own_runs(instance)
         finally:  # whatever the database says now, the next command marks the runs

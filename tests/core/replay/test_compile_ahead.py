@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cabs_core.replay import compile_ahead as module
-from cabs_core.replay.compile_ahead import finish_compiling, start_compiling
+from cabs_core.replay.compile_ahead import finish_compiling, start_compiling, stop_compiling
 
 CODE = """
 from cabs_core.compiled.jit import share_compiled
@@ -29,6 +31,19 @@ def test_an_empty_cache_is_filled_by_processes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CODE], env=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2", "0", "1", "True"]
+
+
+def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CABS_THREADS", "2")
+    monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
+    monkeypatch.setattr(module, "_WORKER", "import time; time.sleep(600)")
+    monkeypatch.setattr(module, "_processes", processes := [])
+    assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
+    while len(processes) < 2:
+        time.sleep(0.01)
+    stop_compiling()
+    finish_compiling()
+    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
 
 
 @pytest.mark.parametrize("share, threads, policies", [(0.9, "2", 2), (0.0, "1", 2), (0.0, "2", 1)])
