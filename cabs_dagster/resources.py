@@ -54,12 +54,17 @@ class AlertResource(dg.ConfigurableResource):
     )
 
     def send(self, text: str, log: Any) -> None:
-        """Send a text to the webhook; to the log when there is none or it cannot be reached."""
+        """Send a text to the webhook, and nowhere else: not after a redirect. To the log where that fails."""
         if self.webhook_url:
             import requests
 
             try:
-                requests.post(self.webhook_url, json={"text": text}, timeout=10).raise_for_status()
+                answer = requests.post(
+                    self.webhook_url, json={"text": text}, timeout=10, allow_redirects=False
+                )
+                answer.raise_for_status()
+                if answer.is_redirect:
+                    raise requests.TooManyRedirects("the webhook has moved")
                 return
             except requests.RequestException as error:  # its message may hold the address, which is a secret
                 log.error(f"the webhook could not be reached ({type(error).__name__}); the alert was:")

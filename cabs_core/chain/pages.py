@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 from cabs_core.artifacts.code_versions import code_version, module_file
 from cabs_core.artifacts.materialize import Made, Options, produce
 from cabs_core.artifacts.planner import Chain
-from cabs_core.artifacts.provenance import Recipe
+from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.atomic import write_bytes
 from cabs_core.errors import ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
 
@@ -59,14 +59,20 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None) -> Recipe:
 
 def page_fresh(store: ArtifactStore, marts: Path, pool: str | None) -> bool:
     """Whether a page shows what the marts hold now and is whole."""
-    record = store.record(page_parts(pool))
-    if (
-        record is None
-        or page_recipe(store, marts, pool).outdated(record)
-        or store.damage(page_parts(pool), record)
-    ):
+    record = _whole(store, pool)
+    if record is None or page_recipe(store, marts, pool).outdated(record):
         return False
-    return pool is not None or store.remote or _public_leaderboard(store).is_file()
+    return pool is not None or not _not_public(marts, record)
+
+
+def _whole(store: ArtifactStore, pool: str | None) -> Record | None:
+    """The record of a page; None where there is none or where it, or a file of the page, was altered."""
+    parts = page_parts(pool)
+    try:
+        record = store.record(parts)
+    except ProvenanceError:
+        return None
+    return None if record is None or store.damage(parts, record) else record
 
 
 def make_report(chain: Chain, marts: Path, options: Options) -> Made:
@@ -76,13 +82,13 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import VERDICT, build_report
 
-        known, parts = _known(chain), page_parts(pool.name)
+        known, old = _known(chain), _whole(store, pool.name)
         page = build_report(
             pool.name,
             marts.parent,
             folder,
             profile_link=PROFILE if known else "",
-            previous=store.folder(parts) / VERDICT if store.record(parts) is not None else None,
+            previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
             problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
             outcomes=known.get("outcomes"),
         )
@@ -94,16 +100,17 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
-    """The page with all pools, also at `reports/index.html`, beside the pools' folders that it links to."""
+    """The page with all pools; its files also in `reports`, beside the pools' folders that it links to."""
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard
 
-        page = build_leaderboard(marts.parent)
-        shutil.copyfile(page.path, folder / "index.html")
-        return _shown(page)
+        return _shown(build_leaderboard(marts.parent, folder))
 
-    return _make(store, marts, None, work, options)
+    made = _make(store, marts, None, work, options)
+    for name in _not_public(marts, made.record):
+        write_bytes(marts.parent / REPORTS / name, (made.folder / name).read_bytes())
+    return made
 
 
 def _make(store: ArtifactStore, marts: Path, pool: str | None, work, options: Options) -> Made:
@@ -116,8 +123,14 @@ def _make(store: ArtifactStore, marts: Path, pool: str | None, work, options: Op
     return Made(record, store.folder(parts), False)
 
 
-def _public_leaderboard(store: ArtifactStore) -> Path:
-    return store.root / REPORTS / "index.html"
+def _not_public(marts: Path, record: Record) -> list[str]:
+    """Files of the leaderboard that are not in `reports` as they were made."""
+    public = marts.parent / REPORTS
+    return [
+        name
+        for name, entry in record.files.items()
+        if not (public / name).is_file() or hash_file(public / name) != entry["sha256"]
+    ]
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from typing import Any
 
 from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
+from cabs_core.hashing import stable_hash
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.paths import cabs_home
 from cabs_core.pools.config import OUTCOME_FIELDS
@@ -66,19 +67,19 @@ def _identity(path: Path) -> str:
 def _read(memory: Path) -> dict[str, Any] | None:
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
-        if known["rule"] != _RULE:
+        if known.pop("seal") != stable_hash(known, 32) or known["rule"] != _RULE:
             return None
         rhos = tuple(rounded_rho(r) for r in known["rhos"])
         return (
             {"settings": str(known["settings"]), "table": str(known["table"]), "rhos": rhos} if rhos else None
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _write(memory: Path, settings: str, table: str, rhos: tuple[float, ...]) -> None:
-    data = {"rule": _RULE, "settings": settings, "table": table, "rhos": rhos}
+    data = {"rule": _RULE, "settings": settings, "table": table, "rhos": list(rhos)}
     try:
-        write_text(memory, json.dumps(data, indent=1) + "\n")
+        write_text(memory, json.dumps(data | {"seal": stable_hash(data, 32)}, indent=1) + "\n")
     except OSError:  # a home that cannot be written to: then it is read again next time
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,17 +21,19 @@ TEMPLATES = Path(__file__).parent / "templates"
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, which brings them along.
 
-    Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from.
+    Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from and its hash.
     """
     import vl_convert
 
-    name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}.js"
-    path = cabs_home() / "cache" / "pages" / name
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
+    folder = cabs_home() / "cache" / "pages"
+    name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
+    for path in folder.glob(f"{name}-*.js"):
+        known = path.read_bytes()
+        if path.stem.rpartition("-")[2] == hashlib.sha256(known).hexdigest():
+            return known.decode("utf-8")
     text = vl_convert.javascript_bundle(vl_version=alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0])
     text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    write_text(path, text)
+    write_text(folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()}.js", text)
     return text
 
 

@@ -59,7 +59,7 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(
-            [n for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
+            [_safe(n) for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
         )
         for row in self.rows:
             cells: list[Any] = []
@@ -84,15 +84,15 @@ class Table:
         lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
         if self.groups:
             spans = [rf"\multicolumn{{{n}}}{{c}}{{{latex_text(title)}}}" for title, n in self.groups]
-            lines.append(" & ".join(spans) + r" \\")
-        lines += [" & ".join(latex_text(h) for h in self.headers) + r" \\", r"\midrule"]
+            lines.append(_line(spans))
+        lines += [_line(latex_text(h) for h in self.headers), r"\midrule"]
         for row in self.rows:
             cells = []
             for c in row:
                 text = latex_text(c.text)
                 text = rf"\textbf{{{text}}}" if c.bold else text
                 cells.append(text + (rf" {{\scriptsize {latex_text(c.small)}}}" if c.small else ""))
-            lines.append(" & ".join(cells) + r" \\")
+            lines.append(_line(cells))
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def data_uri(self, kind: str) -> str:
@@ -122,11 +122,17 @@ def latex_text(text: str) -> str:
     return re.sub("|".join(map(re.escape, _LATEX)), lambda m: _LATEX[m.group()], str(text))
 
 
+def _line(cells: Iterable[str]) -> str:
+    r"""A line of a tabular. After `\\`, LaTeX would take a bracket or star for an option of the line before."""
+    line = " & ".join(cells)
+    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
+
+
 def _safe(value: Any) -> Any:
     """A text that a spreadsheet would run as a formula is quoted."""
     return (
         f"'{value}"
-        if isinstance(value, str) and value.startswith(tuple("=+-@")) and not _is_number(value)
+        if isinstance(value, str) and value.startswith(tuple("=+-@\t\r\n")) and not _is_number(value)
         else value
     )
 

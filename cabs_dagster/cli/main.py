@@ -7,7 +7,9 @@ import sys
 
 import click
 
-from cabs_core.errors import CabsError
+from cabs_core.errors import CabsError, shortened
+
+_LONGEST = 8000
 
 
 class _Group(click.Group):
@@ -20,7 +22,7 @@ class _Group(click.Group):
             if os.environ.get("CABS_TRACEBACK"):
                 raise
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(str(error).strip(), err=True)
+            click.echo(shortened(str(error).strip(), _LONGEST), err=True)
             sys.exit(2)
 
 

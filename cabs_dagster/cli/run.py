@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -17,6 +21,22 @@ from cabs_core.chain.options import (
 )
 
 
+def _end(number: int, _frame: object) -> None:
+    os.write(2, b"\ninterrupted; run again to go on\n")  # nothing is half-written at any moment
+    os._exit(128 + number)
+
+
+@contextmanager
+def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM call `stop`."""
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @click.command()
 @pool_argument
 @pool_option("Name of the model pool (see `cabs pool list`); `cabs run NAME` is the same.")
@@ -27,6 +47,7 @@ from cabs_core.chain.options import (
 @click.option("--force", is_flag=True, help="Compute everything again although nothing changed.")
 @click.option("--no-report", is_flag=True, help="Stop after the replays.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: {pool, seconds, runs, report, missing}.")
+@on_signal(_end)
 def run(
     name: str | None, pool: str | None, rhos: str | None, policies: str | None, force: bool, no_report: bool,
     as_json: bool,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_dagster import jobs
+from cabs_dagster.cli.run import on_signal
 from cabs_dagster.instance import PACKAGES
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
 from cabs_dagster.partitions import grid_key, observe, register
@@ -209,7 +209,7 @@ def until_interrupted(work: Callable[[], None], instance: dg.DagsterInstance) ->
         except BaseException as error:
             errors.append(error)
 
-    def stop(number: int, _frame: Any) -> None:
+    def stop(number: int, _frame: object) -> None:
         click.echo("\ninterrupted; run again to go on", err=True)
         for child in multiprocessing.active_children():
             child.terminate()
@@ -219,14 +219,10 @@ def until_interrupted(work: Callable[[], None], instance: dg.DagsterInstance) ->
         finally:  # whatever the database says now, the next command marks the runs
             os._exit(128 + number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signal(stop):
         thread = threading.Thread(target=target, name="cabs-run", daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if errors:
         raise errors[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +57,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
     """The persistent instance in DAGSTER_HOME, set up when needed.
 
     Raises:
-        CabsError: dagster.yaml cannot be used, or its database cannot be reached.
+        CabsError: dagster.yaml cannot be used, or its database cannot be reached or is damaged.
     """
     settings = prepare_home() / "dagster.yaml"
     try:
@@ -64,7 +65,15 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
     except Exception as error:
         raise CabsError(_explanation(settings, error)) from error
     with opened as instance:
-        yield instance
+        try:
+            yield instance
+        except Exception as error:
+            if not isinstance(cause := _first(error), sqlite3.DatabaseError):
+                raise
+            raise CabsError(
+                f"Dagster's database in {settings.parent} cannot be used: {cause}. If it is damaged, move that folder "
+                "away, and the next command makes a new one: what was run is forgotten, results lie elsewhere and stay"
+            ) from error
 
 
 def _explanation(settings: Path, error: Exception) -> str:
@@ -85,10 +94,14 @@ def _explanation(settings: Path, error: Exception) -> str:
         return (
             f"{settings} was written by an earlier version: delete it, and the next command writes a new one"
         )
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
     return (
-        f"the Dagster instance of {settings} cannot be opened: {str(cause).strip()}\n"
+        f"the Dagster instance of {settings} cannot be opened: {str(_first(error)).strip()}\n"
         "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that needs none"
     )
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that began it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

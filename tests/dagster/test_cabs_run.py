@@ -116,6 +116,30 @@ def test_an_altered_replay_is_made_again_before_anything_is_shown(world: Path) -
     assert {status.state for status in chain_of().overview()} == {"fresh"}
 
 
+def test_altered_pages_and_what_is_put_into_them_are_made_again(world: Path) -> None:
+    reports = world / "artifacts" / "reports"
+    (script,) = (world / "cache" / "pages").glob("*.js")
+    whole = {
+        path: path.read_bytes()
+        for path in (reports / "index.html", reports / "tables" / "leaderboard.csv", script)
+    }
+    for path, data in whole.items():
+        path.write_bytes(data.replace(b"e", b"3"))
+    verdict, record = reports / "tiny" / "verdict.json", reports / "tiny" / "provenance.json"
+    verdict.write_bytes(verdict.read_bytes().replace(b"0.", b"9."))
+    record.write_bytes(record.read_bytes()[:-50])
+    done = cabs("run", "tiny")
+    assert done.exit_code == 0, done.output
+    assert (reports / "index.html").read_bytes() == whole[reports / "index.html"]
+    assert (reports / "tables" / "leaderboard.csv").read_bytes() == whole[
+        reports / "tables" / "leaderboard.csv"
+    ]
+    page = (reports / "tiny" / "index.html").read_text(encoding="utf-8")
+    assert whole[script].decode() in page, "the script comes from a cache that was altered"
+    assert json.loads(verdict.read_text())["previous"] is None, "compared with a verdict that was altered"
+    assert launched() == []
+
+
 def test_the_gate_passes_records_and_writes(world: Path, tmp_path: Path) -> None:
     junit, markdown = tmp_path / "j.xml", tmp_path / "m.md"
     done = cabs("check", "--pool", "tiny", "--rho", "0", "--junit", str(junit), "--markdown", str(markdown))
@@ -183,6 +207,20 @@ def test_json_is_all_that_is_printed(world: Path) -> None:
     cases = json.loads(done.stdout)
     assert done.exit_code == 0 and {case["outcome"] for case in cases} <= {"passed", "warning"}
     assert {"place", "name", "outcome", "text", "run_id"} == set(cases[0])
+
+
+def test_a_damaged_database_of_dagster_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    with home_with(TINY, tmp_path / "home"):
+        with open_instance() as instance:
+            instance.add_dynamic_partitions("pools", ["x"])
+        index = tmp_path / "home" / "dagster" / "history" / "runs" / "index.db"
+        data = bytearray(index.read_bytes())
+        data[100:5000] = bytes(4900)  # the header stays
+        index.write_bytes(data)
+        done = cabs("run", "tiny")
+    assert done.exit_code == 2 and "move that folder away" in done.output, done.output
+    assert len(done.output) < 1000
 
 
 def test_other_commands(world: Path) -> None:

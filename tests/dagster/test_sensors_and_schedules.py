@@ -182,3 +182,29 @@ def test_alerts_go_to_the_webhook_and_to_the_log_when_it_cannot_be_reached(caplo
     with caplog.at_level(logging.ERROR):
         AlertResource(webhook_url="http://127.0.0.1:9/secret").send("hello again", log)
     assert "hello again" in caplog.text and "secret" not in caplog.text
+
+
+def test_an_alert_does_not_follow_a_redirect(caplog) -> None:
+    """The webhook's address is the operator's; where its server sends the caller is not."""
+    asked: list[str] = []
+
+    class Moved(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(307 if len(asked) == 1 else 200)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_arguments) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Moved) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with caplog.at_level(logging.ERROR):
+            hook = AlertResource(webhook_url=f"http://127.0.0.1:{server.server_port}/secret")
+            hook.send("hello", logging.getLogger("alerts"))
+        server.shutdown()
+    assert asked == ["/secret"] and "hello" in caplog.text and "secret" not in caplog.text

@@ -33,11 +33,12 @@ SHOWN = 20
 
 
 class Family(Protocol):
-    """What a module of `families` defines. LIMIT (seconds a probe may take) and `prepare` are optional."""
+    """What a module of `families` defines. LIMIT (seconds a probe may take), WHOLE_RUNS and `prepare` are optional."""
 
     COUNT: int  # probes of a full run
     QUICK: int  # probes of the part in the test suite, a few seconds
     LIMIT: float
+    WHOLE_RUNS: bool  # whether it runs `cabs run`, which takes minutes: the end-to-end tests run its part
 
     def prepare(self) -> Any:
         """Whatever all probes need, made once before any process is forked (compiled code above all)."""
@@ -83,6 +84,11 @@ class Tally:
 def names() -> list[str]:
     """Names of all families."""
     return sorted(module.name for module in pkgutil.iter_modules(families.__path__))
+
+
+def quick_names() -> list[str]:
+    """Names of the families that the ordinary tests run a part of."""
+    return [name for name in names() if not getattr(load(name), "WHOLE_RUNS", False)]
 
 
 def load(name: str) -> Family:
@@ -193,7 +199,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("families", nargs="*", help=f"which ones (default: all): {', '.join(names())}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, help="probes a family (default: its own number)")
-    parser.add_argument("--quick", action="store_true", help="the part that the test suite runs")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the part that the test suite runs; named families only, or all but those of whole runs",
+    )
     parser.add_argument("--limit", type=float, help="seconds a probe may take")
     parser.add_argument("--json", type=Path, help="write the summary there")
     parser.add_argument("--probe", help="family:index: run this one in this process and show what happens")
@@ -209,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown families {unknown}; known: {', '.join(names())}")
     summary: dict[str, Any] = {}
-    for family in given.families or names():
+    for family in given.families or (quick_names() if given.quick else names()):
         module = load(family)
         count = given.count or (module.QUICK if given.quick else module.COUNT)
         summary[family] = found = run(family, module, seed=given.seed, count=count, limit=given.limit)

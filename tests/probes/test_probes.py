@@ -77,6 +77,20 @@ def test_the_quick_part_finds_nothing(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert set(summary) == set(runner.names()) and all(
+    assert set(summary) == set(runner.quick_names()) and all(
         f["probes"] and not f["failures"] for f in summary.values()
     )
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_part_of_the_whole_runs_finds_nothing(tmp_path):
+    """Kills, signals, altered files and the rest of what takes a `cabs run`: a few of each."""
+    families = sorted(set(runner.names()) - set(runner.quick_names()))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.probes", *families, "--quick"],
+        cwd=ROOT, capture_output=True, text=True, timeout=1700, check=False,
+    )  # fmt: skip
+    assert families and done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

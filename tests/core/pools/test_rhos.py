@@ -128,7 +128,11 @@ def test_listing_pools_reads_a_table_once(cabs_home: Path, tmp_path: Path, monke
     path.unlink()  # what is known of it stays
     kept = find_pool("mine")
     assert kept.pool.replay.rhos == expected and "t.csv" in kept.rhos_from
-    (cabs_home / "cache" / "rhos" / "mine.json").write_text("damaged")
+    memory = cabs_home / "cache" / "rhos" / "mine.json"
+    known = json.loads(memory.read_text())
+    memory.write_text(json.dumps(known | {"rhos": [0, 5]}))
+    assert find_pool("mine").pool.replay.rhos == PAPER_GRID, "what was altered is not used"
+    memory.write_text("damaged")
     assert find_pool("mine").pool.replay.rhos == PAPER_GRID, "nothing is known of it any more"
 
 

@@ -496,6 +496,16 @@ def test_latex_escapes_everything_special():
     assert latex_text("a_b & 5% #1 {x} ±") == r"a\_b \& 5\% \#1 \{x\} $\pm$"
 
 
+def test_a_name_is_no_latex_option_and_no_formula():
+    table = Table(
+        "k", "c", ["[9pt] x", "=1+1"], [[words("*star"), words("+cmd")], [words("(a)"), words("\t=1")]]
+    )
+    body = table.latex().splitlines()[6:-3]
+    assert body == [r"{}[9pt] x & =1+1 \\", r"\midrule", r"{}*star & +cmd \\", "(a) & \t=1 " + r"\\"]
+    rows = list(csv.reader(io.StringIO(table.csv())))
+    assert rows == [["[9pt] x", "'=1+1"], ["*star", "'+cmd"], ["(a)", "'\t=1"]]
+
+
 def test_csv_of_a_table_with_commas_and_quotes():
     table = Table("k", "c", ["A", "B"], [[words('x, "y"'), Cell("1.5", 1.5, small="± 0.5")]])
     assert list(csv.reader(io.StringIO(table.csv()))) == [["A", "B", "B SE"], ['x, "y"', "1.5", "0.5"]]

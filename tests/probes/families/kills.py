@@ -1,0 +1,75 @@
+"""kill -9 in every stage, several times over, then a run to its end: the same bytes as a run that nobody touched."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from .. import homes
+from ..homes import MINE
+from ..runner import Nonsense
+
+COUNT, QUICK, WHOLE_RUNS = 20, 1, True
+LIMIT = 1800.0
+#: kills before a run may end
+KILLS = 5
+#: what is written while a stage is at work, below CABS_HOME; the last: at any time within so many seconds
+MOMENTS = {
+    "start": "dagster/dagster.yaml",
+    "outcomes": "artifacts/outcomes/.*.tmp",
+    "splits": "artifacts/splits/.*.tmp",
+    "embeddings": "embeddings/*/plans/*.npy",
+    "prompt_embeddings": "artifacts/prompt_embeddings/.*.tmp",
+    "oracles": "artifacts/oracles/.*.tmp",
+    "replay_problem": "artifacts/replay_problem/.*.tmp",
+    "tuning": "artifacts/tuning/.*.tmp",
+    "replay": f"artifacts/replay/{MINE}/*/.*.tmp",
+    "decision_latency": "artifacts/decision_latency/.*.tmp",
+    "first marts": "artifacts/marts/*.parquet",
+    "marts": "artifacts/marts/mart_*.parquet",
+    "report": "artifacts/reports/.*.tmp",
+    "leaderboard": "artifacts/leaderboard/.*.tmp",
+}
+ORDER = list(MOMENTS)
+
+
+def prepare() -> dict[str, str]:
+    """What an uninterrupted run leaves."""
+    return homes.fingerprints(homes.finished())
+
+
+def probe(tally, rng, ready: dict[str, str]) -> None:
+    """A chain of kills, each in a later stage than the one before or in the same, and the run to the end."""
+    with tempfile.TemporaryDirectory(prefix="probe-kills-") as folder:
+        home = Path(folder)
+        homes.drop(home, MINE)
+        moments = sorted(rng.choice(len(ORDER), KILLS, replace=True).tolist())
+        for moment in (ORDER[i] for i in moments):
+            where = _killed(home, moment, delay=float(rng.choice([0.0, 0.003, 0.03, 0.3]) * rng.random()))
+            tally.calls[f"killed in {where}"] += 1
+        homes.in_words(homes.cabs(home, "run", "--pool", MINE), codes=(0,))
+        again = homes.in_words(homes.cabs(home, "run", "--pool", MINE), codes=(0,))
+        if "\n0 runs in" not in again.text:
+            raise Nonsense(f"the run after the last one made something: {again.text[-800:]}")
+        homes.same(ready, homes.fingerprints(home))
+        left = [*(home / "artifacts").rglob(".*.tmp"), *(home / "embeddings").rglob("plans/*")]
+        if left:
+            raise Nonsense(f"left behind: {[str(p.relative_to(home)) for p in left[:5]]}")
+        tally.calls["same as an uninterrupted run"] += 1
+
+
+def _killed(home: Path, moment: str, delay: float) -> str:
+    """Start a run, wait until a stage is at work, kill it; where that was in words."""
+    before = set(home.glob(MOMENTS[moment]))
+    process = homes.start(home, "run", "--pool", MINE)
+    while process.poll() is None and not set(home.glob(MOMENTS[moment])) - before:
+        time.sleep(0.001)
+    if process.poll() is None:
+        time.sleep(delay)
+    ended = process.end(signal.SIGKILL)
+    if ended.code == -signal.SIGKILL:
+        return moment
+    homes.in_words(ended, codes=(0,))
+    return "nothing: it had ended before"
