@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
-from cabs_core.errors import PoolError
+from cabs_core.errors import PoolError, StorageError
 
 _PROJECT_ROOT = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
@@ -18,8 +19,20 @@ def project_root() -> Path:
 
 
 def cabs_home() -> Path:
-    """`CABS_HOME`: artifacts and caches. Default `.cabs` in the project."""
-    return Path(os.environ.get("CABS_HOME") or project_root() / ".cabs").expanduser().absolute()
+    """`CABS_HOME`: artifacts and caches. Default `.cabs` in the project.
+
+    Raises:
+        StorageError: its path is no text in this process's encoding, so no database could hold it.
+    """
+    home = Path(os.environ.get("CABS_HOME") or project_root() / ".cabs").expanduser().absolute()
+    try:
+        str(home).encode("utf-8")
+    except UnicodeEncodeError:
+        raise StorageError(
+            f"CABS_HOME {os.fsencode(home)!r:.300} is no text where file names are {sys.getfilesystemencoding()}: set "
+            "PYTHONUTF8=1 or a UTF-8 locale, or take a folder with plain letters"
+        ) from None
+    return home
 
 
 def data_dir() -> Path | None:
