@@ -20,7 +20,7 @@ from cabs_dagster.checks import (
     replay_check_specs,
     trace_result,
 )
-from cabs_dagster.metadata import RETRY, figures, guarded, schema, table
+from cabs_dagster.metadata import RETRY, guarded, schema, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig
 
@@ -89,8 +89,6 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
         "plot": dg.MetadataValue.md(f"```\n{made.bars()}\n```"),
         "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
     }
-    if made.latency:
-        metadata["decision latency"] = figures(made.latency.record.summary)["table"]
     yield dg.MaterializeResult(
         asset_key="replay",
         data_version=dg.DataVersion(made.content),

@@ -46,6 +46,11 @@ def pools_dir() -> Path:
     return Path(os.environ.get("CABS_POOLS_DIR") or cabs_home() / "pools").expanduser().absolute()
 
 
+def deployed_folder(pool: str) -> Path:
+    """Where the deployed router of a pool lies; its log and the one before it lie beside it."""
+    return cabs_home() / "routers" / safe_name(pool, "pool name") / "router"
+
+
 def safe_name(name: str, what: str = "name") -> str:
     """Return `name` if it can be a file name and a partition key, else raise PoolError.
 

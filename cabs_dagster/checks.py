@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.chain.plausibility import oddities
+from cabs_core.chain.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_core.validation.catalog import Stage, check_names
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
@@ -27,16 +28,17 @@ def data_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
         VALID: "What nothing downstream can work without; a failure stops the chain, in later runs too",
         PLAUSIBLE: "What is usually a mistake, and sometimes not",
     }
+    described = {name: f"{text}: {', '.join(_expectations(stage, name))}." for name, text in texts.items()}
+    return _specs(stage, partitions.pools, described, (VALID,))
+
+
+def _specs(
+    asset: str, where, texts: Mapping[str, str], blocking: tuple[str, ...] = ()
+) -> list[dg.AssetCheckSpec]:
     with preview("partitioned asset checks"):
         return [
-            dg.AssetCheckSpec(
-                name,
-                asset=stage,
-                partitions_def=partitions.pools,
-                blocking=name == VALID,
-                description=f"{text}: {', '.join(_expectations(stage, name))}.",
-            )
-            for name, text in texts.items()
+            dg.AssetCheckSpec(n, asset=asset, partitions_def=where, blocking=n in blocking, description=text)
+            for n, text in texts.items()
         ]
 
 
@@ -74,24 +76,13 @@ def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> I
 
 def replay_check_specs() -> list[dg.AssetCheckSpec]:
     """Checks of one partition of `replay`, over all its policies."""
-    with preview("partitioned asset checks"):
-        return [
-            dg.AssetCheckSpec(
-                TRACE,
-                asset="replay",
-                partitions_def=partitions.pool_by_rho,
-                blocking=True,
-                description="Every policy of the pool was replayed; each trace read back from disk is complete, plays "
-                "existing arms, has propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
-            ),
-            dg.AssetCheckSpec(
-                PLAUSIBLE,
-                asset="replay",
-                partitions_def=partitions.pool_by_rho,
-                description="Every solved round is certified; no policy is worse than random play, plays one arm only, "
-                "is far below its better expert (CABS-D) or below bandit feedback (full feedback).",
-            ),
-        ]
+    texts = {
+        TRACE: "Every policy of the pool was replayed; each trace read back from disk is complete, plays existing arms, has "
+        "propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
+        PLAUSIBLE: "Every solved round is certified; no policy is worse than random play, plays one arm only, is far below "
+        "its better expert (CABS-D) or below bandit feedback (full feedback).",
+    }
+    return _specs("replay", partitions.pool_by_rho, texts, (TRACE,))
 
 
 def trace_result(findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> dg.AssetCheckResult:
@@ -135,6 +126,34 @@ def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckRes
     ]
     text = "; ".join(f"{policy}: {text}" for policy, text in warned.items()) or "nothing odd"
     return _result("replay", PLAUSIBLE, "WARN", text, not warned, {"policies": table(rows)})
+
+
+def router_check_specs() -> list[dg.AssetCheckSpec]:
+    """Checks of one pool's `router`."""
+    texts = {
+        "same_decisions": "On the test prompts the bundle decides as the replay did, with the same seeds.",
+        "latency": f"A decision from text takes at most {SLOW_P50:g} ms (median) and {SLOW_P99:g} ms (99th percentile).",
+        "size": f"The bundle has at most {LARGE:g} MB.",
+    }
+    return _specs("router", partitions.pools, texts)
+
+
+(NOT_WORSE,) = _specs(
+    "deployed_router",
+    partitions.pools,
+    {
+        "not_worse": "The newly trained router is not worse than the deployed one beyond noise on held-out prompts, and takes "
+        "its place; else that one stays, and this says why."
+    },
+)
+
+
+def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
+    """Results of the named checks from a summary of the stage `router`; no router at all is a warning."""
+    for name, (passed, text) in verdicts(summary).items():
+        if name in names:
+            severity = "ERROR" if name == "same_decisions" and "_match" in summary else "WARN"
+            yield _result("router", name, severity, text, passed, {})
 
 
 def sql_check_specs(key: dg.AssetKey, model) -> list[dg.AssetCheckSpec]:

@@ -22,11 +22,12 @@ _PLATFORMS = ("github", "gitlab")
 
 def assets() -> list:
     """All assets, each linked to the source line that makes it."""
-    from cabs_assets import data, marts, oracles, replay, results, theory
+    from cabs_assets import data, marts, oracles, replay, results, router, theory
 
     made = [
         data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
-        replay.replay, replay.replay_audit, marts.marts, results.report, results.leaderboard, theory.theory,
+        router.router, router.deployed_router, replay.replay, replay.replay_audit, marts.marts,
+        results.report, results.leaderboard, theory.theory,
     ]  # fmt: skip
     with preview("code references"):
         linked = _hosted(dg.with_source_code_references(made))

@@ -12,9 +12,8 @@ from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
 PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
-#: The assets of the first part, in order. Decision latency is measured by `replay`.
-STAGES = tuple(name for name in POOL_STAGES if name != "decision_latency")
-_prefix = dg.AssetSelection.key_prefixes
+DEPLOY = "deploy_pool"
+STAGES = tuple(POOL_STAGES)
 
 
 @dg.logger(description="Prints what the steps of a run say, one line each: for `cabs run`.")
@@ -63,30 +62,32 @@ def prune_traces() -> None:
     prune_old_traces()
 
 
+def _job(name: str, stage: str, selection: dg.AssetSelection, text: str):
+    return dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
+
+
+_assets = dg.AssetSelection.assets
+_sql = dg.AssetSelection.key_prefixes("staging") | dg.AssetSelection.key_prefixes("marts")
 JOBS = [
-    dg.define_asset_job(
-        PREPARE,
-        selection=dg.AssetSelection.assets(*STAGES),
-        description="Outcomes, splits, embeddings, oracles, replay problem and tuning of one pool.",
-        tags={STAGE_TAG: "prepare"},
-    ),
-    dg.define_asset_job(
+    _job(PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
+    _job(
         REPLAY,
-        selection=dg.AssetSelection.assets("replay"),
-        description="Every policy of one pool at one rho, and the checks of what came out.",
-        tags={STAGE_TAG: "replay"},
+        "replay",
+        _assets("replay"),
+        "Every policy of one pool at one rho, and the checks of what came out.",
     ),
-    dg.define_asset_job(
+    _job(
         RESULTS,
-        selection=_prefix("staging") | _prefix("marts") | dg.AssetSelection.assets("report", "leaderboard"),
-        description="All SQL models over the replays of all pools, the report of one pool, the leaderboard.",
-        tags={STAGE_TAG: "results"},
+        "results",
+        _sql | _assets("report", "leaderboard"),
+        "SQL models over all pools, one report, leaderboard.",
     ),
-    dg.define_asset_job(
-        AUDIT,
-        selection=dg.AssetSelection.assets("replay_audit"),
-        description="One trial of a sample of a pool's replays played again.",
-        tags={STAGE_TAG: "audit"},
+    _job(AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
+    _job(
+        DEPLOY,
+        "deploy",
+        _assets(*STAGES, "deployed_router"),
+        "Trains a pool's router, deploys it unless it is worse.",
     ),
     prune_traces,
 ]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from cabs_core.paths import deployed_folder
 from cabs_core.pools.registry import active_pools
-from cabs_dagster.jobs import AUDIT, PREPARE
+from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
 from cabs_dagster.partitions import registered
 from cabs_dagster.sensors import POOL_TAG, chain_request
 
@@ -30,26 +31,43 @@ def weekly_rerun(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunReques
         yield dg.SkipReason("no pool has been run or added yet")
 
 
-@dg.schedule(
-    name="nightly_audit",
-    job_name=AUDIT,
-    cron_schedule="0 2 * * *",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Every night at 2: one trial of a sample of every pool's replays is played again.",
+def _nightly(job: str, name: str, hour: int, text: str, config=lambda day: {}, wanted=lambda pool: True):
+    """A schedule that asks for a job once a night, for every pool that is wanted and was run or added."""
+
+    @dg.schedule(
+        name=f"nightly_{name}",
+        job_name=job,
+        cron_schedule=f"0 {hour} * * *",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=text,
+    )
+    def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        day = context.scheduled_execution_time
+        names = [p.pool.name for p in registered(context.instance, active_pools()[0]) if wanted(p.pool.name)]
+        for pool in names:
+            key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {POOL_TAG: pool}
+            yield dg.RunRequest(run_key=key, partition_key=pool, run_config=config(day), tags=tags)
+        if not names:
+            yield dg.SkipReason(
+                "there is no such pool yet: run or add one (deploy: materialise deployed_router once)"
+            )
+
+    return nightly
+
+
+nightly_audit = _nightly(
+    AUDIT,
+    "audit",
+    2,
+    "Every night at 2: one trial of a sample of every pool's replays is played again.",
+    lambda day: {"ops": {"replay_audit": {"config": {"seed": day.toordinal()}}}},
 )
-def nightly_audit(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    day = context.scheduled_execution_time
-    pools = registered(context.instance, active_pools()[0])
-    for pool_file in pools:
-        name = pool_file.pool.name
-        yield dg.RunRequest(
-            run_key=f"audit:{name}:{day:%Y-%m-%d}",
-            partition_key=name,
-            run_config={"ops": {"replay_audit": {"config": {"seed": day.toordinal()}}}},
-            tags={POOL_TAG: name},
-        )
-    if not pools:
-        yield dg.SkipReason("no pool has been run or added yet")
-
-
-SCHEDULES = [weekly_rerun, nightly_audit]
+nightly_deploy = _nightly(
+    DEPLOY,
+    "deploy",
+    4,
+    "Every night at 4: trains the router of every pool that has one deployed on the outcomes as they are now, and deploys "
+    "it unless it is worse.",
+    wanted=lambda pool: deployed_folder(pool).is_dir(),
+)
+SCHEDULES = [weekly_rerun, nightly_audit, nightly_deploy]

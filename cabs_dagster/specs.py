@@ -31,6 +31,8 @@ _ASSETS: dict[str, tuple[str, set[str]]] = {
     "oracles": ("oracles", {"python", "pytorch"}),
     "replay_problem": ("oracles", {"python", "numpy"}),
     "tuning": ("replay", {"python"}),
+    "router": ("deployment", {"python", "numpy"}),
+    "deployed_router": ("deployment", {"python"}),
     "replay": ("replay", {"python", "numba", "parquet"}),
     "replay_audit": ("replay", {"python"}),
     "marts": ("marts", {"sql", "duckdb", "parquet"}),

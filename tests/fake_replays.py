@@ -143,7 +143,7 @@ def build_artifacts(artifacts):
 
 
 def write_times(artifacts, pool: str, policies, decisions: int = 40, seed: int = 0):
-    """Times of single decisions as the stage `decision_latency` leaves them; {policy: DecisionTimes}."""
+    """Times of single decisions as the stage `router` leaves them; {policy: DecisionTimes}."""
     from cabs_core.replay.latency import DecisionTimes, save_times
 
     rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def write_times(artifacts, pool: str, policies, decisions: int = 40, seed: int =
         p: DecisionTimes(p, 500.0, 20, *rng.lognormal([[3.0], [2.9], [2.0], [1.9]], 0.5, (4, decisions)))
         for p in policies
     }
-    folder = artifacts / "decision_latency" / pool
+    folder = artifacts / "router" / pool
     folder.mkdir(parents=True, exist_ok=True)
     save_times(list(times.values()), pool, folder / "decisions.parquet")
     return times

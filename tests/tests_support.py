@@ -53,7 +53,7 @@ def stand_in(text: str = "stand-in", **summary):
     return build
 
 
-def finished_stages(until: str = "decision_latency") -> None:
+def finished_stages(until: str = "router") -> None:
     """Stand-ins for the stages of the pool `tiny`, with true records."""
     for name in POOL_STAGES:
         materialize(chain_of(), chain_of().stage(name), build=stand_in(name))

@@ -68,9 +68,9 @@ POOL_STAGES: dict[str, Stage] = {
             over_policies=True,
         ),
         Stage(
-            "decision_latency",
-            ("replay_problem", "tuning"),
-            ("replay.rhos", "replay.order_seed", "replay.latency_weight"),
+            "router",
+            (*_DATA, "oracles", "replay_problem", "tuning"),
+            ("router", "encoder", "replay.rhos", "replay.order_seed", "replay.latency_weight"),
             volatile=("decisions.parquet",),
             over_policies=True,
         ),

@@ -10,7 +10,6 @@ from cabs_core.artifacts import Chain, Made, Options, Target, materialize
 from cabs_core.chain.replay import examine_again
 from cabs_core.errors import ProvenanceError, explained, is_transient
 from cabs_core.hashing import stable_hash
-from cabs_core.replay.latency import typical_rho
 
 
 @dataclass(frozen=True)
@@ -19,12 +18,10 @@ class Partition:
 
     Attributes:
         made: {policy: its replay}; failed: {policy: why it could not be replayed}.
-        latency: times of single decisions, which are measured with the pool's middle rho; None with others.
     """
 
     made: Mapping[str, Made]
     failed: Mapping[str, str]
-    latency: Made | None = None
 
     @property
     def cells(self) -> dict[str, dict[str, Any]]:
@@ -98,10 +95,7 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
             if is_transient(error):
                 raise
             failed[policy] = explained(error)
-    latency = None
-    if made and rho == typical_rho(chain.pool.replay.rhos):
-        latency = materialize(chain, chain.stage("decision_latency"), options)
-    return Partition(made, failed, latency)
+    return Partition(made, failed)
 
 
 def examine_partition(chain: Chain, rho: float, policies: Sequence[str]):

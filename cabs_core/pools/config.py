@@ -219,6 +219,19 @@ class Replay(_Strict):
         return tuple(sorted(rhos))
 
 
+class Deployed(_Strict):
+    """What the asset `router` and `cabs export` make of the pool."""
+
+    policy: Text | None = Field(None, description="None: the best of `policies` on the validation split")
+    rho: Annotated[float, Field(ge=0, le=1e9)] | None = Field(None, description="None: the middle one")
+    epsilon: float = Field(
+        0.02, ge=0, le=1, description="Share of uniform exploration, which keeps the log evaluable"
+    )
+    free: tuple[Text, ...] = Field(
+        (), max_length=1000, description="Models that cost nothing; else 0 is a missing price"
+    )
+
+
 class ModelPool(_Strict):
     """One model pool file. See the README for an example of ten lines."""
 
@@ -261,6 +274,7 @@ class ModelPool(_Strict):
     features: Features = Features()
     replay: Replay = Replay()
     policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=200)
+    router: Deployed = Deployed()
     reference_policy: Text = Field("lin_ucb", description="Relative cumulative regret is measured against it")
     tuning_budget: int = Field(
         12, ge=0, le=1000, description="Validation configurations tried per policy; 0: none"

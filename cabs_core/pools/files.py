@@ -322,6 +322,7 @@ def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:
     named = [(("policies", i), name) for i, name in enumerate(pool.policies)]
+    named += [(("router", "policy"), pool.router.policy)] if pool.router.policy else []
     for place, name in [*named, (("reference_policy",), pool.reference_policy)]:
         try:
             check_policy_name(name)

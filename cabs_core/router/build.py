@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.hashing import stable_hash
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.policies import build_policy, policy_class
@@ -23,15 +24,15 @@ from cabs_core.pools import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
-from cabs_core.router.bundle import check_mode, read_manifest, writing
+from cabs_core.router.bundle import SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import TFIDF, save_tfidf
 from cabs_core.router.heads import cut_oracles, needs_of
 from cabs_core.router.neighbours import Neighbours
 
-#: share of uniform exploration of a bundle: what it costs is small, and its log can be evaluated
-EPSILON = 0.02
 TRIALS = 3
+#: where the bundle lies in the artifact `router` of a pool
+BUNDLE = "bundle"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def build_bundle(
     policy: str | None = None,
     rho: float | None = None,
     encoding: Mapping[str, Any] | None = None,
-    epsilon: float = EPSILON,
+    epsilon: float | None = None,
     mode: str = "route",
     free: Sequence[str] = (),
     prompts: bool = True,
@@ -123,12 +124,12 @@ def build_bundle(
 
     Args:
         inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
-        policy: its name; None: the best of the pool's on validation at this rho.
-        rho: cost sensitivity; None: the pool's middle one.
+        policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation at this
+            rho. rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
         encoding: identity and dtype of the stored embeddings (the embedding report); None: read from the record
             that lies beside them.
-        epsilon: share of uniform exploration; mode: route, shadow or guarded.
-        free: arms that cost nothing. A mean cost of 0 is refused otherwise: it is a missing price.
+        mode: route, shadow or guarded.
+        free: arms that cost nothing, beside those of the pool. A mean cost of 0 is refused otherwise: it is a missing price.
         prompts: keep some train prompts for explanations.
 
     Returns:
@@ -138,6 +139,9 @@ def build_bundle(
         RouterError: an arm without a price, or a policy that exists in replay only.
         ProvenanceError: the artifacts do not belong together.
     """
+    said = pool.router
+    policy, epsilon = policy or said.policy, said.epsilon if epsilon is None else epsilon
+    rho = next(float(r) for r in (rho, said.rho, typical_rho(pool.replay.rhos)) if r is not None)
     check_mode(mode, epsilon)
     table = Outcomes.load(inputs["outcomes"])
     split = np.array(pq.read_table(inputs["splits"] / "splits.parquet")["split"].to_pylist())
@@ -152,7 +156,6 @@ def build_bundle(
         )
     tuned = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
     options = {name: dict(entry.get("options", {})) for name, entry in tuned.items()}
-    rho = typical_rho(pool.replay.rhos) if rho is None else float(rho)
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     choice = choose_policy(
@@ -166,7 +169,7 @@ def build_bundle(
         keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
     train = np.flatnonzero(split == "train")
-    arms = _arms(table, train, free)
+    arms = _arms(table, train, (*said.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
     settings = pool.encoder.model_dump(mode="json")
     if settings["name"] != TFIDF:
@@ -185,6 +188,7 @@ def build_bundle(
             **(provenance or {}),
         },
     }  # fmt: skip
+    made.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
@@ -195,6 +199,10 @@ def build_bundle(
             Neighbours.of(vectors[train], texts, table.scores[train], test.arms, seed).save(
                 folder / "neighbours"
             )
+        np.save(
+            folder / SEEN,
+            np.unique(prompt_hashes([table.prompts[i] for i in np.flatnonzero(split != "test")])),
+        )
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
     return choice
 
@@ -208,7 +216,7 @@ def _arms(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[
     if without:
         raise RouterError(
             f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its price in the "
-            f"pool file, or say that it is free (--free {without[0]!r})"
+            f"pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs export --free {without[0]!r})"
         )
     return [
         {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}

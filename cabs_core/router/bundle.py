@@ -6,6 +6,7 @@
     oracles/      the predictors that the policy needs
     encoder/      word statistics, for the encoder that is fitted (tfidf-svd)
     neighbours/   train prompts for explanations, unless they were left out
+    seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
     events.sqlite decisions still waiting for their reward, where `Router.save` wrote it
 
 Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in place:
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import ProvenanceError, RouterError
@@ -29,6 +31,7 @@ from cabs_core.hashing import hash_file
 
 FORMAT = 1
 HEADER = "router.json"
+SEEN = "seen.npy"
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Manifest:
         encoder: settings; identity: hash of weights, tokenizer and settings.
         evidence: paired difference of the policy to the fallback on validation: mean, se, n.
         provenance: hashes of what it was made from, replay settings, versions.
-        created: UTC; id: hash of all files and of the settings.
+        id: hash of all files and of the settings: what is made again from the same is the same bundle.
     """
 
     pool: str
@@ -60,7 +63,6 @@ class Manifest:
     evidence: dict[str, float] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    created: str = ""
     id: str = ""
     format: int = FORMAT
 
@@ -85,8 +87,7 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
             for path in sorted(temporary.rglob("*"))
             if path.is_file()
         }
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        draft = Manifest(**{**manifest, "files": files, "created": now, "id": "", "format": FORMAT})
+        draft = Manifest(**{**manifest, "files": files, "id": "", "format": FORMAT})
         content = asdict(draft) | {"id": draft.digest()}
         (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
@@ -139,6 +140,18 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
     if extra := sorted(found - set(manifest.files)):
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
+
+
+def prompt_hashes(prompts: Sequence[str]) -> np.ndarray:
+    """`[n]` uint64, from BLAKE2b of each text."""
+    found = [hashlib.blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in prompts]
+    return np.frombuffer(b"".join(found), dtype="<u8")
+
+
+def seen_prompts(folder: str | Path) -> np.ndarray:
+    """Sorted hashes of the prompts that a bundle was trained or chosen on."""
+    path = Path(folder) / SEEN
+    return np.load(path, allow_pickle=False) if path.is_file() else np.zeros(0, dtype="<u8")
 
 
 def check_mode(mode: str, epsilon: float) -> None:

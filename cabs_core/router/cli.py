@@ -25,12 +25,15 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
     help="Name of the model pool; its chain must have been run.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True)
-@click.option("--policy", help="Policy to deploy. Default: the best of the pool's on the validation split.")
-@click.option("--rho", type=float, help="What a dollar counts, in score. Default: the pool's middle rho.")
+@click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")
 @click.option(
-    "--epsilon", type=float, default=0.02, show_default=True,
-    help="Share of uniform exploration, which keeps the log evaluable.",
-)  # fmt: skip
+    "--rho", type=float, help="What a dollar counts, in score. Default: the pool's, else its middle rho."
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    help="Share of uniform exploration, which keeps the log evaluable. Default: the pool's.",
+)
 @click.option(
     "--mode", type=click.Choice(["route", "shadow", "guarded"]), default="route", show_default=True,
     help="shadow: always answers with the best single model. guarded: leaves it only with evidence.",
@@ -38,31 +41,45 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float, mode: str, free, prompts: bool
+    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float | None, mode: str, free, prompts: bool
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
-    A router that stands at OUT is kept beside it: `cabs rollback` brings it back.
+    Where the pool's own settings are asked for, it is the one that `cabs run` made and checked. A router that stands at OUT is kept beside it: `cabs rollback` brings it back.
     """
     import tempfile
 
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.pools import find_pool
     from cabs_core.router import build_bundle, promote, read_manifest
+    from cabs_core.router.build import BUNDLE
 
     chain = Chain(ArtifactStore(), find_pool(pool))
     inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
+    made = chain.status(chain.stage("router"))
+    asked = {"policy": policy, "rho": rho, "epsilon": epsilon}
+    said = chain.pool.router.model_dump()
+    default = (
+        all(v is None or v == said[k] for k, v in asked.items()) and not free and mode == "route" and prompts
+    )
+    ready = chain.store.folder(made.target.parts) / BUNDLE
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as temporary:
         candidate = Path(temporary) / "router"
-        choice = build_bundle(
-            candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free, prompts=prompts
-        )  # fmt: skip
+        if default and made.state == "fresh" and ready.is_dir():
+            candidate = ready
+        else:
+            build_bundle(
+                candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free,
+                prompts=prompts,
+            )  # fmt: skip
         promote(candidate, out)
     manifest = read_manifest(out)
-    found = choice.evidence()
-    click.echo(f"router {manifest.id}: {choice.policy} at rho {choice.rho:g}, {len(manifest.arms)} models")
+    found = manifest.evidence
+    click.echo(
+        f"router {manifest.id}: {manifest.policy} at rho {manifest.rho:g}, {len(manifest.arms)} models"
+    )
     click.echo(
         f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
     )

@@ -441,11 +441,7 @@ class Router:
         """A new bundle with what was learnt; decisions still waiting for a reward come along."""
         with self._lock:
             self.follow()
-            keep = {
-                k: v
-                for k, v in asdict(self.manifest).items()
-                if k not in ("files", "created", "id", "format")
-            }
+            keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
             keep |= {"mode": self.mode, "epsilon": self.epsilon, "fallback": self.arms[self.fallback]}
             keep["provenance"] = {
                 **self.manifest.provenance,

@@ -12,8 +12,7 @@ import dagster as dg
 from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.pools import PoolFile
 from cabs_core.report.verdicts import Case, Outcome
-from cabs_dagster import jobs
-from cabs_dagster.checks import REPRODUCIBLE, data_check_specs, replay_check_specs, sql_check_specs
+from cabs_dagster import checks, jobs
 from cabs_dagster.cli.runner import QUIET, failure_texts, job
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
@@ -36,11 +35,12 @@ def run_checks(
     """
     pool, store = pool_file.pool, ArtifactStore()
     chain, cases = Chain(store, pool_file), []
-    there = [s for s in ("outcomes", "splits") if store.record((s, pool.name)) is not None]
+    there = [s for s in ("outcomes", "splits", "router") if store.record((s, pool.name)) is not None]
     if there:
         register(instance, [pool])
         notify(f"{pool.name}: {', '.join(there)}")
-        keys = {spec.key for stage in there for spec in data_check_specs(stage)}
+        keys = {spec.key for stage in there if stage != "router" for spec in checks.data_check_specs(stage)}
+        keys |= {spec.key for spec in checks.router_check_specs() if "router" in there}
         cases += _evaluate(instance, jobs.PREPARE, pool.name, keys)
     replayed = False
     for rho in tuple(rhos) or pool.replay.rhos:
@@ -53,17 +53,17 @@ def run_checks(
             text = f"{'; '.join(old[:5])}: run it again"
             cases.append(Case(_place("replay", partition), "up_to_date", "error", text))
         notify(f"{pool.name}: {len(statuses)} replays at rho {rho:g}")
-        keys = {spec.key for spec in replay_check_specs()}
+        keys = {spec.key for spec in checks.replay_check_specs()}
         cases += _evaluate(instance, jobs.REPLAY, partition, keys)
     if replayed and audit:
         notify(f"{pool.name}: one trial of a sample of replays again")
-        key = dg.AssetCheckKey(dg.AssetKey("replay_audit"), REPRODUCIBLE)
+        key = dg.AssetCheckKey(dg.AssetKey("replay_audit"), checks.REPRODUCIBLE)
         cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {dg.AssetKey("replay_audit")})
     if replayed and store.children(("marts",)):
         from cabs_assets.marts import MODELS
 
         notify("SQL tests of the marts")
-        keys = {spec.key for key, model in MODELS.items() for spec in sql_check_specs(key, model)}
+        keys = {spec.key for key, model in MODELS.items() for spec in checks.sql_check_specs(key, model)}
         cases += _evaluate(instance, jobs.RESULTS, pool.name, keys)
     return cases
 

@@ -10,9 +10,11 @@ import pytest
 from cabs_assets.data import outcomes, pool_file, splits
 from cabs_assets.marts import MODELS, marts
 from cabs_assets.replay import replay, replay_audit
+from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import POOL_STAGES, Options, Target, materialize
+from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.resources import CabsResource
@@ -78,13 +80,29 @@ def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
     assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} == {"trace", "plausible"}
 
 
-def test_the_middle_rho_measures_decisions(world) -> None:
+def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     _, instance = world
-    result = make(instance, [replay], partitions.grid_key("tiny", 0))
-    (event,) = result.asset_materializations_for_node("replay")
-    assert {r.data["policy"] for r in event.metadata["decision latency"].records} == set(
-        chain_of().pool.policies
-    )
+    made = make(instance, [router, deployed_router], "tiny")
+    (event,) = made.asset_materializations_for_node("router")
+    shown = event.metadata
+    assert {r.data["policy"] for r in shown["table"].records} == set(chain_of().pool.policies)
+    assert "Router for pool tiny" in shown["model card"].value and "cabs export" in shown["export"].value
+    verdicts = {e.check_name: e for e in made.get_asset_check_evaluations()}
+    assert set(verdicts) == {"same_decisions", "latency", "size", "not_worse"}
+    assert verdicts["same_decisions"].passed and verdicts["size"].passed and verdicts["not_worse"].passed
+    assert verdicts["same_decisions"].severity == dg.AssetCheckSeverity.ERROR
+    assert (deployed_folder("tiny") / "router.json").is_file()
+    job = dg.Definitions(
+        assets=[router], resources={"cabs": CabsResource()}
+    ).resolve_implicit_global_asset_job_def()
+    checks = {spec.key for spec in router.check_specs}
+    part = job.get_subset(asset_selection=set(), asset_check_selection=checks)
+    again = part.execute_in_process(instance=instance, partition_key="tiny")
+    assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} >= {
+        "same_decisions",
+        "size",
+    }
+    assert not again.asset_materializations_for_node("router")
 
 
 def test_one_bad_cell_fails_the_check_keeps_the_others_and_is_all_that_a_retry_computes(

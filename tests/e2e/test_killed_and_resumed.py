@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 #: Folders of the artifacts in which something half-written shows that a stage is at work, in the order of the chain.
 MOMENTS = (
-    "outcomes", "prompt_embeddings", "oracles", "replay/chaos/0000", "decision_latency", "replay/chaos/0777", "marts",
+    "outcomes", "prompt_embeddings", "oracles", "router", "replay/chaos/0000", "replay/chaos/0777", "marts",
 )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def test_the_chain_is_connected_from_pool_file_to_report(specs) -> None:
         if key not in reached:
             reached.add(key)
             queue.extend(upstream[key])
-    assert {"pool_file", "replay", *POOL_STAGES} - {"decision_latency"} <= reached
+    assert {"pool_file", "replay", *POOL_STAGES} <= reached
     for key, deps in upstream.items():
         assert deps <= set(specs), f"{key} depends on something that is no asset: {deps - set(specs)}"
 
@@ -106,7 +106,7 @@ def test_checks_are_few_described_and_on_the_partitions_of_their_asset(defs, spe
 
 def test_everything_that_acts_by_itself_is_off_by_default(defs) -> None:
     assert {s.name for s in defs.sensors} == {"pool_files", "next_part", "alerts"}
-    assert {s.name for s in defs.schedules} == {"weekly_rerun", "nightly_audit"}
+    assert {s.name for s in defs.schedules} == {"weekly_rerun", "nightly_audit", "nightly_deploy"}
     assert all(s.default_status == dg.DefaultSensorStatus.STOPPED for s in defs.sensors)
     assert all(s.default_status == dg.DefaultScheduleStatus.STOPPED for s in defs.schedules)
 

@@ -53,7 +53,7 @@ def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path)
         "oracles",
         "replay_problem",
         "tuning",
-        "decision_latency",
+        "router",
     ]
     assert "setting features.dim: 8 -> 9" in current.status(current.stage("oracles")).reasons
 

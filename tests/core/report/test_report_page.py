@@ -277,7 +277,7 @@ def test_figures_on_the_page_follow_from_raw_actions(pages):
 
 def test_decision_times_on_the_page_are_those_of_the_calls(pages):
     artifacts, report, _ = pages
-    calls = pq.read_table(artifacts / "decision_latency/one/decisions.parquet").to_pandas()
+    calls = pq.read_table(artifacts / "router/one/decisions.parquet").to_pandas()
     rows = {r["Policy"]: r for r in csv.DictReader((report.path.parent / "tables/latency.csv").open())}
     assert set(rows) == {"LinUCB", "Hier-mix"}  # the others of this pool were never timed
     for policy, row in (("lin_ucb", rows["LinUCB"]), ("hier_mix", rows["Hier-mix"])):

@@ -175,7 +175,7 @@ def test_latency_percentiles_are_over_single_decisions_and_throughput_over_repla
     import pyarrow.parquet as pq
 
     artifacts, _, _ = built
-    calls = pq.read_table(artifacts / "decision_latency/one/decisions.parquet").to_pandas()
+    calls = pq.read_table(artifacts / "router/one/decisions.parquet").to_pandas()
     mart = read_model("mart_decision_latency", artifacts, "pool = 'one'").set_index("policy")
     for policy in ("lin_ucb", "hier_mix"):
         own, row = calls[calls["policy"] == policy], mart.loc[policy]

@@ -1,0 +1,73 @@
+"""Assets `router`, the bundle that a pool would deploy, and `deployed_router`, replaced when that one is not worse."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from cabs_dagster import partitions, specs
+from cabs_dagster.checks import NOT_WORSE, router_check_specs, router_results
+from cabs_dagster.metadata import figures, guarded, stage_result
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import StageConfig
+
+
+@dg.multi_asset(
+    name="router",
+    specs=[
+        dg.AssetSpec(
+            "router",
+            **specs.stage("router"),
+            description="The policy that the pool names, or else the best on validation, with everything from a prompt's "
+            "text to a decision: what `cabs export` hands out. Also the time of single decisions of all policies.",
+        )
+    ],
+    check_specs=router_check_specs(),
+    partitions_def=partitions.pools,
+    can_subset=True,
+)
+def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    names = {check.name for check in context.selected_asset_check_keys}
+    if not context.selected_asset_keys:
+        from cabs_core.chain.router import examine_again  # here: loading the code location stays quick
+
+        with guarded():
+            found = examine_again(cabs.chain(context.partition_key))
+        yield from router_results(found, names)
+        return
+    chain, made, result = stage_result(context, cabs, "router", config.force)
+    summary = made.record.summary
+    shown: dict[str, Any] = {
+        "export": dg.MetadataValue.md(f"`cabs export --pool {chain.pool.name} --out router`")
+    }
+    if "_card" in summary:
+        shown["model card"] = dg.MetadataValue.md(summary["_card"])
+        shown["link"] = dg.MetadataValue.url((made.folder / "bundle" / "README.md").as_uri())
+    yield result._replace(
+        metadata={**(result.metadata or {}), **shown}, check_results=list(router_results(summary, names))
+    )
+
+
+@dg.asset(
+    **specs.common("deployed_router"),
+    code_version=specs.stage_code_version("router"),
+    deps=["router"],
+    partitions_def=partitions.pools,
+    check_specs=[NOT_WORSE],
+    description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
+    "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
+)
+def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+    from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
+
+    with guarded():
+        found = deploy(cabs.chain(context.partition_key))
+    context.log.info(found["reason"])
+    result = dg.AssetCheckResult(
+        check_name=NOT_WORSE.name,
+        passed=found["passed"],
+        severity=dg.AssetCheckSeverity.WARN,
+        description=found["reason"],
+    )
+    return dg.MaterializeResult(metadata=figures(found), check_results=[result])

@@ -1,0 +1,32 @@
+"""What checks say of a router, from the summary of its stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a bundle
+SLOW_P50, SLOW_P99, LARGE = 15.0, 40.0, 200.0
+
+
+def verdicts(summary: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
+    """{check: (passed, text)} from a summary: same_decisions, latency, size."""
+    if "not made" in summary:
+        text = f"no router was made: {summary['not made']}"
+        return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))
+    found, times = summary["_match"], summary["milliseconds from text"]
+    p50, p99, size = times["total_p50"], times["total_p99"], summary["megabytes"]
+    return {
+        "same_decisions": (
+            found["different"] == 0,
+            f"{found['different']} of {found['rounds']} decisions on test prompts differ from the replay's"
+            + ("" if found["first"] is None else f", the first in round {found['first']}")
+            + f"; embedded again one at a time, {found['text_different']} of {found['text_rounds']}",
+        ),
+        "latency": (
+            p50 <= SLOW_P50 and p99 <= SLOW_P99,
+            f"a decision from text takes {p50:.1f} ms (p50), {p99:.1f} ms (p99), of which {times['rest_p50']:.2f} ms are "
+            f"not the encoder; expected at most {SLOW_P50:g} and {SLOW_P99:g} ms",
+        ),
+        "size": (size <= LARGE, f"{size:.1f} MB; expected at most {LARGE:g} MB"),
+    }

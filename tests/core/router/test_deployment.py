@@ -1,0 +1,150 @@
+"""The stage `router` of a pool, and the challenger that takes the champion's place only when it is not worse."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.artifacts import POOL_STAGES, materialize
+from cabs_core.chain.deployment import deploy, held_out_rows
+from cabs_core.chain.router import examine_again
+from cabs_core.chain.router import test_prompts as prompts_of
+from cabs_core.chain.router_findings import verdicts
+from cabs_core.errors import ProvenanceError
+from cabs_core.paths import deployed_folder
+from cabs_core.router import Router, read_manifest, roll_back
+from cabs_core.router.bundle import prompt_hashes, seen_prompts
+from cabs_core.router.router import default_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory):
+    """A home with the finished stages of the tiny pool."""
+    home = tmp_path_factory.mktemp("home")
+    with home_with(TINY, home):
+        for name in POOL_STAGES:
+            materialize(chain_of(), chain_of().stage(name))
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it."""
+    shutil.copytree(made, tmp_path / "home")
+    monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CABS_POOLS_DIR", raising=False)
+    return tmp_path / "home"
+
+
+def set_pool(home: Path, line: str) -> None:
+    """The pool with one more line, its router made again."""
+    (home / "pools" / "tiny.yaml").write_text(TINY + line + "\n", encoding="utf-8")
+    materialize(chain_of(), chain_of().stage("router"))
+
+
+def bundle(home: Path) -> Path:
+    return home / "artifacts" / "router" / "tiny" / "bundle"
+
+
+def test_the_stage_chooses_checks_and_times(home: Path) -> None:
+    record = chain_of().store.record(("router", "tiny"))
+    summary = record.summary
+    assert summary["policy"] == read_manifest(bundle(home)).policy and summary["_match"]["rounds"] > 50
+    found = verdicts(summary)
+    assert found["same_decisions"][0] and found["size"][0]
+    slow = {**summary["milliseconds from text"], "total_p99": 41.0}
+    assert not verdicts({**summary, "milliseconds from text": slow})["latency"][0]
+    assert not verdicts({**summary, "_match": {**summary["_match"], "different": 1, "first": 7}})[
+        "same_decisions"
+    ][0]
+    assert examine_again(chain_of())["_match"]["different"] == 0
+    assert {row["policy"] for row in summary["_rows"]} == set(chain_of().pool.policies)
+
+
+def test_made_again_it_is_the_same_bundle(home: Path) -> None:
+    before = read_manifest(bundle(home)).id
+    content = chain_of().store.record(("router", "tiny")).content
+    chain_of().store.delete(("router", "tiny"))
+    again = materialize(chain_of(), chain_of().stage("router"))
+    assert again.record.content == content and read_manifest(bundle(home)).id == before
+
+
+def test_what_the_pool_names_is_deployed_and_stale_alone(home: Path) -> None:
+    set_pool(home, "router: {policy: best_single, rho: 500, epsilon: 0.1}")
+    manifest = read_manifest(bundle(home))
+    assert (manifest.policy, manifest.rho, manifest.epsilon) == ("best_single", 500.0, 0.1)
+    assert {chain_of().status(chain_of().stage(n)).state for n in POOL_STAGES} == {"fresh"}
+
+
+def test_a_pool_that_cannot_be_deployed_says_why_and_goes_on(home: Path) -> None:
+    set_pool(home, "router: {free: [nobody]}")
+    summary = chain_of().store.record(("router", "tiny")).summary
+    assert "free names 'nobody'" in summary["not made"] and not bundle(home).exists()
+    assert not any(passed for passed, _ in verdicts(summary).values())
+    assert examine_again(chain_of())["not made"]
+    assert not deploy(chain_of())["passed"]
+
+
+def test_an_altered_bundle_is_found(home: Path) -> None:
+    with open(bundle(home) / "README.md", "a") as card:
+        card.write("more\n")
+    with pytest.raises(ProvenanceError, match="altered"):
+        examine_again(chain_of())
+    with pytest.raises(ProvenanceError, match="router"):
+        deploy(chain_of())
+
+
+def test_a_worse_challenger_stays_out_and_a_good_one_goes_in_and_can_be_taken_back(home: Path) -> None:
+    first = deploy(chain_of())
+    place = deployed_folder("tiny")
+    champion = read_manifest(place).id
+    assert first["passed"] and first["challenger"] == champion and "before" in first["reason"]
+    assert deploy(chain_of())["reason"] == "it is deployed already"
+
+    set_pool(home, "router: {policy: random}")
+    worse = deploy(chain_of())
+    assert not worse["passed"] and "champion stays" in worse["reason"] and worse["comparison"]["high"] < 0
+    assert read_manifest(place).id == champion
+
+    set_pool(home, "router: {epsilon: 0.2}")  # the same policy: not worse
+    same = deploy(chain_of())
+    assert same["passed"] and read_manifest(place).id == same["challenger"] != champion
+    assert roll_back(place) == champion
+    back = deploy(chain_of())
+    assert not back["passed"] and "taken back" in back["reason"] and read_manifest(place).id == champion
+
+
+def test_the_champion_is_compared_with_what_it_learnt_on_prompts_that_nobody_saw(home: Path) -> None:
+    set_pool(home, "router: {policy: lin_ucb}")
+    deploy(chain_of())
+    place = deployed_folder("tiny")
+    router = Router.load(place, log=default_log(place))
+    for i in range(5):
+        router.feedback(router.route(f"Question {i}?").id, score=1.0, cost=1e-4)
+    router.close()
+    set_pool(home, "router: {policy: lin_ucb, epsilon: 0.3}")
+    found = deploy(chain_of())
+    held_out = prompts_of(chain_of().require(chain_of().stage("router")))
+    assert found["comparison"]["queries"] == len(held_out) >= 30
+    assert not set(prompt_hashes(held_out).tolist()) & set(seen_prompts(bundle(home)).tolist())
+    # a champion that was trained on them is not compared on them
+    seen = np.unique(np.concatenate([seen_prompts(place), prompt_hashes(held_out[:5])]))
+    folder = home / "trained_on_more"
+    shutil.copytree(place, folder)
+    np.save(folder / "seen.npy", seen)
+    inputs = chain_of().require(chain_of().stage("router"))
+    assert held_out_rows(prompts_of(inputs), folder, bundle(home)).tolist() == list(range(5, len(held_out)))
+
+
+def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(chain_of())
+    set_pool(home, "router: {epsilon: 0.2}")
+    monkeypatch.setattr("cabs_core.chain.deployment.FEWEST", 10_000)
+    found = deploy(chain_of())
+    assert not found["passed"] and "10000 are needed" in found["reason"]
