@@ -1,13 +1,16 @@
-"""Assets `router`, the bundle that a pool would deploy, and `deployed_router`, replaced when that one is not worse."""
+"""Assets `router`, the bundle that a pool would deploy, `deployed_router`, replaced when that one is not worse, and
+`off_policy`, what the pool's policies would have earned on the traffic that was logged.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
+from cabs_core.artifacts.code_versions import code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import NOT_WORSE, router_check_specs, router_results
-from cabs_dagster.metadata import figures, guarded, stage_result
+from cabs_dagster.metadata import figures, guarded, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 
@@ -41,6 +44,8 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     shown: dict[str, Any] = {
         "export": dg.MetadataValue.md(f"`cabs export --pool {chain.pool.name} --out router`")
     }
+    if "_budgets" in summary:
+        shown["budgets, USD a request"] = table(summary["_budgets"])
     if "_card" in summary:
         shown["model card"] = dg.MetadataValue.md(summary["_card"])
         shown["link"] = dg.MetadataValue.url((made.folder / "bundle" / "README.md").as_uri())
@@ -71,3 +76,21 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
         description=found["reason"],
     )
     return dg.MaterializeResult(metadata=figures(found), check_results=[result])
+
+
+@dg.asset(
+    **specs.common("off_policy"),
+    code_version=code_version(("cabs_core.ope.pool",)),
+    deps=["router", "deployed_router"],
+    partitions_def=partitions.pools,
+    description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
+    "SNIPS and others, from the deployed router's log or the one that the pool names. Refused, with why, where it cannot tell.",
+)
+def off_policy(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+    from cabs_core.ope.pool import make_estimates  # here: loading the code location stays quick
+
+    with guarded():
+        made, _ = make_estimates(cabs.chain(context.partition_key), cabs.options(context, False))
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(made.record.content), metadata=figures(made.record.summary)
+    )

@@ -26,7 +26,7 @@ def assets() -> list:
 
     made = [
         data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
-        router.router, router.deployed_router, replay.replay, replay.replay_audit, marts.marts,
+        router.router, router.deployed_router, router.off_policy, replay.replay, replay.replay_audit, marts.marts,
         results.report, results.leaderboard, theory.theory,
     ]  # fmt: skip
     with preview("code references"):

@@ -33,6 +33,7 @@ _ASSETS: dict[str, tuple[str, set[str]]] = {
     "tuning": ("replay", {"python"}),
     "router": ("deployment", {"python", "numpy"}),
     "deployed_router": ("deployment", {"python"}),
+    "off_policy": ("deployment", {"python", "parquet"}),
     "replay": ("replay", {"python", "numba", "parquet"}),
     "replay_audit": ("replay", {"python"}),
     "marts": ("marts", {"sql", "duckdb", "parquet"}),

@@ -16,7 +16,8 @@ from cabs_core.errors import RouterError
 from cabs_core.metrics import latency_percentiles
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import latency
-from cabs_core.router.build import BUNDLE, build_bundle, bundle_size
+from cabs_core.router.budget import replay_budgets
+from cabs_core.router.build import BUNDLE, Choice, build_bundle, bundle_size
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
 from cabs_core.threads import one_torch_thread
@@ -51,6 +52,7 @@ def build(
         "milliseconds from text": timed.to_dict(),
         "_match": plain(match(folder / BUNDLE, inputs)),
         "_card": (folder / BUNDLE / "README.md").read_text(encoding="utf-8"),
+        **_budgets(pool, inputs, choice),
         **summary,
     }  # fmt: skip
 
@@ -80,6 +82,22 @@ def examine_again(chain: Chain) -> dict[str, Any]:
     assert record is not None
     again = {} if "not made" in record.summary else match(folder / BUNDLE, chain.require(target))
     return {**record.summary, **({"_match": plain(again)} if again else {})}
+
+
+def _budgets(pool: ModelPool, inputs: dict[str, Path], choice: Choice) -> dict[str, Any]:
+    """What each of the pool's budgets buys on the test split, or why that cannot be said."""
+    if not pool.router.budgets:
+        return {}
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    ends = (min(pool.replay.rhos), max(pool.replay.rhos))
+    try:
+        rows = replay_budgets(
+            problem, choice.policy, pool.router.budgets, rhos=ends, start=min(max(choice.rho, ends[0]), ends[1]),
+            seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs, choice.policy),
+        )  # fmt: skip
+    except RouterError as error:
+        return {"budgets": str(error)}
+    return {"_budgets": rows}
 
 
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict[str, Any]:

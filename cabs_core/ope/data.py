@@ -24,6 +24,8 @@ class LoggedData:
         features: [n, d], what the models of outcomes see; d may be 0.
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
+        embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
+            it would have played; None: unknown, or (available) all.
     """
 
     arms: list[str]
@@ -34,10 +36,14 @@ class LoggedData:
     groups: np.ndarray
     propensities: np.ndarray | None = None
     pmf: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+    available: np.ndarray | None = None
 
     def __post_init__(self):
         n, k = len(self.actions), len(self.arms)
-        for name in ("scores", "costs", "features", "groups", "propensities", "pmf"):
+        optional = ("propensities", "pmf", "embeddings", "lengths", "available")
+        for name in ("scores", "costs", "features", "groups", *optional):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"log: {name} has {len(value)} rows, expected {n}")
@@ -81,15 +87,30 @@ def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> 
     if not rows:
         raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}")
     found = [rewards[d.id] for d in rows]
-    vectors = np.stack([d.embedding for d in rows]).astype(np.float64)
-    centred = vectors - vectors.mean(axis=0)
-    _, _, basis = np.linalg.svd(centred, full_matrices=False)
+    vectors = np.stack([d.embedding for d in rows])
+    every = np.ones(len(names), dtype=np.bool_)
     return LoggedData(
         arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
-        costs=np.array([r.cost for r in found]), features=centred @ basis[:components].T,
+        costs=np.array([r.cost for r in found]), features=leading(vectors, components),
         groups=np.array([d.prompt_hash for d in rows]), propensities=np.array([d.p for d in rows]),
-        pmf=np.stack([d.pmf for d in rows]),
+        pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
+        available=np.stack([every if d.available is None else d.available for d in rows]),
     )  # fmt: skip
+
+
+def leading(vectors: np.ndarray, components: int) -> np.ndarray:
+    """`[n, components]` float64: principal components of the rows."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, basis = np.linalg.eigh(centred.T @ centred)
+    return centred @ basis[:, ::-1][:, :components]
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """A CSV or parquet file. Raises DataError where it cannot be read."""
+    try:
+        return pd.read_parquet(path) if str(path).endswith(".parquet") else pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from None
 
 
 #: what a column of a user's table holds -> its usual name
@@ -100,15 +121,19 @@ COLUMNS = {
 
 def read_table(
     table: str | Path | pd.DataFrame,
-    features: np.ndarray,
+    features: np.ndarray | None = None,
     *,
     columns: Mapping[str, str | None] | None = None,
     arms: Sequence[str] | None = None,
+    embeddings: np.ndarray | None = None,
+    components: int = 32,
+    origin: str = "",
 ) -> LoggedData:
     """A user's log: one row a decision, as CSV, parquet or data frame.
 
     Args:
-        features: [rows, d] of the prompts, in the order of the rows.
+        features: [rows, d] of the prompts, in the order of the rows; None: the leading components of embeddings.
+        embeddings: [rows, e] of the prompts; None: not known. origin: the table's name in messages.
         columns: {what: column}, see `COLUMNS`; propensity and pmf (JSON: {model: probability}) may be absent.
         arms: names; None: those that were played, in alphabetical order.
 
@@ -116,13 +141,9 @@ def read_table(
         DataError: a column is absent, or a value is impossible; row and value are named.
     """
     if isinstance(table, pd.DataFrame):
-        frame, origin = table, "table"
+        frame, origin = table, origin or "table"
     else:
-        origin = str(table)
-        try:
-            frame = pd.read_parquet(table) if origin.endswith(".parquet") else pd.read_csv(table)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{origin} cannot be read as a table: {error}") from None
+        frame, origin = read_frame(table), origin or str(table)
     names = {**COLUMNS, **(columns or {})}
     for what in ("prompt", "model", "score", "cost"):
         if names[what] not in frame.columns:
@@ -149,8 +170,12 @@ def read_table(
         pmf = np.array(
             [[float(json.loads(text).get(arm, 0.0)) for arm in known] for text in frame[names["pmf"]]]
         )
+    if features is None:
+        features = np.zeros((len(frame), 0)) if embeddings is None else leading(embeddings, components)
+    prompts = frame[names["prompt"]].astype(str)
     return LoggedData(
         arms=known, actions=np.array([known.index(m) for m in played]), scores=values["score"], costs=values["cost"],
-        features=np.asarray(features, dtype=np.float64), groups=frame[names["prompt"]].astype(str).to_numpy(),
-        propensities=values.get("propensity"), pmf=pmf,
+        features=np.asarray(features, dtype=np.float64), groups=prompts.to_numpy(),
+        propensities=values.get("propensity"), pmf=pmf, embeddings=embeddings,
+        lengths=None if embeddings is None else prompts.str.len().to_numpy(dtype=np.float64),
     )  # fmt: skip

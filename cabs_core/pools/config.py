@@ -227,6 +227,16 @@ class Deployed(_Strict):
     epsilon: float = Field(
         0.02, ge=0, le=1, description="Share of uniform exploration, which keeps the log evaluable"
     )
+    log: Text | None = Field(
+        None,
+        description="Traffic that policies are evaluated on: an event log (SQLite) or a table (.csv, .parquet) beside the pool "
+        "file. None: the log of the deployed router",
+    )
+    budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field(
+        (),
+        max_length=50,
+        description="USD a request: the asset shows what each would buy, rho moved by the pacer",
+    )
     free: tuple[Text, ...] = Field(
         (), max_length=1000, description="Models that cost nothing; else 0 is a missing price"
     )

@@ -321,7 +321,7 @@ def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 
 def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:
-    named = [(("policies", i), name) for i, name in enumerate(pool.policies)]
+    named: list[tuple[plain_yaml.Place, str]] = [(("policies", i), n) for i, n in enumerate(pool.policies)]
     named += [(("router", "policy"), pool.router.policy)] if pool.router.policy else []
     for place, name in [*named, (("reference_policy",), pool.reference_policy)]:
         try:

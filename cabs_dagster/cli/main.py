@@ -36,6 +36,7 @@ def main() -> None:
 
 def _register() -> None:
     from cabs_core.chain.cli import data, plan, prune, report
+    from cabs_core.ope.cli import evaluate
     from cabs_core.router.cli import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.bench import bench
     from cabs_dagster.cli.check import check
@@ -45,7 +46,7 @@ def _register() -> None:
 
     for command in (run, plan, pool, data, check, report, bench, ui, instance, prune):
         main.add_command(command)
-    for command in (export, route, feedback, doctor, rollback, serve):
+    for command in (export, route, feedback, doctor, rollback, serve, evaluate):
         main.add_command(command)
 
 

@@ -1,0 +1,244 @@
+"""What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
+
+The log is a router's (`router.events.sqlite`) or a table of the user's (CSV, parquet; columns prompt, model, score, cost and,
+where it is known, propensity). Policies are taken as they start: fitted on the pool's train split, nothing learnt from the
+log. What the log cannot tell is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.artifacts import Chain, Made, Options
+from cabs_core.artifacts.code_versions import code_version
+from cabs_core.artifacts.materialize import produce
+from cabs_core.artifacts.provenance import Recipe
+from cabs_core.catalog import random_key
+from cabs_core.compiled.rng import stream_keys
+from cabs_core.errors import DataError
+from cabs_core.hashing import stable_hash
+from cabs_core.ope.data import COLUMNS, LoggedData, read_events, read_frame, read_table
+from cabs_core.ope.evaluate import evaluate
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.paths import deployed_folder
+from cabs_core.policies import build_policy
+from cabs_core.pools import ModelPool, PoolFile
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import make_stream
+from cabs_core.router.build import BUNDLE, deployable
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.events import EventLog
+from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.router import default_log
+from cabs_core.threads import one_blas_thread
+
+#: leading components of the embeddings that the models of outcomes see
+COMPONENTS = 32
+ESTIMATES = "estimates.parquet"
+
+
+def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
+    """A log as arrays, with embeddings, for the models of a bundle.
+
+    Args:
+        place: an event log (SQLite file, PostgreSQL URL), or a table (.csv, .parquet), whose prompts are embedded with
+            the bundle's encoder.
+
+    Raises:
+        DataError: a column is absent, a value is impossible, or there is no scored decision.
+    """
+    manifest = read_manifest(bundle)
+    if not str(place).endswith((".csv", ".parquet")):
+        log = EventLog(place, read_only="://" not in str(place))
+        try:
+            return read_events(log, manifest.names, components=COMPONENTS)
+        finally:
+            log.close()
+    frame = read_frame(place)
+    if COLUMNS["prompt"] not in frame.columns:
+        return read_table(frame, arms=manifest.names, origin=str(place))
+    prompts = frame[COLUMNS["prompt"]].astype(str).tolist()
+    unique, index = np.unique(np.array(prompts, dtype=object), return_inverse=True)
+    encoder = TextEncoder(manifest.encoder, manifest.identity, bundle)
+    vectors = np.concatenate(
+        [encoder.encode(unique[i : i + 64].tolist()) for i in range(0, len(unique), 64)]
+    )[index]
+    return read_table(
+        frame, None, arms=manifest.names, embeddings=vectors, components=COMPONENTS, origin=str(place)
+    )
+
+
+def probabilities(
+    pool: ModelPool, inputs: Mapping[str, Path], data: LoggedData, policy: str, rho: float
+) -> np.ndarray:
+    """`[n, K]`: how the policy, as it starts, would play the log's prompts at a rho.
+
+    Args:
+        inputs: folders of the artifacts oracles, replay_problem and tuning.
+    """
+    if data.embeddings is None or data.lengths is None:
+        raise DataError("the log has no embeddings: policies cannot be asked what they would play")
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    chosen = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
+    stream = make_stream(problem, rho)
+    target = np.empty((len(data), len(data.arms)))
+    if data.arms != problem.arms:
+        raise DataError(
+            f"the log is of {', '.join(data.arms)}; pool {pool.name} has {', '.join(problem.arms)}"
+        )
+    with one_blas_thread():
+        made = build_policy(
+            policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, share=stream.share,
+            horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
+            **chosen.get(policy, {}).get("options", {}),
+        )  # fmt: skip
+        heads = Heads(Oracles.load(inputs["oracles"]), needs_of(made))
+        for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
+            mask = None if data.available is None else data.available[i]
+            target[i] = made.decide(replace(request, available=mask)).pmf
+    return target
+
+
+def evaluate_pool(
+    pool: ModelPool,
+    inputs: Mapping[str, Path],
+    data: LoggedData,
+    *,
+    policies: Sequence[str] = (),
+    rhos: Sequence[float] = (),
+) -> list[dict[str, Any]]:
+    """One row per policy, rho, outcome and estimator; one with the reason where the log cannot tell.
+
+    Args:
+        policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
+
+    Returns:
+        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (to what the
+        log's own policy earned), difference_low, difference_high, refused, n, groups, n_eff, max_weight, mean_weight,
+        coverage, assumed.
+    """
+    rows = []
+    for policy in policies or [p for p in pool.policies if deployable(p)]:
+        for rho in rhos or pool.replay.rhos:
+            found = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
+            facts = {k: v for k, v in asdict(found).items() if k != "rows"}
+            shared = {"pool": pool.name, "policy": policy, **facts}
+            if found.refused:
+                nothing = dict.fromkeys(
+                    (
+                        "outcome",
+                        "estimator",
+                        "value",
+                        "low",
+                        "high",
+                        "difference",
+                        "difference_low",
+                        "difference_high",
+                    )
+                )
+                rows.append(shared | nothing)
+            rows += [shared | asdict(row) for row in found.rows]
+    return rows
+
+
+def as_table(rows: Sequence[Mapping[str, Any]]):
+    """The rows as an Arrow table whose types do not depend on what was refused."""
+    text, number = ("pool", "policy", "outcome", "estimator", "refused"), ("n", "groups")
+    names = [
+        "pool", "policy", "rho", "outcome", "estimator", "value", "low", "high", "difference", "difference_low",
+        "difference_high", "refused", "n", "groups", "n_eff", "max_weight", "mean_weight", "coverage", "assumed",
+    ]  # fmt: skip
+    kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
+    kinds["assumed"] = pa.bool_()
+    columns = {n: pa.array([row[n] for row in rows], type=kinds[n]) for n in names}
+    return pa.table(columns)
+
+
+def log_of(pool_file: PoolFile) -> Path:
+    """Where the log of a pool's traffic lies: what its file names (`router.log`), else that of its deployed router."""
+    named = pool_file.pool.router.log
+    if named is None:
+        return default_log(deployed_folder(pool_file.pool.name))
+    return (pool_file.path.parent / Path(named).expanduser()).absolute()
+
+
+def make_estimates(
+    chain: Chain,
+    options: Options,
+    *,
+    log: str | Path | None = None,
+    policies: Sequence[str] = (),
+    rhos: Sequence[float] = (),
+) -> tuple[Made | None, list[dict[str, Any]]]:
+    """Evaluate a pool's policies on its log; (what was written, the rows).
+
+    Args:
+        log, policies, rhos: instead of the pool's; then nothing is written.
+
+    Raises:
+        ProvenanceError: the pool's chain is not finished up to `router`.
+        DataError: there is no log, or it does not fit the pool.
+    """
+    target = chain.stage("router")
+    inputs, status = chain.require(target), chain.status(target)
+    bundle = chain.verified(target) / BUNDLE
+    if not bundle.is_dir():
+        raise DataError(
+            f"pool {chain.pool.name} has no router (see the checks of the asset router), so no log of one"
+        )
+    place = log_of(chain.pool_file) if log is None else log
+    if "://" not in str(place) and not Path(place).is_file():
+        raise DataError(
+            f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
+        )
+    data = read_log(place, bundle)
+    rows = evaluate_pool(chain.pool, inputs, data, policies=policies, rhos=rhos)
+    if log is not None or policies or rhos:
+        return None, rows
+
+    def work(folder: Path) -> dict[str, Any]:
+        pq.write_table(as_table(rows), folder / ESTIMATES)
+        kept = [r for r in rows if r["refused"] or (r["estimator"], r["outcome"]) == ("dr", "utility")]
+        refused = sorted({r["refused"] for r in rows if r["refused"]})
+        return {
+            "rows": len(rows),
+            "decisions": len(data),
+            "refused": refused,
+            "_rows": [_shown(r) for r in kept],
+        }
+
+    assert status.record is not None
+    version = code_version(("cabs_core.ope.pool",))
+    content = {
+        "router": status.record.content,
+        "log": stable_hash([v.tolist() for v in (data.actions, data.scores, data.costs)], 32),
+    }
+    recipe = Recipe("off_policy", chain.pool.name, version, {}, content)
+    parts = ("off_policy", chain.pool.name)
+    record = produce(chain.store, parts, recipe, work, options.run_id)
+    return Made(record, chain.store.folder(parts), False), rows
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = (
+        "policy",
+        "rho",
+        "value",
+        "low",
+        "high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "n_eff",
+        "refused",
+    )
+    return {name: row[name] for name in names}

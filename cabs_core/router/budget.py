@@ -1,0 +1,126 @@
+"""What a budget buys: the replay of a policy with the pacer choosing rho, so that it is known before it is deployed.
+
+    rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
+
+Rewards and costs come at once and every model is up; `cabs bench deployment --budget` has them late, and from the text on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cabs_core.catalog import random_key
+from cabs_core.compiled.rng import query_order, stream_keys
+from cabs_core.errors import RouterError
+from cabs_core.policies import build_policy
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import make_stream
+from cabs_core.router.pacer import Pacer
+from cabs_core.threads import one_blas_thread
+
+
+@dataclass(frozen=True)
+class Paced:
+    """Trials of one policy under one budget.
+
+    Attributes:
+        target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs `[trials, n]` of
+            the answers; rhos `[trials, n]` that the pacer asked for.
+    """
+
+    target: float
+    order: np.ndarray
+    actions: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    rhos: np.ndarray
+
+    def row(self) -> dict[str, float]:
+        """Means over trials: target, spent and off (spent / target - 1), score with standard error, rho."""
+        score = self.scores.mean(axis=1)
+        se = float(score.std(ddof=1) / np.sqrt(len(score))) if len(score) > 1 else 0.0
+        spent = float(self.costs.mean())
+        return {
+            "target": self.target, "spent": spent, "off": spent / self.target - 1.0, "score": float(score.mean()),
+            "se": se, "mean rho": float(self.rhos.mean()),
+        }  # fmt: skip
+
+
+def replay_budget(
+    problem: ReplayProblem,
+    policy: str,
+    target: float,
+    *,
+    rhos: tuple[float, float],
+    start: float | None = None,
+    trials: int = 3,
+    seed: int = 0,
+    pool: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> Paced:
+    """Play a policy over the problem, rho moved by the pacer towards a target of so many USD a request.
+
+    Args:
+        rhos: range of rho, low < high. start: first rho, the one that the policy is built at; None: the lower end.
+        trials, seed, pool: orders and random streams as in `replay.replay`. options: over the policy's preset.
+
+    Raises:
+        RouterError: the policy was learnt for one rho, or the target or the range is impossible.
+    """
+    low, high = (float(r) for r in rhos)
+    first = low if start is None else float(start)
+    stream = make_stream(problem, first)
+    pool, n = pool or problem.pool, problem.n
+    order = np.stack([query_order(seed, pool, trial, n) for trial in range(trials)])
+    actions = np.empty((trials, n), dtype=np.int64)
+    played = np.empty((trials, n))
+    with one_blas_thread():
+        for trial in range(trials):
+            router = build_policy(
+                policy, arms=problem.arms, dim=problem.dim, rho=first, offline=stream.offline, horizon=n,
+                share=stream.share, keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
+                **(options or {}),
+            )  # fmt: skip
+            if router.needs_outcomes or not router.any_rho_now():
+                raise RouterError(
+                    f"{policy} serves one rho, so no budget can move it: take one that serves any (hier_mix, cabs_mix, "
+                    "pareto_bandit, a static policy, or a linear one with option target: score)"
+                )
+            pacer = Pacer(per_request=target, low=low, high=high, start=first)
+            for t, row in enumerate(order[trial]):
+                played[trial, t] = pacer.rho
+                decision = router.decide(replace(stream.request(int(row), 0), rho=pacer.rho))
+                arm = actions[trial, t] = decision.arm
+                score, cost = float(problem.scores[row, arm]), float(problem.costs[row, arm])
+                router.update(decision, score, cost, deltas=stream.deltas[row, arm])
+                pacer.spend(cost)
+    return Paced(
+        float(target), order, actions, problem.scores[order, actions], problem.costs[order, actions], played
+    )
+
+
+def replay_budgets(
+    problem: ReplayProblem, policy: str, targets: Sequence[float], **settings: Any
+) -> list[dict[str, Any]]:
+    """One row a target (see `Paced.row`), beside the model that fits it on the train split: `alone`, its test `score alone`.
+
+    Args:
+        settings: of `replay_budget`.
+    """
+    scores, costs = problem.offline_scores.mean(axis=0), problem.offline_costs.mean(axis=0)
+    rows = []
+    for target in targets:
+        fits = np.flatnonzero(costs <= target)
+        best = int(fits[np.argmax(scores[fits])]) if len(fits) else None
+        rows.append(
+            {
+                **replay_budget(problem, policy, target, **settings).row(),
+                "alone": "none fits" if best is None else problem.arms[best],
+                "score alone": None if best is None else float(problem.scores[:, best].mean()),
+            }
+        )
+    return rows

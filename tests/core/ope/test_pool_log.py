@@ -1,0 +1,136 @@
+"""A pool's policies evaluated on logged traffic: against the truth of the pool's own full table, and refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.artifacts import POOL_STAGES, Options, materialize
+from cabs_core.chain.router import test_prompts as prompts_of
+from cabs_core.errors import DataError
+from cabs_core.ope.cli import evaluate as command
+from cabs_core.ope.pool import make_estimates, probabilities, read_log
+from cabs_core.paths import deployed_folder
+from cabs_core.problem import ReplayProblem
+from cabs_core.router import Router
+from cabs_core.router.router import default_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (
+    "models: [gpt-4-1106-preview, gpt-3.5-turbo-1106, claude-v1]\nrouter: {policy: ridge, rho: 500, epsilon: 0.6}\n"
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory):
+    """Finished stages, and a router that explores a lot and was scored on the test prompts, twice."""
+    home = tmp_path_factory.mktemp("home")
+    with home_with(EXPLORES, home):
+        for name in POOL_STAGES:
+            materialize(chain_of(), chain_of().stage(name))
+        inputs = chain_of().require(chain_of().stage("router"))
+        problem, prompts = ReplayProblem.load(inputs["replay_problem"] / "test"), prompts_of(inputs)
+        bundle = home / "artifacts" / "router" / "tiny" / "bundle"
+        place = default_log(deployed_folder("tiny"))
+        place.parent.mkdir(parents=True)
+        router = Router.load(bundle, log=place, seed=3)
+        rows = []
+        for _ in range(4):
+            for i, made in enumerate(router.route_many(prompts)):
+                arm = problem.arms.index(made.model)
+                score, cost = float(problem.scores[i, arm]), float(problem.costs[i, arm])
+                router.feedback(made.id, score=score, cost=cost)
+                rows.append((prompts[i], made.model, score, cost, made.propensity))
+        router.close()
+        table = pd.DataFrame(rows, columns=["prompt", "model", "score", "cost", "propensity"])
+        table.to_csv(home / "log.csv", index=False)
+        yield home, problem
+
+
+def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
+    home, problem = world
+    made, rows = make_estimates(chain_of(), Options())
+    assert pq.read_table(made.folder / "estimates.parquet").num_rows == len(rows)
+    assert not made.record.summary["refused"]
+    inputs = chain_of().require(chain_of().stage("router"))
+    data = read_log(default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle")
+    assert len(data) == 4 * problem.n
+    for rho in (0.0, 500.0):
+        utilities = np.clip(problem.scores - rho * problem.costs, 0, 1)
+        for policy in ("random", "best_single", "ridge"):
+            target = probabilities(chain_of().pool, inputs, data, policy, rho)
+            assert target.shape == (len(data), len(problem.arms)) and np.allclose(target.sum(axis=1), 1)
+            truth = float((target * np.tile(utilities, (4, 1))).sum(axis=1).mean())
+            (row,) = [
+                r for r in rows
+                if (r["policy"], r["rho"], r["outcome"], r["estimator"]) == (policy, rho, "utility", "dr")
+            ]  # fmt: skip
+            wide = row["high"] - row["low"]
+            assert row["low"] - wide / 2 < truth < row["high"] + wide / 2, (policy, rho)
+
+
+def test_what_a_policy_would_play_is_what_its_replay_plays_first(world) -> None:
+    """Probabilities of a static policy are those of the arm that it plays in the replay."""
+    from cabs_core.replay import replay
+
+    home, problem = world
+    inputs = chain_of().require(chain_of().stage("router"))
+    data = read_log(default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle")
+    target = probabilities(chain_of().pool, inputs, data, "ridge", 500.0)
+    played = replay(problem, "ridge", 500.0, [0], order=np.arange(problem.n)[None])
+    assert (target[: problem.n].argmax(axis=1) == played.actions[0]).all() and target.max() == 1.0
+
+
+def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
+    home, _ = world
+    _, own = make_estimates(chain_of(), Options(), policies=["ridge"], rhos=[500.0])
+    made, rows = make_estimates(chain_of(), Options(), log=home / "log.csv", policies=["ridge"], rhos=[500.0])
+    assert made is None and len(rows) == len(own) == 12
+    for a, b in zip(own, rows, strict=True):
+        # the models behind the others are fitted on other folds
+        close = 1e-9 if a["estimator"] == "snips" else 0.05
+        assert b["value"] == pytest.approx(a["value"], abs=close) and b["n_eff"] == pytest.approx(a["n_eff"])
+    frame = pd.read_csv(home / "log.csv").drop(columns="propensity")
+    frame.to_csv(home / "plain.csv", index=False)
+    _, assumed = make_estimates(
+        chain_of(), Options(), log=home / "plain.csv", policies=["ridge"], rhos=[500.0]
+    )
+    assert all(r["assumed"] for r in assumed)
+
+
+def test_refusals_and_mistakes_are_said(world) -> None:
+    home, _ = world
+    frame = pd.read_csv(home / "log.csv")
+    frame.assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
+    _, rows = make_estimates(
+        chain_of(), Options(), log=home / "certain.csv", policies=["ridge"], rhos=[500.0]
+    )
+    assert [r["refused"][:24] for r in rows] == ["the log is deterministic"] and rows[0]["value"] is None
+    frame.rename(columns={"cost": "price"}).to_csv(home / "no_cost.csv", index=False)
+    with pytest.raises(DataError, match="no column 'cost'"):
+        make_estimates(chain_of(), Options(), log=home / "no_cost.csv")
+    frame.assign(model="nobody").to_csv(home / "strangers.csv", index=False)
+    with pytest.raises(DataError, match="'nobody' is none of"):
+        make_estimates(chain_of(), Options(), log=home / "strangers.csv")
+    with pytest.raises(DataError, match="there is no log at"):
+        make_estimates(chain_of(), Options(), log=home / "absent.sqlite")
+
+
+def test_the_command(world) -> None:
+    home, _ = world
+    arguments = ["--pool", "tiny", "--log", str(home / "log.csv"), "--policies", "ridge", "--rho", "500"]
+    said = CliRunner().invoke(command, arguments)
+    assert said.exit_code == 0 and "ridge" in said.output and "n_eff" in said.output, said.output
+    found = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).output)
+    assert {r["estimator"] for r in found} == {"snips", "dr", "switch_dr", "dm"}
+    refused = CliRunner().invoke(
+        command, [*arguments[:2], "--log", str(home / "certain.csv"), *arguments[4:]]
+    )
+    assert refused.exit_code == 1 and "refused: the log is deterministic" in refused.output
+    assert CliRunner().invoke(command, [*arguments[:-1], "many"]).exit_code == 2

@@ -1,0 +1,62 @@
+"""A policy's replay under a budget: the replay where the budget does not bind, the target where it does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cabs_core.errors import RouterError
+from cabs_core.problem import ReplayProblem
+from cabs_core.problem.synthetic import synthetic_problem
+from cabs_core.replay import replay
+from cabs_core.router.budget import replay_budget, replay_budgets
+
+
+@pytest.fixture(scope="module")
+def problem() -> ReplayProblem:
+    return synthetic_problem(n=1200, K=5, d=6, seed=3, offline=300)
+
+
+@pytest.mark.parametrize("policy", ["hier_mix", "carrot", "pareto_bandit"])
+def test_a_budget_that_does_not_bind_changes_nothing(problem, policy):
+    most = float(problem.costs.max())
+    free = replay_budget(problem, policy, 10 * most, rhos=(0.0, 1000.0), trials=2, seed=4)
+    plain = replay(problem, policy, 0.0, 2, 4)
+    assert np.array_equal(free.order, plain.order) and np.array_equal(free.actions, plain.actions)
+    assert (free.rhos == 0.0).all()
+
+
+@pytest.mark.parametrize("policy", ["hier_mix", "carrot"])
+def test_a_budget_within_reach_is_met(problem, policy):
+    spent = [
+        replay_budget(problem, policy, 1e9, rhos=(rho, rho + 1e-9), trials=2).row()["spent"]
+        for rho in (0, 2000)
+    ]
+    target = (spent[0] + spent[1]) / 2
+    found = replay_budget(problem, policy, target, rhos=(0.0, 2000.0), trials=2)
+    assert found.row()["spent"] == pytest.approx(target, rel=0.02)
+    assert found.costs.mean() == pytest.approx(problem.costs[found.order, found.actions].mean())
+
+
+def test_rows_name_the_model_that_fits(problem):
+    means = problem.offline_costs.mean(axis=0)
+    rows = replay_budgets(
+        problem, "carrot", [float(means.min()) / 2, float(means.max())], rhos=(0.0, 2000.0), trials=1
+    )
+    assert rows[0]["alone"] == "none fits" and rows[0]["score alone"] is None
+    best = int(problem.offline_scores.mean(axis=0).argmax())
+    assert rows[1]["alone"] == problem.arms[best]
+    assert rows[1]["score alone"] == pytest.approx(problem.scores[:, best].mean())
+
+
+@pytest.mark.parametrize("policy", ["lin_ucb", "oracle_best"])
+def test_a_policy_of_one_rho_is_refused(problem, policy):
+    with pytest.raises(RouterError, match="serves one rho"):
+        replay_budget(problem, policy, 1e-3, rhos=(0.0, 100.0))
+
+
+def test_impossible_budgets_are_refused(problem):
+    with pytest.raises(RouterError, match="budget"):
+        replay_budget(problem, "carrot", 0.0, rhos=(0.0, 100.0))
+    with pytest.raises(RouterError, match="low < high"):
+        replay_budget(problem, "carrot", 1.0, rhos=(100.0, 100.0))
