@@ -139,7 +139,42 @@ def build_artifacts(artifacts):
         (artifacts / path).parent.mkdir(parents=True, exist_ok=True)
         (artifacts / path).write_text(json.dumps(content))
     write_times(artifacts, "one", ["lin_ucb", "hier_mix"])
+    write_estimates(artifacts, "one")
     return problems, build_all(artifacts)
+
+
+def write_estimates(artifacts, pool: str) -> None:
+    """Off-policy estimates as the asset `off_policy` leaves them: one, and one that is refused."""
+    import pyarrow.parquet as pq
+
+    from cabs_core.ope.pool import as_table
+
+    facts = {
+        "pool": pool,
+        "rho": 500.0,
+        "n": 90,
+        "groups": 60,
+        "mean_weight": 1.0,
+        "coverage": 1.0,
+        "assumed": False,
+    }
+    found = {
+        "value": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "difference": 0.1,
+        "difference_low": -0.1,
+        "difference_high": 0.3,
+    }
+    rows = [
+        {**facts, **found, "policy": "hier_mix", "outcome": "utility", "estimator": "dr", "refused": "", "n_eff": 45.0,
+         "max_weight": 4.0},
+        {**facts, **dict.fromkeys(found), "policy": "lin_ucb", "outcome": None, "estimator": None,
+         "refused": "the log is too short", "n_eff": 7.0, "max_weight": 20.0},
+    ]  # fmt: skip
+    folder = artifacts / "off_policy" / pool
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(as_table(rows), folder / "estimates.parquet")
 
 
 def write_times(artifacts, pool: str, policies, decisions: int = 40, seed: int = 0):

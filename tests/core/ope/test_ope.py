@@ -223,3 +223,19 @@ def test_ips_and_snips_agree_with_vw_estimators():
     w = weights(target, data.actions, data.propensities)
     assert ips(w, data.scores).mean() == pytest.approx(one.get(), abs=1e-9)
     assert snips(w, data.scores) == pytest.approx(two.get(), abs=1e-9)
+
+
+@pytest.mark.peers
+def test_ips_agrees_with_coba():
+    """Its doubly robust rewards rest on a model of its own; what both define alike is IPS."""
+    filters = pytest.importorskip("coba.environments.filters")
+    rng = np.random.default_rng(6)
+    data, target = simulated(rng, table(rng, 300), 250)
+    logged = [
+        {"context": None, "action": int(a), "reward": float(r), "probability": float(p)}
+        for a, r, p in zip(data.actions, data.scores, data.propensities, strict=True)
+    ]
+    found = list(filters.OpeRewards("IPS").filter(logged))
+    theirs = [sum(target[i, a] * row["rewards"](a) for a in range(len(ARMS))) for i, row in enumerate(found)]
+    w = weights(target, data.actions, data.propensities)
+    assert np.allclose(ips(w, data.scores), theirs, rtol=0, atol=1e-9)

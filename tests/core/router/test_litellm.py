@@ -119,3 +119,42 @@ def test_an_error_inside_never_stops_a_call(made, monkeypatch):
 
     assert run(work()).choices[0].message.content.startswith("from ")
     assert made.errors == 1
+
+
+def test_the_configuration_of_the_page_routes(made, make_bundle, monkeypatch):
+    """docs/deploy.md: its model list, with mocked answers and the names of this bundle's models."""
+    import re
+    from pathlib import Path
+
+    import yaml
+
+    page = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (text,) = [b for b in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "model_list" in b]
+    config = yaml.safe_load(text)
+    assert config["litellm_settings"]["callbacks"] == "cabs_proxy.router"
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    shown = dict(zip(["large", "medium", "small"], MODELS, strict=False))
+    for deployment in config["model_list"]:
+        deployment["model_info"]["id"] = shown[deployment["model_info"]["id"]]
+        deployment["litellm_params"]["mock_response"] = "fine"
+
+    async def work():
+        router = litellm.Router(model_list=config["model_list"])
+        answers = [await router.acompletion(model="cabs", messages=ASK) for _ in range(3)]
+        return answers, await settled(made, 3)
+
+    answers, found = run(work())
+    assert [d.response_id for d in found] == [a.id for a in answers] and made.errors == 0
+    assert {d.arm for d in found} <= set(shown.values()) and all(d.cost > 0 for d in found)
+
+
+def test_answers_say_which_decision_they_are(made):
+    async def work():
+        made._remember("call-1", "decision-1")
+        return [
+            await made.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
+            await made.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
+            await made.async_post_call_response_headers_hook({}, None, None),
+        ]
+
+    assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
