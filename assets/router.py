@@ -9,7 +9,7 @@ import dagster as dg
 
 from cabs_core.artifacts.code_versions import code_version
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import NOT_WORSE, router_check_specs, router_results
+from cabs_dagster.checks import NOT_WORSE, deployment_result, router_check_specs, router_results
 from cabs_dagster.metadata import figures, guarded, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
@@ -69,13 +69,7 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
     with guarded():
         found = deploy(cabs.chain(context.partition_key))
     context.log.info(found["reason"])
-    result = dg.AssetCheckResult(
-        check_name=NOT_WORSE.name,
-        passed=found["passed"],
-        severity=dg.AssetCheckSeverity.WARN,
-        description=found["reason"],
-    )
-    return dg.MaterializeResult(metadata=figures(found), check_results=[result])
+    return dg.MaterializeResult(metadata=figures(found), check_results=[deployment_result(found)])
 
 
 @dg.asset(

@@ -138,14 +138,13 @@ def router_check_specs() -> list[dg.AssetCheckSpec]:
     return _specs("router", partitions.pools, texts)
 
 
-(NOT_WORSE,) = _specs(
-    "deployed_router",
-    partitions.pools,
-    {
-        "not_worse": "The newly trained router is not worse than the deployed one beyond noise on held-out prompts, and takes "
-        "its place; else that one stays, and this says why."
-    },
-)
+_NOT_WORSE = "The new router is no worse than the deployed one beyond noise on held-out prompts; else that one stays, and why."
+(NOT_WORSE,) = _specs("deployed_router", partitions.pools, {"not_worse": _NOT_WORSE})
+
+
+def deployment_result(found: Mapping[str, Any]) -> dg.AssetCheckResult:
+    """Result of `not_worse` from what `cabs_core.chain.deployment.deploy` found."""
+    return _result("deployed_router", NOT_WORSE.name, "WARN", found["reason"], found["passed"], {})
 
 
 def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:

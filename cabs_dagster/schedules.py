@@ -55,19 +55,16 @@ def _nightly(job: str, name: str, hour: int, text: str, config=lambda day: {}, w
     return nightly
 
 
+_AUDIT_TEXT = "Every night at 2: one trial of a sample of every pool's replays is played again."
+_DEPLOY_TEXT = "Every night at 4: trains the routers that are deployed on the outcomes as they are now; deploys what is no worse."
 nightly_audit = _nightly(
     AUDIT,
     "audit",
     2,
-    "Every night at 2: one trial of a sample of every pool's replays is played again.",
+    _AUDIT_TEXT,
     lambda day: {"ops": {"replay_audit": {"config": {"seed": day.toordinal()}}}},
 )
 nightly_deploy = _nightly(
-    DEPLOY,
-    "deploy",
-    4,
-    "Every night at 4: trains the router of every pool that has one deployed on the outcomes as they are now, and deploys "
-    "it unless it is worse.",
-    wanted=lambda pool: deployed_folder(pool).is_dir(),
+    DEPLOY, "deploy", 4, _DEPLOY_TEXT, wanted=lambda pool: deployed_folder(pool).is_dir()
 )
 SCHEDULES = [weekly_rerun, nightly_audit, nightly_deploy]

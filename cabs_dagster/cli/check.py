@@ -36,7 +36,6 @@ def check(
     was nothing to check; 2: wrong usage or a broken pool.
     """
     from cabs_core.atomic import write_text
-    from cabs_core.chain.options import parse_rhos
     from cabs_core.pools.registry import active_pool, active_pools
     from cabs_core.report.verdicts import as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
