@@ -89,6 +89,7 @@ class Runner:
         stale = [
             s
             for s in jobs.STAGES
+            if not (policies and s == "router")  # it is chosen among all of the pool's
             if force or chain.status(chain.stage(s)).state != "fresh" or not self._known(s, name)
         ]
         if not stale:
