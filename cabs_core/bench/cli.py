@@ -45,8 +45,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:
-        package = "cabs_dagster.cli" if what in ORCHESTRATION else "cabs_core.bench"
-        module = importlib.import_module(f"{package}.{what}")
+        module = importlib.import_module(f"cabs_core.bench.{what}")
         module.main(str(json_path) if json_path else None, argv=rest)
         return
     names = BENCHES if what == "all" else (what,)

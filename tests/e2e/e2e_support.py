@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
+from cabs_core.bench.backfill import DevServer
 from cabs_core.hashing import hash_folder
-from cabs_dagster.cli.backfill import DevServer
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,7 +25,6 @@ from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
 from cabs_core.pools.registry import active_pool
-from cabs_dagster.partitions import grid_key
 
 _LAUNCH = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
@@ -106,7 +105,7 @@ def measure(pool: str) -> dict[str, Any]:
     chain = Chain(ArtifactStore(), pool_file)
     if any(chain.status(target).state != "fresh" for target in chain.replays()):
         raise CabsError(f"pool {pool} is not finished: run `cabs run --pool {pool}` first")
-    partitions = [str(grid_key(pool, rho)) for rho in pool_file.pool.replay.rhos]
+    partitions = list(dict.fromkeys(target.partition for target in chain.replays()))
     with tempfile.TemporaryDirectory(prefix="cabs-bench-") as home:
         server = DevServer(Path(home), {**os.environ, "DAGSTER_HOME": home})
         try:
