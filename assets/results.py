@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from cabs_assets.marts import MODELS
 
-from cabs_core.artifacts import Made
+from cabs_core.artifacts import ArtifactStore, Made
 from cabs_core.chain.page_server import page_url
 from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
@@ -36,9 +36,10 @@ def report(
     with guarded():
         chain = cabs.chain(context.partition_key)
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
-        shown = page_metadata(made, chain.store.location(page_parts(chain.pool.name)), chain.pool.name)
+        parts = page_parts(chain.pool.name)
+        shown = page_metadata(made, chain.store, parts)
         if PROFILE in made.record.files:
-            shown["profile of the data"] = _link(made, chain.pool.name, PROFILE)
+            shown["profile of the data"] = _link(made, parts, PROFILE)
     context.log.info(f"report: {made.folder / 'index.html'}")
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
@@ -55,21 +56,21 @@ def leaderboard(
     with guarded():
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
-        shown = page_metadata(made, store.location(page_parts(None)))
+        shown = page_metadata(made, store, page_parts(None))
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 
-def page_metadata(made: Made, location: str, pool: str | None = None) -> dict[str, Any]:
+def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:
     """Metadata of a page: where it is, what it says, its plots."""
     summary = made.record.summary
-    values = {**provenance(made, location), **figures(summary)}
-    values["link"] = _link(made, pool)
+    values = {**provenance(made, store.location(parts)), **figures(summary)}
+    values["link"] = _link(made, parts)
     if summary.get("_markdown"):
         values["summary"] = dg.MetadataValue.md(summary["_markdown"])
     return values
 
 
-def _link(made: Made, pool: str | None, name: str = "") -> dg.MetadataValue:
+def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:
     """A page's address where reports are served, else its path: a browser follows no `file:` link of a http page."""
-    url = page_url(pool, name)
+    url = page_url(parts, name)
     return dg.MetadataValue.url(url) if url else dg.MetadataValue.path(made.folder / (name or "index.html"))

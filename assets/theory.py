@@ -28,5 +28,5 @@ def theory(
     with guarded():
         store = cabs.store()
         made = make_theory(store, config.seeds, cabs.options(context, config.force))
-    shown = page_metadata(made, store.location(THEORY))
+    shown = page_metadata(made, store, THEORY)
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)

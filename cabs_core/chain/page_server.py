@@ -12,8 +12,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from cabs_core.artifacts.store import ArtifactStore
-from cabs_core.chain.pages import page_parts
+from cabs_core.artifacts.store import ArtifactStore, Parts
+from cabs_core.chain.pages import LEADERBOARD, REPORTS
 from cabs_core.errors import CabsError
 from cabs_core.paths import safe_name
 
@@ -43,10 +43,22 @@ def reports_url() -> str:
     return value
 
 
-def page_url(pool: str | None, name: str = "") -> str:
-    """Address of a pool's report (without a pool: of the leaderboard) or a file beside it; empty without a server."""
+def page_url(parts: Parts, name: str = "") -> str:
+    """Address of a page by where it lies in the store, or of a file beside it; empty without a server.
+
+    The leaderboard is at the root, the report of a pool below its name, any other page below its own name after `_`,
+    with which no pool's name begins.
+    """
     base = reports_url()
-    return f"{base}/{'/'.join(filter(None, (pool, name)))}{'/' if pool and not name else ''}" if base else ""
+    folder = "" if parts == LEADERBOARD else f"{parts[1]}/" if parts[0] == REPORTS else f"_{parts[0]}/"
+    return f"{base}/{folder}{name}" if base else ""
+
+
+def _parts(folder: str) -> Parts:
+    """Inverse of `page_url`: where the page of a folder lies in the store. Raises PoolError for no possible name."""
+    if not folder:
+        return LEADERBOARD
+    return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
 
 
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
@@ -72,7 +84,7 @@ def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
 
 
 class _Pages(BaseHTTPRequestHandler):
-    """Files that the record of a report or of the leaderboard lists, and no others."""
+    """Files that the record of a page lists, and no others."""
 
     store: ArtifactStore
     server_version, sys_version, timeout = "cabs", "", 30
@@ -108,16 +120,16 @@ class _Pages(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _find(self, path: str) -> tuple[str, bytes] | None:
-        """(file name, content) of `/`, `/<file>`, `/<pool>/` or `/<pool>/<file>`."""
-        pool, slash, name = path.removeprefix("/").partition("/")
+        """(file name, content) of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`."""
+        folder, slash, name = path.removeprefix("/").partition("/")
         if not slash:
-            pool, name = "", pool
+            folder, name = "", folder
         name = name or "index.html"
         try:
-            parts = page_parts(safe_name(pool) if pool else None)
+            parts = _parts(folder)
             record = self.store.record(parts)
-            if record is None or name not in record.files:
-                return None
+            if record is None or not {name, "index.html"} <= record.files.keys():
+                return None  # there is none, or it is no page
             return name, self.store.folder(parts).joinpath(name).read_bytes()
         except (CabsError, OSError):
             return None

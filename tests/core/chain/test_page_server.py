@@ -29,16 +29,24 @@ def port(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Port of a server of a report of `tiny` and a leaderboard, with files around that are none of its business."""
     store = ArtifactStore()
 
-    def write(pool: str | None, text: str) -> None:
+    def write(parts: tuple[str, ...], text: str) -> None:
         def build(folder: Path) -> dict:
             (folder / "index.html").write_text(text, encoding="utf-8")
             (folder / "verdict.json").write_text("{}")
             return {}
 
-        produce(store, page_parts(pool), Recipe("report", pool or "", ""), build)
+        produce(store, parts, Recipe("report", "", ""), build)
 
-    write("tiny", "<p>the report, café</p>")
-    write(None, "<p>the leaderboard</p>")
+    write(page_parts("tiny"), "<p>the report, café</p>")
+    write(page_parts(None), "<p>the leaderboard</p>")
+    write(("theory",), "<p>the theorems</p>")
+    write(("splits", "tiny"), "secret")
+    produce(
+        store,
+        ("data",),
+        Recipe("data", "", ""),
+        lambda folder: (folder / "t.csv").write_text("secret") and {},
+    )
     (store.root / "reports" / "secret.txt").write_text("secret")
     (store.root / "reports" / "tiny" / "unlisted.txt").write_text("secret")
     (store.root / "reports" / "half").mkdir()
@@ -77,6 +85,7 @@ def test_pages_and_the_files_beside_them(port: int) -> None:
         assert ask(port, path)[2] == text
     for path in ("/", "/index.html"):
         assert ask(port, path)[2] == "<p>the leaderboard</p>"
+    assert ask(port, "/_theory/")[2] == "<p>the theorems</p>"
     status, headers, text = ask(port, "/tiny/verdict.json")
     assert (status, text, headers["Content-Type"]) == (200, "{}", "application/json; charset=utf-8")
     status, headers, text = ask(port, "/tiny/", "HEAD")
@@ -89,7 +98,9 @@ def test_pages_and_the_files_beside_them(port: int) -> None:
         "/secret.txt", "/tiny/unlisted.txt", "/tiny/provenance.json", "/half/", "/half/index.html", "/unknown/",
         "/../../secret.txt", "/tiny/../secret.txt", "/tiny/%2e%2e/secret.txt", "/%2e%2e/%2e%2e/secret.txt",
         "/tiny/..%2fsecret.txt", "//etc/passwd", "/tiny//etc/passwd", "/..", "/.", "/tiny/..", "/%00", "/tiny/%00",
-        "/tiny\\..\\secret.txt", "/reports/tiny/", "/tiny/index.html/",
+        "/tiny\\..\\secret.txt", "/reports/tiny/", "/tiny/index.html/", "/_/",
+        "/_splits/tiny/", "/_splits/tiny/index.html", "/_splits/", "/_../", "/_theory", "/__theory/", "/splits/",
+        "/_data/t.csv",
     ],
 )  # fmt: skip
 def test_nothing_else_is_served(port: int, path: str) -> None:
@@ -124,13 +135,15 @@ def test_a_busy_port_is_refused_with_what_to_do(port: int) -> None:
 
 def test_where_reports_are_found(monkeypatch: pytest.MonkeyPatch, cabs_home: Path) -> None:
     monkeypatch.delenv("CABS_REPORTS_URL", raising=False)
-    assert page_url("tiny") == f"{DEFAULT_URL}/tiny/" and page_url(None) == f"{DEFAULT_URL}/"
-    assert page_url("tiny", "profile.html") == f"{DEFAULT_URL}/tiny/profile.html"
+    tiny = page_parts("tiny")
+    assert page_url(tiny) == f"{DEFAULT_URL}/tiny/" and page_url(page_parts(None)) == f"{DEFAULT_URL}/"
+    assert page_url(("theory",)) == f"{DEFAULT_URL}/_theory/"
+    assert page_url(tiny, "profile.html") == f"{DEFAULT_URL}/tiny/profile.html"
     monkeypatch.setenv("CABS_REPORTS_URL", "https://reports.example.org/routing/")
-    assert page_url("tiny") == "https://reports.example.org/routing/tiny/"
+    assert page_url(tiny) == "https://reports.example.org/routing/tiny/"
     assert page_server(ArtifactStore()) is None
     monkeypatch.setenv("CABS_REPORTS_URL", "")
-    assert page_url("tiny") == "" and page_server(ArtifactStore()) is None
+    assert page_url(tiny) == "" and page_server(ArtifactStore()) is None
     for bad in (
         "javascript:alert(1)",
         "127.0.0.1:3033",
