@@ -41,7 +41,7 @@ def test_shipped_pools() -> None:
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
         assert (pool_file.pool.replay.rhos == RHO_GRID) == (
-            pool_file.pool.name not in ("demo", *ON_THEIR_OWN_GRID)
+            pool_file.pool.name not in ("demo", "demo_tfidf", *ON_THEIR_OWN_GRID)
         )
         assert pool_file.rhos_from == "file", "no shipped pool waits for its table"
     assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo", "demo_tfidf"]

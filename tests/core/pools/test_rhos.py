@@ -58,7 +58,7 @@ def test_answers_worth_dollars_are_rhos(tmp_path: Path) -> None:
 
 def test_settings_of_pools_on_the_papers_grid_are_as_they_were() -> None:
     """Replays are kept by their settings: the shipped pools must not say the same in another way."""
-    for name in ("demo_tfidf", "routerbench", "openllm_lb_v2_carrot", "mmlu_pro_tiger"):
+    for name in ("routerbench", "openllm_lb_v2_carrot", "mmlu_pro_tiger"):
         replay = find_pool(name).pool.model_dump(mode="json")["replay"]
         assert replay["rhos"] == [float(r) for r in range(0, 1001, 50)]
         assert list(replay) == ["trials", "order_seed", "rhos", "latency_weight", "condition", "rounds"]
