@@ -1,0 +1,169 @@
+"""Models that change under their names: LLMDrift's March snapshots answer the first half of a stream, June's the second.
+
+    cabs bench drift [--trials 10] [--delayed] [--json FILE]
+
+Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries, each asked once
+in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March. Utility by quarter of the stream, and
+regret against the better arm of each query: a policy recovers where its last quarter comes near that of a policy that
+learns June alone (`from June`: the same policy without what March taught it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.bench.study_plan import FIELD_SETUP
+from cabs_core.bench.study_problems import set_up
+from cabs_core.metrics import standard_error
+from cabs_core.paths import cabs_home
+from cabs_core.problem import ReplayProblem
+from cabs_core.replay import replay
+
+RHOS = (0.0, 50.0, 150.0)
+MARCH = {"gpt-3.5-turbo": "gpt-3.5-turbo-0301", "gpt-4": "gpt-4-0314"}
+JUNE = {"gpt-3.5-turbo": "gpt-3.5-turbo-0613", "gpt-4": "gpt-4-0613"}
+#: name -> (policy, options); `lin_ts` and its kin on scores, as the strongest form of them
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "best_single": ("best_single", {}),
+    "kernel_ridge": ("kernel_ridge", {}),
+    "lin_ts, scores": ("lin_ts", {"target": "score", "propensity": "sampled"}),
+    "lin_ucb": ("lin_ucb", {}),
+    "pareto_bandit": ("pareto_bandit", {}),
+    "cabs_c_linear@tuned": ("cabs_c_linear@tuned", {}),
+    "cabs_mix": ("cabs_mix", {}),
+    "hier_mix": ("hier_mix", {"propensity": "sampled"}),
+}
+QUARTERS = 4
+
+
+def snapshots(split_seed: int = 0) -> ReplayProblem:
+    """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2 n]."""
+    from cabs_core.encoders import embed_prompts
+    from cabs_core.oracles import build_problems, train_oracles
+    from cabs_core.outcomes import load_outcomes, make_splits
+    from cabs_core.pools import find_pool
+
+    found = find_pool("llmdrift")
+    split_settings = found.pool.split.model_copy(
+        update={"fractions": (0.4, 0.1, 0.5), "split_seed": split_seed}
+    )
+    march = set_up(found.pool, FIELD_SETUP).model_copy(update={"models": MARCH, "split": split_settings})
+    outcomes = load_outcomes(dataclasses.replace(found, pool=march))
+    plain = found.pool.model_copy(update={"rescale_grand_mean_cost": None})
+    unscaled, june = (
+        load_outcomes(dataclasses.replace(found, pool=plain.model_copy(update={"models": m})))
+        for m in (MARCH, JUNE)
+    )
+    split = make_splits(outcomes, split_settings)
+    fit = [p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"]
+    x, _ = embed_prompts(outcomes.prompts, march.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)
+    oracles = train_oracles(x, outcomes, split, march.oracle, features=march.features)
+    test = build_problems(outcomes, split, x, oracles, march)["test"]
+    place = {query: i for i, query in enumerate(june.query_ids)}
+    rows = [place[query] for query in test.query_ids]
+    factor = outcomes.costs.mean() / unscaled.costs.mean()
+    return followed_by(test, june.scores[rows], june.costs[rows] * factor)
+
+
+def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> ReplayProblem:
+    """The problem with every query a second time, with these outcomes [n, K]; predictions stay what they were."""
+    twice = {
+        name: np.concatenate([getattr(test, name)] * 2)
+        for name in ("tasks", "contexts", "predicted_scores", "predicted_costs", "surrogate_deltas", "embeddings",
+                     "prompt_lengths", "static_costs")
+        if getattr(test, name) is not None
+    }  # fmt: skip
+    return dataclasses.replace(
+        test,
+        **twice,
+        query_ids=np.array([f"{when}:{q}" for when in ("before", "after") for q in test.query_ids]),
+        scores=np.concatenate([test.scores, scores]),
+        costs=np.concatenate([test.costs, costs]),
+        static_scores={name: np.concatenate([v, v]) for name, v in test.static_scores.items()},
+        latencies=None,
+    )
+
+
+def orders(rows: int, trials: int, seed: int = 0) -> np.ndarray:
+    """[trials, rows]: the first half of the rows in random order, then the second."""
+    rng = np.random.default_rng([seed, 41])
+    half = rows // 2
+    return np.array(
+        [np.concatenate([rng.permutation(half), half + rng.permutation(rows - half)]) for _ in range(trials)]
+    )
+
+
+def quarters(problem: ReplayProblem, trials: int, condition: str = "none") -> dict[str, dict[str, Any]]:
+    """{policy: utility and regret by quarter of the stream, mean over `RHOS`, and what it reaches from June alone}."""
+    found = {}
+    order = orders(problem.n, trials)
+    june = order[:, problem.n // 2 :]
+    for name, (policy, options) in POLICIES.items():
+        utility, regret, alone = [], [], []
+        for rho in RHOS:
+            played = replay(
+                problem,
+                policy,
+                rho=rho,
+                trials=trials,
+                order=order,
+                condition=condition,
+                options=options,
+                threads=1,
+            )
+            fresh = replay(
+                problem,
+                policy,
+                rho=rho,
+                trials=trials,
+                order=june,
+                condition=condition,
+                options=options,
+                threads=1,
+            )
+            utility.append(_parts(played.rewards, QUARTERS))
+            regret.append(_parts(played.best_rewards - played.rewards, QUARTERS))
+            alone.append(_parts(fresh.rewards, QUARTERS // 2)[:, -1])
+        u, r = np.mean(utility, axis=0), np.mean(regret, axis=0)
+        found[name] = {
+            "utility": u.mean(axis=0).tolist(),
+            "se": standard_error(u, axis=0).tolist(),
+            "regret": r.mean(axis=0).tolist(),
+            "from June": float(np.mean(alone)),
+        }
+    return found
+
+
+def _parts(values: np.ndarray, count: int) -> np.ndarray:
+    """[trials, count] means over consecutive parts of the rounds."""
+    return np.stack([part.mean(axis=1) for part in np.array_split(values, count, axis=1)], axis=1)
+
+
+def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Play the stream, print a table, return the figures."""
+    parser = argparse.ArgumentParser(
+        prog="cabs bench drift", description="Models that change under their names."
+    )
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument(
+        "--delayed", action="store_true", help="Rewards 1 to 200 rounds late, one in ten never"
+    )
+    parser.add_argument("--json", dest="json_path", default=json_path)
+    args = parser.parse_args(list(argv) if argv is not None else [])
+    figures = quarters(snapshots(), args.trials, "delayed_rewards" if args.delayed else "none")
+    print("| policy | March | March | June | June | from June alone | regret by quarter |")
+    print("|---|---|---|---|---|---|---|")
+    for name, row in figures.items():
+        cells = [f"{u:.3f} ± {e:.3f}" for u, e in zip(row["utility"], row["se"], strict=True)]
+        regret = ", ".join(f"{v:.3f}" for v in row["regret"])
+        print(f"| {name} | {' | '.join(cells)} | {row['from June']:.3f} | {regret} |")
+    if args.json_path:
+        write_text(args.json_path, json.dumps(figures, indent=1))
+    return figures
