@@ -30,12 +30,16 @@ rival with the same freedom that distrusts the arms.
 Costs are learnt too: the predicted cost of an arm is multiplied by what its calls cost over what was predicted for them,
 shrunk to 1 as if `cost_prior` more calls had cost what was predicted.
 
+Models change under their names. What the mixture is more surprised by than it expects to be, less an allowance a round, is
+summed up and never below 0 (the CUSUM of Page 1954); where the sum passes `restart`, everything learnt online is forgotten.
+
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
 models' probabilities of winning, mixed by their weights; 1 in a forced round.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -69,9 +73,12 @@ LEAST_DISPERSION = 0.02
 #   work     = scratch: (f, v, sd, mean, pmf, other, offset [K], below [2, K], x [d + 1], difference, row, gain [d + 2],
 #              u_anchored [K, d + 2], u_residual [K, d + 1], weights [C + 1], cost [K])
 #   paid     = [3, K] over the outcomes of every arm: their number, what they cost, what was predicted (USD)
-#   numbers  = (rho, share, noise, clip, fixed share, dispersion, cost prior, whether propensities are integrals, then per model: prior weight [C + 1],
-#               exploration [C + 1])
-_HEAD = 8
+#   numbers  = (rho, share, noise, clip, fixed share, dispersion, cost prior, whether propensities are integrals, alarm that
+#               restarts, then per model: prior weight [C + 1],
+#               exploration [C + 1], then prior variances: anchored level, slope, context, arm; per residual model level, context)
+_HEAD = 9
+#: what the alarm leaves out a round, in nats: surprises of a mixture that is only slightly wrong
+ALLOWANCE = 0.1
 
 
 def scratch(k: int, d: int, models: int) -> tuple[np.ndarray, ...]:
@@ -177,6 +184,34 @@ def _calibrated(costs, paid, prior, out):
 
 
 @kernel
+def _restart(numbers, log_weights, paid, anchored, residual, alarm):
+    """Forget what was learnt online."""
+    a_mean, a_cov, a_var, a_cross, a_total, _ = anchored
+    r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
+    first = _HEAD + 2 * log_weights.size
+    alarm[0] = 0.0
+    paid[:] = 0.0
+    a_mean[:] = 0.0
+    a_cov[:] = 0.0
+    for i in range(a_mean.size):
+        a_cov[i, i] = numbers[first + min(i, 2)]
+    a_var[:] = numbers[first + 3]
+    a_cross[:] = 0.0
+    a_total[:] = 0.0
+    r_mean[:] = 0.0
+    r_cov[:] = 0.0
+    r_mean_arm[:] = 0.0
+    r_cov_arm[:] = 0.0
+    for m in range(r_kind.size):
+        for i in range(r_mean.shape[1]):
+            r_cov[m, i, i] = numbers[first + 4 + 2 * m + min(i, 1)]
+            for j in range(r_cov_arm.shape[1]):
+                r_cov_arm[m, j, i, i] = r_prior[m, i]
+    for m in range(log_weights.size):
+        log_weights[m] = np.log(numbers[_HEAD + m])
+
+
+@kernel
 def _pay(paid, arm, cost, predicted):
     """Add an outcome's cost."""
     paid[0, arm] += 1.0
@@ -244,8 +279,16 @@ def _likelihood(score, predicted, clip):
 
 
 @kernel
-def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, work):
-    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights."""
+def _surprise(score, predicted, clip):
+    """Log loss of a prediction less what it expects of itself, in nats."""
+    p = min(1.0 - clip, max(clip, predicted))
+    return (p - score) * np.log(p / (1.0 - p))
+
+
+@kernel
+def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, alarm, work):
+    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights; the alarm [1] is the sum of
+    what the mixture was more surprised than it expects to be, less ALLOWANCE a round, never below 0."""
     a_mean, a_cov, a_var, a_cross, a_total, level = anchored
     r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
     x, row, gain, weights = work[8], work[10], work[11], work[14]
@@ -254,16 +297,21 @@ def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, 
     for i in range(z.size):
         x[i + 1] = z[i]
     d = x.size
+    _weigh(log_weights, weights)
+    mixed = 0.0
     predicted = anchored_learn(
         z, base, level[arm], arm, score, noise, a_mean, a_cov, a_var, a_cross, a_total, row, gain
     )
+    mixed += weights[0] * predicted
     log_weights[0] += _likelihood(score, predicted, clip) / dispersion
     for m in range(r_kind.size):
         predicted = residual_learn(
             x, _offset(r_kind[m], base, level[arm], ease), arm, score, noise, r_prior[m], r_mean[m], r_cov[m], r_cov_arm[m],
             r_mean_arm[m], row[:d], gain[:d],
         )  # fmt: skip
+        mixed += weights[m + 1] * predicted
         log_weights[m + 1] += _likelihood(score, predicted, clip) / dispersion
+    alarm[0] = max(0.0, alarm[0] + _surprise(score, mixed, clip) / dispersion - ALLOWANCE)
     _weigh(log_weights, weights)
     rest = 1.0
     for m in range(weights.size - 1):
@@ -277,7 +325,7 @@ def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, 
 @kernel
 def _run(
     order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores, charged,
-    active_from, active_until, numbers, log_weights, plays, paid, anchored, residual, work, actions, propensities, traced,
+    active_from, active_until, numbers, log_weights, plays, paid, alarm, anchored, residual, work, actions, propensities, traced,
 ):  # fmt: skip
     k, d = costs.shape[1], contexts.shape[1]
     mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
@@ -305,18 +353,12 @@ def _run(
                 z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
             a = actions[s]
             _learn(
-                z,
-                base[played, a],
-                _ease(base[played], anchored[5]),
-                a,
-                scores[played, a],
-                numbers,
-                log_weights,
-                anchored,
-                residual,
-                work,
-            )
+                z, base[played, a], _ease(base[played], anchored[5]), a, scores[played, a], numbers, log_weights, anchored,
+                residual, alarm, work,
+            )  # fmt: skip
             _pay(paid, a, charged[played, a], costs[played, a])
+            if alarm[0] > numbers[8]:
+                _restart(numbers, log_weights, paid, anchored, residual, alarm)
             if immediate:
                 break
             due += 1
@@ -349,6 +391,7 @@ class HierMix(Policy):
         self.residual = self._residual_priors(k)
         self.log_weights = np.log(self.prior_weights())
         self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
+        self.alarm = np.zeros(1)
         self.work = scratch(k, d, len(self.log_weights))
 
     def _models(self) -> tuple[Correction, ...]:
@@ -393,9 +436,11 @@ class HierMix(Policy):
         spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
         head = (
             rho, self.share, o.noise * spread, o.clip, o.share, spread, -1.0 if o.cost_prior is None else o.cost_prior,
-            float(o.propensity == "integral"),
+            float(o.propensity == "integral"), math.inf if o.restart is None else o.restart,
         )  # fmt: skip
-        return np.array([*head, *self.prior_weights(), *explorations])
+        variances = [v**2 for v in (o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm)]
+        variances += [v**2 for m in self._models() for v in (m.level, m.context)]
+        return np.array([*head, *self.prior_weights(), *explorations, *variances])
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
@@ -432,9 +477,12 @@ class HierMix(Policy):
             return False
         _learn(
             outcome.memory["z"], float(outcome.memory["base"][decision.arm]), float(outcome.memory["ease"][0]), arm,
-            outcome.score, self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.work,
+            outcome.score, self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.alarm, self.work,
         )  # fmt: skip
         _pay(self.paid, arm, outcome.cost, float(outcome.memory["costs"][decision.arm]))
+        if self.settings.restart is not None and self.alarm[0] > self.settings.restart:
+            numbers = self._numbers(self.rho)
+            _restart(numbers, self.log_weights, self.paid, self.anchored, self.residual, self.alarm)
         return True
 
     def count(self, arm: str) -> None:
@@ -456,7 +504,7 @@ class HierMix(Policy):
         _run(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
             self.scaling, base, stream.static_costs, stream.scores, stream.costs, stream.active_from, stream.active_until,
-            self._numbers(self.rho), self.log_weights, self.plays, self.paid, self.anchored, self.residual, self.work,
+            self._numbers(self.rho), self.log_weights, self.plays, self.paid, self.alarm, self.anchored, self.residual, self.work,
             lane.actions, lane.propensities, traced_weights(lane, self.experts),
         )  # fmt: skip
         self.round += stop - start
@@ -471,6 +519,7 @@ class HierMix(Policy):
             "log_weights": self.log_weights,
             "played": self.plays,
             "paid": self.paid,
+            "alarm": self.alarm,
         }
         arrays |= dict(zip(self._ANCHORED, self.anchored, strict=True))
         return arrays | dict(zip(self._RESIDUAL, self.residual, strict=True)), {}
@@ -488,6 +537,7 @@ class HierMix(Policy):
         earlier = "plays" in arrays  # its name in the versions that did not learn costs
         self.plays = np.array(arrays["plays" if earlier else "played"])
         self.paid = np.zeros((3, len(self._arms))) if earlier else np.array(arrays["paid"])
+        self.alarm = np.zeros(1) if earlier else np.array(arrays["alarm"])
         self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
         self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
         self._resized()  # an earlier version's state may have fewer models than the options say
@@ -505,7 +555,7 @@ class HierMix(Policy):
         k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
         return {
             "scaling": s(2, d), "log_weights": s(models),
-            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "a_mean": s(d + 2),
+            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0), "a_mean": s(d + 2),
             "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k), "a_level": s(k),
         }  # fmt: skip
 
@@ -524,7 +574,7 @@ class HierMix(Policy):
     @staticmethod
     def _earlier(layout: dict[str, checks.Field]) -> dict[str, checks.Field]:
         """Before costs were learnt."""
-        known = {name: field for name, field in layout.items() if name != "paid"}
+        known = {name: field for name, field in layout.items() if name not in ("paid", "alarm")}
         return known | {"plays": known.pop("played")}
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -87,6 +87,12 @@ class HierOptions(Options):
         description="Plays that a predicted cost counts for against what the arm has cost; None: as predicted",
     )
 
+    restart: float | None = Field(
+        40.0,
+        gt=0,
+        description="Forget what was learnt online once outcomes were this much more surprising than expected (nats); "
+        "None: never",
+    )
     propensity: Literal["integral", "sampled"] = Field(
         "integral",
         description="Logged: the probability of the arm, or 1 given the draws (quicker, same plays)",

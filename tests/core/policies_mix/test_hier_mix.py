@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
-from cabs_core.policies.hier_mix import HierMix, _calibrated, _values, scaling_of
+from cabs_core.policies.hier_mix import ALLOWANCE, HierMix, _calibrated, _values, scaling_of
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
@@ -135,12 +135,13 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
         trust = (1 - o.share) * trust + o.share * prior
 
 
+@pytest.mark.parametrize("restart", [40.0, 1.0], ids=["steady", "restarting"])
 @pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
-def test_compiled_replay_is_the_slow_loop(condition, monkeypatch):
+def test_compiled_replay_is_the_slow_loop(condition, restart, monkeypatch):
     problem = with_kernel(synthetic_problem(n=600, K=5, d=6, offline=80, seed=1, graded=True))
-    fast = replay(problem, "hier_mix", 300.0, trials=2, condition=condition)
+    fast = replay(problem, "hier_mix", 300.0, trials=2, condition=condition, restart=restart)
     monkeypatch.setattr(HierMix, "run", Policy.run)
-    slow = replay(problem, "hier_mix", 300.0, trials=2, condition=condition)
+    slow = replay(problem, "hier_mix", 300.0, trials=2, condition=condition, restart=restart)
     np.testing.assert_array_equal(fast.actions, slow.actions)
     np.testing.assert_array_equal(fast.propensities, slow.propensities)
     np.testing.assert_array_equal(fast.meta_weights, slow.meta_weights)
@@ -303,6 +304,53 @@ def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
     assert new > old + 0.02 and new > static - 0.04
 
 
+def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
+    problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60))
+    policy, stream = fresh(problem, dispersion=False)
+    start, alarm = policy.state()[0], 0.0
+    start = {name: np.array(value) for name, value in start.items()}
+    for t in range(60):
+        decision = policy.decide(stream.request(t, t))
+        arm, y = decision.arm, 1.0 - problem.scores[t, decision.arm]  # not what was predicted
+        predicted = []
+        for model in range(policy.experts):
+            numbers = policy._numbers(0.0)
+            args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), numbers)
+            _values(model, *args, policy.anchored, policy.residual, policy.work)
+            predicted.append(policy.work[0][arm])  # scores, before they are cut to [0, 1]
+        p = np.clip(policy.weights() @ np.array(predicted), 0.02, 0.98)
+        loss = -y * np.log(p) - (1 - y) * np.log(1 - p)
+        alarm = max(0.0, alarm + loss + p * np.log(p) + (1 - p) * np.log(1 - p) - ALLOWANCE)
+        policy.update(decision, y, 0.0)
+        if alarm > policy.settings.restart:
+            break
+        assert policy.alarm[0] == pytest.approx(alarm, abs=1e-9)
+    policy.alarm[0] = 1e3
+    decision = policy.decide(stream.request(70, 70))
+    policy.update(decision, 1.0, 0.0)
+    for name, value in policy.state()[0].items():
+        if name != "played":
+            np.testing.assert_allclose(np.asarray(value), start[name], atol=1e-12, err_msg=name)
+
+
+def test_models_that_change_under_their_names_are_learnt_anew():
+    rng = np.random.default_rng(0)
+    n, K = 1600, 4
+    problem = synthetic_problem(n=n, K=K, d=5, offline=300, seed=3)
+    before, after = np.array([0.85, 0.6, 0.5, 0.4]), np.array([0.3, 0.6, 0.5, 0.75])
+    chance = np.where(np.arange(n)[:, None] < n // 2, before, after)
+    changing = with_changes(
+        problem, scores=(rng.random((n, K)) < chance).astype(float), static_scores={"kernel_ridge": np.tile(before, (n, 1))},
+        offline_scores=(rng.random((300, K)) < before).astype(float),
+    )  # fmt: skip
+    order = np.tile(np.arange(n), (4, 1))
+    late = {}
+    for restart in (40.0, None):
+        played = replay(changing, "hier_mix", 0.0, trials=4, order=order, restart=restart)
+        late[restart] = played.rewards[:, -n // 4 :].mean()
+    assert late[40.0] > late[None] + 0.05
+
+
 def test_files_of_the_version_with_two_models_are_read(tmp_path):
     problem = with_kernel(synthetic_problem(n=300, K=3, d=4, offline=50))
     policy, stream = fresh(problem, name="hier_mix@two_models")
@@ -311,12 +359,12 @@ def test_files_of_the_version_with_two_models_are_read(tmp_path):
     policy.save(tmp_path / "p")
     header = json.loads((tmp_path / "p/policy.json").read_text())
     header["name"] = "hier_mix"
-    for option in ("corrections", "dispersion", "cost_prior", "propensity"):
+    for option in ("corrections", "dispersion", "cost_prior", "propensity", "restart"):
         del header["options"][option]
     (tmp_path / "p/policy.json").write_text(json.dumps(header))
     with np.load(tmp_path / "p/state.npz") as stored:
         arrays = dict(stored)
-    del arrays["r_kind"], arrays["paid"]
+    del arrays["r_kind"], arrays["paid"], arrays["alarm"]
     arrays["plays"] = arrays.pop("played")
     arrays = {
         **{k: v for k, v in arrays.items() if not k.startswith("r_")},
