@@ -1,7 +1,8 @@
 """Utility of a routed call: r = y - rho c - rho1 l, clipped to [0, 1] (paper, section on the setting, equation 1).
 
 y is the score in [0, 1], c the cost in USD, l the latency in seconds; rho and rho1 say how many units of score
-a dollar and a second are worth. Learners are fed the clipped utility, as in the paper.
+a dollar and a second are worth. Learners are fed the clipped utility, as in the paper. `compiled.utility` is the same
+for single values inside compiled loops.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 
 
 def utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
-    """y - rho c - rho1 l, not clipped; arrays of equal shape (any), rho and latency_weight >= 0."""
+    """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0."""
     value = np.asarray(scores, dtype=np.float64) - rho * np.asarray(costs, dtype=np.float64)
     if latency_weight:
         if latencies is None:
@@ -26,7 +27,7 @@ def clipped_utility(scores, costs, rho: float, latencies=None, latency_weight: f
 
 def margin(costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
     """(1 - rho c - rho1 l)+, the most that a call can be worth: the clipped utility of a score of 1."""
-    return clipped_utility(np.ones(np.shape(costs)), costs, rho, latencies, latency_weight)
+    return clipped_utility(1.0, costs, rho, latencies, latency_weight)
 
 
 def binary_share(scores, predictions=None) -> float:

@@ -12,13 +12,25 @@ def clip01(x):
 
 
 @kernel
+def clipped_utility(score, price, penalty=0.0):
+    """Clipped utility of a score and of rho times its cost; `penalty` is the weighted latency."""
+    return clip01(score - price - penalty)
+
+
+@kernel
+def margin(price):
+    """The most that a call can be worth, (1 - rho c)+; price = rho c >= 0."""
+    return clip01(1.0 - price)
+
+
+@kernel
 def value_and_slope(f, cost, rho, share):
     """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
-    f = min(1.0, max(0.0, f))
-    top = min(1.0, max(0.0, 1.0 - rho * cost))
+    f = clip01(f)
+    top = margin(rho * cost)
     value, slope = f * top, top
     if share < 1.0:
         linear = f - rho * cost
-        value = share * value + (1.0 - share) * min(1.0, max(0.0, linear))
+        value = share * value + (1.0 - share) * clip01(linear)
         slope = share * slope + (1.0 - share) * (1.0 if linear > 0.0 else 0.0)
     return value, slope

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.utility import clipped_utility
 from cabs_core.errors import PolicyError
 from cabs_core.problem.replay_problem import LIMIT
 
@@ -300,6 +301,10 @@ class Outcome(NamedTuple):
     all_scores: np.ndarray | None
     all_costs: np.ndarray | None
     memory: dict[str, np.ndarray]
+
+    def utility(self, rho: float) -> float:
+        """The clipped utility that came of it, in [0, 1]."""
+        return clipped_utility(self.score, rho * self.cost, self.latency_penalty)
 
 
 def outcome(where, arms: int, score, cost, latency_penalty, deltas, all_scores, all_costs, memory) -> Outcome:

@@ -34,6 +34,7 @@ from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import split_name
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
+from cabs_core.utility import utility
 from cabs_core.versions import package_versions
 
 CHECKPOINTS = 100
@@ -240,9 +241,8 @@ class _Traces:
         self.scores = np.asarray(problem.scores)[self.order, self.actions].astype(np.float64)
         self.costs = np.asarray(problem.costs)[self.order, self.actions].astype(np.float64)
         self.latency_weight = float(getattr(result, "latency_weight", 0.0) or 0.0)
-        self.unclipped = self.scores - self.rho * self.costs
-        if self.latency_weight:
-            self.unclipped -= self.latency_weight * np.asarray(problem.latencies)[self.order, self.actions]
+        latencies = np.asarray(problem.latencies)[self.order, self.actions] if self.latency_weight else None
+        self.unclipped = utility(self.scores, self.costs, self.rho, latencies, self.latency_weight)
         off = np.abs(np.clip(self.unclipped, 0, 1) - self.rewards)
         if not off.max() < 1e-5:  # also catches NaN
             trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), shape)

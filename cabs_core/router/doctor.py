@@ -13,6 +13,7 @@ from cabs_core.errors import RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
 from cabs_core.router.router import default_log, learned_folder
+from cabs_core.utility import clipped_utility
 
 PARTS = 10
 #: decisions without a score that are older than this are counted as never scored
@@ -62,7 +63,7 @@ def _examine(manifest, events: EventLog, place) -> dict[str, Any]:
             }
         )  # fmt: skip
     scored = [(d, rewards[d.id]) for d in decisions if d.id in rewards]
-    utilities = [float(np.clip(r.score - d.rho * r.cost, 0.0, 1.0)) for d, r in scored]
+    utilities = [float(clipped_utility(r.score, r.cost, d.rho)) for d, r in scored]
     waiting = [d for d in decisions if d.id not in rewards]
     old = sum(now - d.ts > PATIENCE for d in waiting)
     lease, checkpoint = events.lease(), _checkpoint(manifest.id, place)

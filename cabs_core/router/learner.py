@@ -16,8 +16,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
@@ -25,6 +23,7 @@ from cabs_core.policies.requests import Decision
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.events import EventLog, Logged
 from cabs_core.router.heads import Heads
+from cabs_core.utility import clipped_utility
 
 FORMAT = 1
 BATCH = 500
@@ -145,7 +144,7 @@ class Learner:
         if self.heads.needs.surrogate and logged.embedding is not None:
             deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(decision.arm, score)
         self.policy.update(decision, score, cost, deltas=deltas)
-        utility = float(np.clip(score - logged.rho * cost, 0.0, 1.0))
+        utility = float(clipped_utility(score, cost, logged.rho))
         fallback = self.manifest.names.index(self.manifest.fallback)
         weight = (logged.target[decision.arm] - (decision.arm == fallback)) / logged.p
         self.evidence.add(float(weight) * utility)

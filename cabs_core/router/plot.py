@@ -19,6 +19,7 @@ from cabs_core.plots.theme import default_styles
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
 from cabs_core.router.router import default_log
+from cabs_core.utility import clipped_utility
 
 _POINTS = 400  # of a line: more cannot be seen
 
@@ -63,7 +64,7 @@ def learning_figure(
     """
     t = np.arange(1, len(scores) + 1)
     shown = np.unique(np.linspace(0, len(t) - 1, min(len(t), _POINTS)).astype(int))
-    utility = np.cumsum(np.clip(scores - rhos * costs, 0.0, 1.0)) / t
+    utility = np.cumsum(clipped_utility(scores, costs, rhos)) / t
     styles = default_styles(list(played))
     scale = alt.Scale(domain=list(played), range=[style.token for style in styles.values()])
     dashes = alt.Scale(domain=list(played), range=[[1, 0] if i < 10 else [4, 3] for i in range(len(played))])

@@ -36,6 +36,7 @@ from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import Pacer
+from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
@@ -405,7 +406,7 @@ class Router:
             raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.place}")
         made = Decision.from_dict(json.loads(logged.decision))
         scores, costs = self.heads.shown(logged.embedding, logged.prompt_length)
-        utilities = np.clip(scores - logged.rho * costs, 0.0, 1.0)
+        utilities = clipped_utility(scores, costs, logged.rho)
         values = made.memory.get("baseline")  # the policy's own predicted utilities, where it has them
         rows = []
         for j, arm in enumerate(made.arms):

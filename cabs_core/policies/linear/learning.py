@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
-from cabs_core.compiled.utility import clip01
+from cabs_core.compiled.utility import clip01, clipped_utility, margin
 from cabs_core.graph.pruning import keep_large_deltas
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.regression.ridge import dot, downdate, observe, product
@@ -16,9 +16,9 @@ def surrogate_value(kind, score, price):
     """Surrogate target of a predicted score and price rho chat: clip(y - rho chat), clip01(y)(1 - rho chat)+, or
     clip01(y) itself where the model learns scores."""
     if kind == 0:
-        return clip01(score - price)
+        return clipped_utility(score, price)
     if kind == 1:
-        return clip01(score) * max(1.0 - price, 0.0)
+        return clip01(score) * margin(price)
     return clip01(score)
 
 

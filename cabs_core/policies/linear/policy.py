@@ -21,6 +21,7 @@ from cabs_core.policies.linear import compiled_loop, experts, kernel_arrays, lea
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.regression.ridge import start_inverse, warm_start
 from cabs_core.solver import make_workspace
+from cabs_core.utility import margin
 
 DEFAULT_HORIZON = 10_000
 
@@ -246,7 +247,7 @@ class LinearPolicy(Policy):
         if self.uses_surrogates or self.target == "score":
             prices = rho * self.need(request, "predicted_costs", k, 0.0)
         if self.target == "score":
-            margins = np.clip(1.0 - prices, 0.0, 1.0)
+            margins = margin(prices, 1.0)
         if not mask.all():
             self._unshare()
         memory = self._memory
@@ -283,7 +284,7 @@ class LinearPolicy(Policy):
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
         if (parts["reach"][self.rules.params[:, kernel_arrays.SHARED] > 0.0] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
-        reward = float(np.clip(score - decision.rho * outcome.cost - outcome.latency_penalty, 0.0, 1.0))
+        reward = outcome.utility(decision.rho)
         target = score if self.target == "score" else reward
         memory = kernel_arrays.Memory(
             *(np.ascontiguousarray(parts[name])[None] for name in kernel_arrays.Memory._fields)
@@ -320,7 +321,7 @@ class LinearPolicy(Policy):
             found = kernel_arrays.Data(
                 stream.contexts,
                 stream.scores if score else stream.utilities,
-                np.clip(1.0 - prices, 0.0, 1.0) if score else np.ones_like(prices),
+                margin(stream.predicted_costs, self.rho) if score else np.ones_like(prices),
                 stream.utilities, stream.scores, prices, stream.predicted_scores, stream.deltas,
             )  # fmt: skip
             stream.fitted[key] = found

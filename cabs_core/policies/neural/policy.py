@@ -27,7 +27,7 @@ from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.policy import Expert, ModelOptions
 from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.utility import clipped_utility
+from cabs_core.utility import clipped_utility, margin
 
 
 class NeuralOptions(Options):
@@ -196,7 +196,7 @@ class NeuralPolicy(Policy):
         if self.uses_surrogates or self.any_rho_now():
             prices = rho * self.need(request, "predicted_costs", k, 0.0)
         if self.any_rho_now():
-            margins = np.clip(1.0 - prices, 0.0, 1.0)
+            margins = margin(prices, 1.0)
         core = self.core
         core.decide(
             x[None],
@@ -238,7 +238,7 @@ class NeuralPolicy(Policy):
             affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
             if everything is not None:
                 everything = np.where(seen, everything[places], np.nan)
-        reward = np.clip(score - decision.rho * outcome.cost - outcome.latency_penalty, 0.0, 1.0)
+        reward = outcome.utility(decision.rho)
         memory = kernel_arrays.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
         self.core.learn(
             kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
@@ -312,7 +312,7 @@ def _play(
     count, k = len(lanes), len(stream.arms)
     prices = first.rho * stream.predicted_costs
     scores = first.any_rho_now()
-    margins = np.clip(1.0 - prices, 0.0, 1.0) if scores else np.ones_like(prices)
+    margins = margin(stream.predicted_costs, first.rho) if scores else np.ones_like(prices)
     targets = stream.scores if scores else stream.utilities
     delayed = lanes[0].arrivals is not None
     memory, zeros = core.memory, np.zeros(count, dtype=np.int64)

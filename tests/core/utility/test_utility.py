@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.compiled import utility as compiled
 from cabs_core.compiled.utility import clip01, value_and_slope
 from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, utility
 
@@ -43,10 +44,14 @@ def test_latency():
 
 
 def test_compiled_utility_is_that_of_arrays():
-    """`value_and_slope` against `expected_utility` and a difference quotient; `clip01` against clipping."""
+    """Each value is that of the arrays to the bit; slopes are difference quotients; `clip01` is clipping."""
     rng = np.random.default_rng(0)
     f, cost = rng.uniform(0.02, 0.98, 60), rng.uniform(0, 3e-3, 60)
     for rho in (0.0, 300.0, 900.0):
+        penalty = 0.1 * cost
+        exact = clipped_utility(f, cost, rho, cost, 0.1)
+        assert [compiled.clipped_utility(*x) for x in zip(f, rho * cost, penalty)] == list(exact)
+        assert [compiled.margin(x) for x in rho * cost] == list(margin(cost, rho))
         for share in (1.0, 0.4):
             expected = expected_utility(f, cost, rho, share)
             step = (expected_utility(f + 1e-7, cost, rho, share) - expected) / 1e-7
