@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -10,7 +11,14 @@ from typing import Any
 
 from cabs_core.artifacts.code_versions import code_version, module_file
 from cabs_core.artifacts.provenance import described
-from cabs_core.catalog import asset_name, condition_that_changes, policy_record, split_name
+from cabs_core.catalog import (
+    asset_name,
+    condition_that_changes,
+    encoder_record,
+    policy_record,
+    sources,
+    split_name,
+)
 from cabs_core.hashing import stable_hash
 from cabs_core.pools import ModelPool, rho_key
 from cabs_core.pools.config import OUTCOME_FIELDS
@@ -57,7 +65,7 @@ POOL_STAGES: dict[str, Stage] = {
     for stage in (
         Stage("outcomes", (), OUTCOME_FIELDS, ("cabs_core.outcomes.sources.*",)),
         Stage("splits", ("outcomes",), ("split", "shift")),
-        Stage("prompt_embeddings", ("outcomes",), ("encoder",)),
+        Stage("prompt_embeddings", ("outcomes",), ("encoder",), ("cabs_core.encoders.tfidf",)),
         Stage("oracles", _DATA, ("oracle", "features", "labels")),
         Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels")),
         Stage(
@@ -156,14 +164,26 @@ class Target:
     @property
     def code_version(self) -> str:
         """Code version of what makes this artifact."""
-        return policy_code_version(self.policy) if self.policy else stage_code_version(self.stage)
+        if self.policy:
+            return policy_code_version(self.policy)
+        return stage_code_version(self.stage, self._brought)
+
+    @property
+    def _brought(self) -> str:
+        """The module that other packages bring to this stage of this pool; empty: none."""
+        pool = self.pool
+        record = {
+            "outcomes": sources().get(pool.source.kind),
+            "prompt_embeddings": encoder_record(pool.encoder.name),
+        }.get(self.stage)
+        return record.module if record and not module_file(record.module) else ""
 
     @property
     def inputs(self) -> tuple[Target, ...]:
         """The artifacts that are read to make this one."""
         names = self.definition.inputs
-        if self.stage == "prompt_embeddings" and self.pool.encoder.name.startswith("tfidf"):
-            names = (*names, "splits")  # fitted on the train split's prompts
+        if self.stage == "prompt_embeddings" and (record := encoder_record(self.pool.encoder.name)):
+            names = (*names, "splits") if record.fitted else names  # fitted on the train split's prompts
         return tuple(Target(name, self.pool) for name in names)
 
 
@@ -178,19 +198,23 @@ def policy_modules(policy: str) -> tuple[str, ...]:
 
 
 @cache
-def stage_code_version(name: str) -> str:
-    """Code version of a pool stage."""
-    return code_version(stage_modules(name), COVERED)
+def stage_code_version(name: str, brought: str = "") -> str:
+    """Code version of a pool stage; `brought`: a module of another package that it runs, too."""
+    return code_version(stage_modules(name), COVERED, _files_elsewhere([brought] if brought else []))
 
 
 @cache
 def policy_code_version(policy: str) -> str:
     """Code version of one policy's replay: the engine and the modules of this policy, not those of others."""
     modules = policy_modules(policy)
-    elsewhere = [
+    return code_version(modules, COVERED, _files_elsewhere(modules), extra=split_name(policy))
+
+
+def _files_elsewhere(modules: Iterable[str]) -> list[Path]:
+    """Files of those modules that other packages bring."""
+    return [
         Path(spec.origin) for m in modules if not module_file(m) and (spec := find_spec(m)) and spec.origin
     ]
-    return code_version(modules, COVERED, elsewhere, extra=split_name(policy))
 
 
 def _tuned_version(policy: str) -> str:

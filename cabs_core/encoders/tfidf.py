@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,17 @@ class TfidfEncoder:
     Raises:
         EncoderError: fewer than three different prompts, or no word in them.
     """
+
+    pooling: ClassVar[str] = "tf-idf"
+
+    @staticmethod
+    def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
+        """16 hex characters that name the embeddings: settings and the prompts fitted on."""
+        settings = {"encoder": "tfidf-svd", "format": 1, "dim": DIM, "normalize": encoder.normalize}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for key in sorted({prompt_key(p) for p in fit_prompts}):
+            digest.update(key)
+        return digest.hexdigest()[:16]
 
     @one_blas_thread()
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
@@ -90,12 +102,3 @@ def _vectorizer(**options):
     return TfidfVectorizer(
         token_pattern=_PATTERN, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32, **options
     )
-
-
-def tfidf_identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-    """16 hex characters that name the embeddings: settings and the prompts fitted on."""
-    settings = {"encoder": "tfidf-svd", "format": 1, "dim": DIM, "normalize": encoder.normalize}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for key in sorted({prompt_key(p) for p in fit_prompts}):
-        digest.update(key)
-    return digest.hexdigest()[:16]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
 
+from cabs_core.catalog import sources
 from cabs_core.errors import DataError
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import Outcomes
@@ -27,20 +29,10 @@ def load_outcomes(pool_file: PoolFile) -> Outcomes:
 
 def read_source(pool_file: PoolFile) -> RawOutcomes:
     """Every model and query of the pool's source, before the pool's options."""
-    kind = pool_file.pool.source.kind
-    if kind == "file":
-        from cabs_core.outcomes.sources.file import read_file
-
-        return read_file(pool_file)
-    if kind == "synthetic":
-        from cabs_core.outcomes.sources.synthetic import synthetic_raw
-
-        return synthetic_raw(pool_file.pool.source)
-    from cabs_core.outcomes.sources import read_remote
-
-    mirror = pool_file.mirror_path()
-    update = {"mirror": None if mirror is None else str(mirror)}
-    return read_remote(pool_file.pool.source.model_copy(update=update))
+    record = sources()[pool_file.pool.source.kind]
+    module, _, function = record.path.partition(":")
+    read = getattr(importlib.import_module(module), function)
+    return read(pool_file if record.name == "file" else pool_file.source())
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:

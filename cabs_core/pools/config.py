@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from cabs_core.catalog import CONDITIONS, current_name
+from cabs_core.catalog import CONDITIONS, current_name, sources
 from cabs_core.paths import safe_name
 from cabs_core.pools.rhos import PAPER_GRID, rounded_rho
 
@@ -44,6 +44,12 @@ def _known_condition(name: str) -> str:
     if name not in CONDITIONS:
         raise ValueError(f"{name!r:.60} is no stress condition; expected one of {', '.join(CONDITIONS)}")
     return name
+
+
+def _known_source(kind: str) -> str:
+    if kind not in sources():
+        raise ValueError(f"Input should be one of {', '.join(sources())}, found {kind!r:.60}")
+    return kind
 
 
 #: a name or path: a mistake that is longer is no help in a message
@@ -85,7 +91,9 @@ class Price(_Strict):
 class Source(_Strict):
     """Where the outcomes come from."""
 
-    kind: Literal["file", "synthetic", "routerbench", "sprout", "openllm_v2"]
+    kind: Annotated[str, AfterValidator(_known_source)] = Field(
+        description="file, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
+    )
     path: Text | None = Field(
         None, description="file: the table, relative to CABS_DATA_DIR or to the pool file"
     )
@@ -101,9 +109,9 @@ class Source(_Strict):
 
     @model_validator(mode="after")
     def _file_needs_path(self) -> Source:
-        if self.kind == "file" and not self.path:
+        if sources()[self.kind].table and not self.path:
             raise ValueError(
-                "source.kind 'file' needs source.path, the table to read (.parquet, .csv or .jsonl)"
+                f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
             )
         return self
 

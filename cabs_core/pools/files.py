@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from cabs_core.catalog import check_policy_name
+from cabs_core.catalog import check_policy_name, sources
 from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, pools_dir
 from cabs_core.pools import plain_yaml
-from cabs_core.pools.config import ModelPool
+from cabs_core.pools.config import ModelPool, Source
 
 SHIPPED = Path(__file__).parent / "shipped"
 _SUFFIXES = (".yaml", ".yml")
@@ -42,7 +42,7 @@ class PoolFile:
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:
-        """Absolute path of the outcome table of a `file` pool.
+        """Absolute path of the outcome table that the pool's source reads.
 
         A relative path is looked for in CABS_DATA_DIR, then beside the pool file.
 
@@ -70,6 +70,18 @@ class PoolFile:
             return None
         return self._places(self.pool.source.mirror, "source.mirror", self.path.parent)[0].absolute()
 
+    def source(self) -> Source:
+        """The pool's source with absolute paths: the mirror's, and the table's where it reads one.
+
+        Raises:
+            PoolError: there is no such table.
+        """
+        mirror = self.mirror_path()
+        paths = {"mirror": None if mirror is None else str(mirror)}
+        if sources()[self.pool.source.kind].table:
+            paths["path"] = str(self.table_path())
+        return self.pool.source.model_copy(update=paths)
+
     def portable_text(self) -> str:
         """The file's text with its name written out and paths that are relative to the file made absolute.
 
@@ -81,7 +93,7 @@ class PoolFile:
         text = self.path.read_text(encoding="utf-8-sig")
         source = self.pool.source
         changed: dict[plain_yaml.Place, Path | None] = {("source", "mirror"): self.mirror_path()}
-        if source.kind == "file":
+        if sources()[source.kind].table:
             table = self.table_path()
             beside = self._places(source.path or "", "source.path", self.path.parent)[0].absolute()
             changed["source", "path"] = table if table == beside else None
@@ -110,8 +122,7 @@ class PoolFile:
         Raises:
             PoolError: the table is not there.
         """
-        source = self.pool.source
-        if source.kind == "file":
+        if sources()[self.pool.source.kind].table:
             return {"table": hash_file(self.table_path())}
         folder = self.mirror_path()
         if folder is None:

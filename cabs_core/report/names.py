@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cabs_core.catalog import CONDITIONS, current_name, policy_description, policy_label
+from cabs_core.catalog import CONDITIONS, current_name, encoder_record, policy_description, policy_label
 from cabs_core.plots.theme import SHAPES, Style
 
 #: (colour number of the palette in style.css, dash pattern) by policy
@@ -62,12 +62,8 @@ def says(policy: str) -> str:
 
 def encoder_label(encoder: str) -> str:
     """`all-MiniLM-L6-v2` -> `MiniLM`; names without a short form stay."""
-    short = {
-        "all-MiniLM-L6-v2": "MiniLM",
-        "tfidf-svd": "TF-IDF + SVD",
-        "microsoft/mdeberta-v3-base": "mDeBERTa",
-    }
-    return short.get(encoder, encoder)
+    record = encoder_record(encoder)
+    return (record.label if record else "") or encoder
 
 
 def style(policy: str) -> Style:

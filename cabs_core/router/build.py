@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from cabs_core.catalog import policy_record, random_key
+from cabs_core.catalog import encoder_record, policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
+from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
 from cabs_core.oracles.oracles import Oracles
@@ -26,7 +27,7 @@ from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
 from cabs_core.router.bundle import SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
-from cabs_core.router.encoder import TFIDF, save_tfidf
+from cabs_core.router.encoder import save_fitted
 from cabs_core.router.heads import cut_oracles, needs_of
 from cabs_core.router.neighbours import Neighbours
 
@@ -172,7 +173,8 @@ def build_bundle(
     arms = _arms(table, train, (*said.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
     settings = pool.encoder.model_dump(mode="json")
-    if settings["name"] != TFIDF:
+    known = encoder_record(settings["name"])
+    if known is None or not known.path:
         settings["dtype"] = encoding["dtype"]
     means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
         axis=0
@@ -192,8 +194,9 @@ def build_bundle(
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
-        if settings["name"] == TFIDF:
-            _fitted_encoder([table.prompts[i] for i in train], pool, encoding["identity"], folder)
+        if known is not None and known.path:
+            train_prompts = [table.prompts[i] for i in train]
+            _save_encoder(encoder_class(known), train_prompts, pool, encoding["identity"], folder)
         if prompts:
             texts = [table.prompts[i] for i in train]
             Neighbours.of(vectors[train], texts, table.scores[train], test.arms, seed).save(
@@ -234,15 +237,15 @@ def _encoding(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def _fitted_encoder(train_prompts: list[str], pool: ModelPool, identity: str, folder: Path) -> None:
-    from cabs_core.encoders.tfidf import TfidfEncoder, tfidf_identity
-
-    found = tfidf_identity(pool.encoder, train_prompts)
+def _save_encoder(
+    kind: type[PromptEncoder], train_prompts: list[str], pool: ModelPool, identity: str, folder: Path
+) -> None:
+    found = kind.identity(pool.encoder, train_prompts)
     if found != identity:
         raise ProvenanceError(
-            f"the embeddings were made by {TFIDF} fitted on other prompts ({identity}, here {found}): embed again"
+            f"the embeddings were made by {pool.encoder.name} fitted on other prompts ({identity}, here {found}): embed again"
         )
-    save_tfidf(TfidfEncoder(train_prompts, pool.encoder.normalize), folder)
+    save_fitted(kind(train_prompts, pool.encoder.normalize), folder)
 
 
 def bundle_size(folder: str | Path) -> int:

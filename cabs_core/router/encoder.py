@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.catalog import encoder_record
+from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.pools.config import Encoder
 
 #: Characters per token that are tokenised at first: what comes later is cut off anyway
 CHARACTERS = 100
-TFIDF = "tfidf-svd"
 
 
 class TextEncoder:
@@ -31,8 +32,10 @@ class TextEncoder:
 
     def __init__(self, settings: dict[str, Any], identity: str, folder: str | Path):
         self.settings, self.identity = Encoder(**settings), identity
-        if self.settings.name == TFIDF:
-            self._model = _load_tfidf(Path(folder))
+        record = encoder_record(self.settings.name)
+        self._by_class = record is not None and bool(record.path)
+        if record is not None and record.path:
+            self._model: Any = _load_fitted(encoder_class(record), Path(folder))
             return
         from cabs_core.encoders.resolve import resolve
         from cabs_core.encoders.transformer import TransformerEncoder
@@ -53,7 +56,7 @@ class TextEncoder:
         """Embeddings `[n, e]` float32. Raises RouterError for what is not text, or has none."""
         for text in texts:
             check_text(text)
-        if self.settings.name == TFIDF:
+        if self._by_class:
             return self._model.encode(texts)[0]
         import torch
 
@@ -83,8 +86,8 @@ def check_text(text: Any) -> str:
     return text
 
 
-def save_tfidf(encoder, folder: Path) -> None:
-    """Write a fitted `TfidfEncoder` into `folder/encoder` (JSON and arrays, no pickle)."""
+def save_fitted(encoder: PromptEncoder, folder: Path) -> None:
+    """Write an encoder that is no transformer into `folder/encoder` (JSON and arrays, no pickle)."""
     arrays, values = encoder.state()
     (folder / "encoder").mkdir()
     (folder / "encoder" / "tfidf.json").write_text(json.dumps(values), encoding="utf-8")
@@ -92,9 +95,7 @@ def save_tfidf(encoder, folder: Path) -> None:
         np.savez(handle, **arrays)
 
 
-def _load_tfidf(folder: Path):
-    from cabs_core.encoders.tfidf import TfidfEncoder
-
+def _load_fitted(kind: type[PromptEncoder], folder: Path) -> PromptEncoder:
     values = json.loads((folder / "encoder" / "tfidf.json").read_text(encoding="utf-8"))
     with np.load(folder / "encoder" / "tfidf.npz", allow_pickle=False) as stored:
-        return TfidfEncoder.restore({name: stored[name] for name in stored.files}, values)
+        return kind.restore({name: stored[name] for name in stored.files}, values)

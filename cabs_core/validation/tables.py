@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from cabs_core.catalog import sources
 from cabs_core.outcomes import PUBLISHED, Outcomes, outcomes_from_frame
 from cabs_core.outcomes.splits import SPLITS
 from cabs_core.pools import ModelPool
@@ -26,7 +27,6 @@ from cabs_core.validation.alignment import (
 
 #: queries behind the paper's averages, where known exactly
 PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
-_REMOTE = ("routerbench", "sprout", "openllm_v2")
 _P_SPLIT = 0.001
 
 
@@ -160,7 +160,7 @@ class Tables:
             return pd.DataFrame(), "the pool is none of the paper's benchmarks"
         benchmark = pool.paper_benchmark
         wanted = PUBLISHED_QUERIES.get(benchmark)
-        if pool.source.kind not in _REMOTE and len(self.outcomes) != wanted:
+        if not sources()[pool.source.kind].remote and len(self.outcomes) != wanted:
             return pd.DataFrame(), (
                 f"the pool holds {len(self.outcomes):,} queries, the paper's averages are over "
                 f"{f'{wanted:,}' if wanted else 'another number'}"

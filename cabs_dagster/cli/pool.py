@@ -22,13 +22,14 @@ def add(file: Path) -> None:
 
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not read.
     """
+    from cabs_core.catalog import sources
     from cabs_core.pools import load_pool_file
     from cabs_core.pools.registry import add_pool
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
 
     given = load_pool_file(file)
-    if given.pool.source.kind in ("file", "synthetic"):
+    if not sources()[given.pool.source.kind].remote:
         from cabs_core.validation.overview import overview
 
         click.echo(overview(given).text)

@@ -105,7 +105,7 @@ def test_a_plug_in_is_added_after_the_built_in_records():
         (fail, "ImportError: no module named toy"),
         ("text", "expected a PolicyRecord, found str"),
         (TOY, "the name 'toy' is taken"),
-        (PolicyRecord("Toy__2", "a", "b:C", "T", "x."), "is not made of lower case letters"),
+        (PolicyRecord("Toy__2", "a", "b:C", "T", "x."), "the name 'Toy__2' does not match"),
     ],
 )
 def test_a_faulty_plug_in_is_left_out_and_named(value, message):

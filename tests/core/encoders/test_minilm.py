@@ -7,8 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
-import cabs_core.encoders.resolve as resolving
+from cabs_core.catalog import encoders
 from cabs_core.encoders import embed_prompts
+from cabs_core.encoders.resolve import resolve, transformer_files
 from cabs_core.encoders.transformer import choose_dtype
 from cabs_core.errors import EncoderError
 from cabs_core.pools.config import Encoder
@@ -51,7 +52,7 @@ def test_similar_texts_are_close(exact, tmp_path):
 @pytest.mark.peers
 def test_equal_to_sentence_transformers(exact):
     peer = pytest.importorskip("sentence_transformers")
-    model = peer.SentenceTransformer(str(resolving.resolve(Encoder()).folder), device="cpu")
+    model = peer.SentenceTransformer(str(resolve(Encoder()).folder), device="cpu")
     theirs = model.encode(PROMPTS, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(exact[0], theirs, atol=1e-5)
 
@@ -67,11 +68,11 @@ def test_the_default_type_is_one_of_both(tmp_path):
     assert report.dtype == choose_dtype("auto", "cpu") and report.encoder == "all-MiniLM-L6-v2"
 
 
-def test_other_weights_under_the_pinned_name_are_refused(tmp_path, monkeypatch):
+def test_other_weights_under_the_pinned_name_are_refused(tmp_path):
     folder = tmp_path / "model"
-    shutil.copytree(resolving.resolve(Encoder()).folder, folder)
+    shutil.copytree(resolve(Encoder()).folder, folder)
     with open(folder / "model.safetensors", "r+b") as weights:
         weights.seek(-1, 2)
         weights.write(b"\x01")
     with pytest.raises(EncoderError, match=r"SHA-256 .* expected 53aa51172d142c89"):
-        resolving._files("all-MiniLM-L6-v2", folder, pin=resolving.PINNED_WEIGHTS[resolving._MINILM])
+        transformer_files("all-MiniLM-L6-v2", folder, pin=encoders()["all-MiniLM-L6-v2"].sha256)

@@ -1,0 +1,51 @@
+"""Sources of outcomes: one record per `source.kind` of a pool file. Other packages bring theirs (`cabs.sources`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from cabs_core.catalog.plugins import records
+
+_SOURCES = "cabs_core.outcomes.sources"
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """What is said about a source of outcomes, in one place.
+
+    Attributes:
+        name: `source.kind` in pool files; lower case letters, digits and single underscores.
+        path: `module:function`; called with the pool's `Source`, whose paths are absolute, it returns `RawOutcomes` with
+            every model and query that the source has. Of `file` alone the argument is the whole `PoolFile`.
+        description: one sentence fragment, with its full stop.
+        remote: what it reads is downloaded, unless the pool names a mirror.
+        table: it reads the file `source.path`.
+    """
+
+    name: str
+    path: str
+    description: str
+    remote: bool = False
+    table: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module that reads it."""
+        return self.path.partition(":")[0]
+
+
+_BUILT_IN = (
+    SourceRecord("file", f"{_SOURCES}.file:read_file", "a table of your own.", table=True),
+    SourceRecord("synthetic", f"{_SOURCES}.synthetic:synthetic_raw", "generated prompts and outcomes."),
+    SourceRecord("routerbench", f"{_SOURCES}.routerbench:read", "RouterBench (0-shot).", remote=True),
+    SourceRecord("sprout", f"{_SOURCES}.sprout:read", "SPROUT, of CARROT.", remote=True),
+    SourceRecord("openllm_v2", f"{_SOURCES}.openllm_v2:read", "the Open LLM Leaderboard v2.", remote=True),
+)
+
+
+@cache
+def sources() -> Mapping[str, SourceRecord]:
+    """{kind: record} of every source: built-in ones, then plug-ins."""
+    return records("cabs.sources", _BUILT_IN)
