@@ -197,7 +197,7 @@ def _measure(quick: bool) -> dict[str, Any]:
             extra["compared_rounds"] = n
         record(kind, "numpy", found, required, **extra)
     for kind, makers in PEERS.items():
-        options = {
+        options: dict[str, Any] = {
             "lin_ts": {"propensity": "sampled"},
             "pareto_bandit": {"prior_rounds": 0.0, "alpha": 0.05},
         }.get(kind, {})
@@ -220,7 +220,7 @@ def _measure(quick: bool) -> dict[str, Any]:
         }  # fmt: skip
         ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
         peer = Peer(None, stream, order)
-        peer.advance = lambda rounds, play=play: _time(play, stream, order, rounds)  # type: ignore[method-assign]
+        peer.advance = lambda rounds, play=play: _time(play, stream, order, rounds)  # type: ignore[method-assign, misc]
         found = side_by_side(ours, peer, slices, chunk, 3 if quick else 20)
         extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
         record(kind, "cvxpy_dpp", found, CVXPY_RATIO, **extra)

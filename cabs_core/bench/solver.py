@@ -167,7 +167,7 @@ def _small(K: int, quick: bool) -> dict[str, Any]:
             answer.pop("p")
             by_gamma[f"gamma {gamma:g}, tol {tol:g}"] = answer
     fast, slow = (1, 1) if quick else (8, 2)
-    cases = {
+    cases: dict[str, Any] = {
         "warm": (f[0], G[0], 10.0),
         "fast": [(f[b], G[b], gamma) for gamma in GAMMAS for b in range(fast)],
         "slow": [(f[b].copy(), G[b], gamma) for gamma in GAMMAS for b in range(slow)],

@@ -39,7 +39,7 @@ def run(per_k: int, arms: range, *, chunk: int = 2048, seed: int = 2026) -> list
     for K in arms:
         rng = np.random.default_rng([seed, K])
         make_workspace(K)
-        row = {
+        row: dict[str, Any] = {
             "K": K,
             "instances": 0,
             "uncertified": 0,

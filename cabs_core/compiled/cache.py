@@ -52,6 +52,8 @@ def source_stamp(path: str) -> bytes:
 
 
 class _Stamp:
+    _py_file: str
+
     def get_source_stamp(self):
         """What the cached code was compiled from."""
         return source_stamp(self._py_file)

@@ -87,7 +87,7 @@ def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> 
     if not rows:
         raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}")
     found = [rewards[d.id] for d in rows]
-    vectors = np.stack([d.embedding for d in rows])
+    vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)
     return LoggedData(
         arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -94,13 +95,18 @@ def evaluate(
     fold = folds(data.groups, seed=seed) if n else np.zeros(0, dtype=np.int64)
     assumed = data.propensities is None
     pmf, propensities = data.pmf, data.propensities
-    if assumed and n:
-        pmf = propensity_model(data.features, data.actions, k, fold)
-        propensities = pmf[np.arange(n), data.actions]
-    facts = {"rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": assumed}
+    facts: dict[str, Any] = {
+        "rho": float(rho),
+        "n": n,
+        "groups": len(np.unique(data.groups)),
+        "assumed": assumed,
+    }
     if n == 0:
         return Evaluation([], "the log holds no scored decision", n_eff=0.0, max_weight=0.0, mean_weight=0.0,
                           coverage=0.0, **facts)  # fmt: skip
+    if propensities is None:
+        pmf = propensity_model(data.features, data.actions, k, fold)
+        propensities = pmf[np.arange(n), data.actions]
     w = weights(target, data.actions, propensities)
     coverage = _coverage(target, data, pmf)
     facts |= {

@@ -81,10 +81,10 @@ class Oracles:
     def surrogate_scores(self, embeddings, prompt_lengths, scores, model: str | None = None) -> np.ndarray:
         """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known."""
         model = model or self.chosen["propagation"]
-        share = (
-            {"network": 1.0, "correlation": 0.0}.get(model) if model != "blend" else self.blend["propagation"]
-        )
-        out = 0.0
+        share = {**self.blend, "network": 1.0, "correlation": 0.0}[
+            "propagation" if model == "blend" else model
+        ]
+        out: Any = 0.0
         if share > 0.0:
             network = self._network(embeddings, prompt_lengths, scores)["surrogates"]
             out = share * np.clip(network, 0.0, 1.0)
@@ -109,6 +109,8 @@ class Oracles:
         """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
         network's feature head ('head'), and a constant."""
         if (kind or self.chosen["features"]) == "head":
+            if self.head_pca is None:
+                raise DataError("these oracles have no contexts from the network's feature head")
             return self.head_pca.transform(self._network(embeddings, prompt_lengths)["features"])
         return self.pca.transform(embeddings)
 
@@ -120,7 +122,7 @@ class Oracles:
         if name == "knn_literal":
             # the published k = 3 on the same neighbours
             near = KnnPredictor(k=3)
-            known = self.predictors["knn"]
+            known: Any = self.predictors["knn"]
             near.points_, near.scores_, near.k_ = known.points_, known.scores_, min(3, len(known.scores_))
             return near
         name = current_name(name)

@@ -171,7 +171,7 @@ def _from_hub(file: RemoteFile, lock: _Lock) -> tuple[Path, str | None]:
     def download(force: bool = False) -> Path:
         return Path(
             hf_hub_download(
-                file.repo,
+                str(file.repo),
                 file.name,
                 repo_type="dataset",
                 revision=lock.revision,

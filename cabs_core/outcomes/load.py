@@ -56,7 +56,7 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
         return replace(raw, costs=given)
     filling = pool.missing == "price" and given is not None
     ours = priced(raw, pool, every_model=not filling)
-    if not filling:
+    if given is None or not filling:
         if pool.missing == "error":
             _refuse_unknown_tokens(raw, pool, ours)
         return replace(raw, costs=ours, report={**raw.report, "costs_from": "prices", **_lost(raw, ours)})

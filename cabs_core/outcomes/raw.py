@@ -102,7 +102,7 @@ class RawOutcomes:
                     f"{column} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
                     f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
                 )
-        arrays: dict[str, np.ndarray | None] = {}
+        arrays: dict[str, Any] = {}
         for column, name in _NUMBERS.items():
             if column not in df.columns:
                 arrays[name] = None
@@ -169,7 +169,7 @@ class RawOutcomes:
     ) -> RawOutcomes:
         rows = np.arange(len(self.query_ids)) if rows is None else rows
         columns = np.arange(len(self.arms)) if columns is None else columns
-        cells = {name: getattr(self, name) for name in _NUMBERS.values()}
+        cells: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS.values()}
         return replace(
             self,
             query_ids=self.query_ids[rows],
@@ -222,6 +222,7 @@ class RawOutcomes:
                 f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}"
             )
         kept = self.take(~incomplete)
+        assert kept.costs is not None  # else every query were incomplete
         tasks, task = np.unique(self.tasks, return_inverse=True)
         read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
         report = {

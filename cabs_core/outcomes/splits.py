@@ -37,8 +37,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         np.logical_or.at(group_held_out, group, held_out)
         result = _cut(group, group_held_out, split)
     names = np.array(SPLITS)[result]
-    for code, name in enumerate(SPLITS):
-        if not (result == code).any():
+    for number, name in enumerate(SPLITS):
+        if not (result == number).any():
             raise DataError(
                 f"the {name} split is empty ({len(outcomes)} queries, {len(unique)} different prompts, split "
                 f"kind {split.kind!r}, fractions {split.fractions}): use more queries or other fractions"

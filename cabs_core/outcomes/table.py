@@ -106,14 +106,15 @@ class Outcomes:
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of the given rows (indices or a boolean mask), in that order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
-        cells = {name: getattr(self, name) for name in _CELLS}
+        columns = {name: getattr(self, name) for name in _CELLS}
+        cells: dict[str, Any] = {name: a if a is None else a[rows] for name, a in columns.items()}
         return replace(
             self,
             query_ids=self.query_ids[rows],
             prompts=[self.prompts[i] for i in rows],
             tasks=self.tasks[rows],
             source_splits=None if self.source_splits is None else self.source_splits[rows],
-            **{name: None if array is None else array[rows] for name, array in cells.items()},
+            **cells,
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -29,7 +29,7 @@ def lines(
     symbols: int = 8,
     y_zero: bool = False,
     height: int = 380,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Lines with bands, symbols along them and their names at their ends.
 
     Args:
@@ -101,7 +101,9 @@ def lines(
     return alt.layer(*layers).add_params(*params).properties(height=height)
 
 
-def intervals(frame: pd.DataFrame, *, x_title: str, zero_line: bool = False) -> alt.LayerChart:
+def intervals(
+    frame: pd.DataFrame, *, x_title: str, zero_line: bool = False
+) -> alt.LayerChart | alt.FacetChart:
     """One row per name: an estimate with its interval, and the figure written beside.
 
     frame: columns name, value, low, high, text, style (a Style), hollow (bool); drawn in the frame's order.
@@ -208,7 +210,7 @@ def cost_scale(values, log: bool) -> alt.Scale:
 
 def heatmap(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, what: str, diverging: bool = False
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """A matrix of shaded cells with the numbers in them. Values in [0, 1], or [-1, 1] with `diverging`."""
     frame = pd.DataFrame(
         {
@@ -267,7 +269,7 @@ def histogram(values: np.ndarray, *, x_title: str, y_title: str, height: int = 2
     )  # fmt: skip
 
 
-def bars(frame: pd.DataFrame, *, x_title: str, zero: bool = True) -> alt.LayerChart:
+def bars(frame: pd.DataFrame, *, x_title: str, zero: bool = True) -> alt.LayerChart | alt.FacetChart:
     """Horizontal bars with the figure at their ends. frame: name, value, text, style; optionally low and high."""
     frame = _rounded(frame.assign(token=[s.token for s in frame["style"]])).drop(columns="style")
     frame["end"] = frame[[c for c in ("value", "high") if c in frame]].max(axis=1).clip(lower=0)

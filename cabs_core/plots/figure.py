@@ -14,7 +14,8 @@ import vl_convert
 from cabs_core.plots.theme import Style, config, fixed_colours
 
 LARGEST_PNG = 100_000
-_VERSION = re.match(r"v(\d+\.\d+)", alt.SCHEMA_VERSION).group(1)
+#: of Vega-Lite, such as `6.1`
+_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 _IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
 
 

@@ -90,7 +90,7 @@ class Policy(ABC):
     needs_outcomes: ClassVar[bool] = False
     needs_context: ClassVar[bool] = False
     #: every arm's reward is observed after a round (`update(..., all_scores=, all_costs=)`)
-    full_feedback: ClassVar[bool] = False
+    full_feedback: bool = False
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Policy(ABC):
         arrays = None if saved is None else saved.arrays(self)
         checks.check_size(name, self.layout())
         self.start(offline)
-        if arrays is not None:
+        if saved is not None and arrays is not None:
             self._restore(saved, arrays)
 
     def _restore(self, saved: Saved, arrays: Mapping[str, np.ndarray]) -> None:
@@ -487,7 +487,7 @@ class Policy(ABC):
         if self.full_feedback:
             extra = {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
         if stream.latency_weight:
-            extra["latency_penalty"] = float(stream.latency_weight * stream.latencies[row, decision.arm])
+            extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
         self.update(decision, float(score), float(cost), deltas=stream.deltas[row, decision.arm], **extra)
 
     @classmethod

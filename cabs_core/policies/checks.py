@@ -200,7 +200,9 @@ def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
     """PolicyError unless a train split fits a policy of this many arms and (unless 0) features."""
     if offline is None:
         return
-    shapes = [np.shape(getattr(offline, name, None)) for name in ("contexts", "scores", "costs")]
+    shapes: list[tuple[int, ...]] = [
+        np.shape(np.asarray(getattr(offline, name, None))) for name in ("contexts", "scores", "costs")
+    ]
     rows, features = shapes[0] if len(shapes[0]) == 2 else (-1, -1)
     if shapes != [(rows, dim or features), (rows, arms), (rows, arms)]:
         raise PolicyError(
@@ -389,7 +391,11 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
         when, what = lane.arrivals.T
         if (np.diff(when) < 0).any() or (what > when).any():
             raise PolicyError(f"{where}: lane.arrivals must be sorted, no reward before its round")
-    wanted = {"actions": ((total,), I8), "propensities": ((total,), F8), "gaps": ((total,), F8)}
+    wanted: dict[str, tuple[tuple[int, ...], np.dtype]] = {
+        "actions": ((total,), I8),
+        "propensities": ((total,), F8),
+        "gaps": ((total,), F8),
+    }
     if policy.experts and lane.meta_weights is not None:
         wanted["meta_weights"] = ((total, policy.experts), np.dtype(np.float32))
     for name, (shape, dtype) in wanted.items():

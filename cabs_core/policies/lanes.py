@@ -102,7 +102,7 @@ class Stream:
     latency_weight: float = 0.0
     embeddings: np.ndarray | None = None
     prompt_lengths: np.ndarray | None = None
-    fitted: dict[str, np.ndarray] = field(default_factory=dict)
+    fitted: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.check_stream(self)
@@ -111,6 +111,10 @@ class Stream:
     def shape(self) -> tuple[int, int, int]:
         """(n queries, K arms, d features)."""
         return len(self.contexts), len(self.arms), self.contexts.shape[1]
+
+    def latency_penalty(self, row: int, arm: int) -> float:
+        """rho1 times the latency of an arm on a query; 0 where latency has no weight."""
+        return 0.0 if self.latencies is None else float(self.latency_weight * self.latencies[row, arm])
 
     def available(self, t: int) -> np.ndarray | None:
         """bool [K] of arms that may be played in round t, or None for all of them."""

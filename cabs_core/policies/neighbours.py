@@ -156,6 +156,9 @@ def rank_votes(scores: np.ndarray) -> np.ndarray:
 class AvengersPro(PointPolicy):
     """See the module."""
 
+    centers: np.ndarray
+    votes: np.ndarray
+
     Settings = AvengersOptions
     _ARRAYS: ClassVar = ("centers", "votes")
 
@@ -216,6 +219,9 @@ class GuardedOptions(Options):
 
 class GuardedKnn(PointPolicy):
     """See the module."""
+
+    train: np.ndarray
+    utilities: np.ndarray
 
     Settings = GuardedOptions
     _ARRAYS: ClassVar = ("train", "utilities")
@@ -282,6 +288,10 @@ def local_ratings(start, results, near, k_factor, out):
 
 class Eagle(PointPolicy):
     """See the module. Ratings begin at 1000; the train prompts are seen in their order, neighbours nearest first."""
+
+    train: np.ndarray
+    utilities: np.ndarray
+    ratings: np.ndarray
 
     Settings = EagleOptions
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")

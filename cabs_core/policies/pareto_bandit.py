@@ -191,6 +191,7 @@ class ParetoBandit(Policy):
         """Penalties of the arms, for expected costs [..., K]."""
         if self.settings.cost == "log":
             return self.settings.lambda_c * self.price
+        assert costs is not None
         return rho * costs
 
     def _decide(self, request: Request) -> Decision:

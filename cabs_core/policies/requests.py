@@ -153,7 +153,7 @@ def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
         if kind == "<f8" or kind == "<f4":
             values = [float(x) if x in ("nan", "inf", "-inf") else x for x in values]
         shape = tuple(checks.whole(where, "shape", n, 0, 2**31) for n in shape)
-        flat = np.array(values, dtype=_DTYPES[kind])
+        flat: np.ndarray = np.array(values, dtype=_DTYPES[kind])
         plain = bool if kind == "|b1" else int if kind == "<i8" else (int, float)
         if flat.shape != (math.prod(shape),) or not all(isinstance(x, plain) for x in values):
             raise ValueError(f"{len(values)} values do not make an array {list(shape)} of {kind}")

@@ -200,7 +200,8 @@ class Predicted(StaticPolicy):
         """No predictor attached; unknown predictors and bad settings are refused now."""
         from cabs_core.predictors import make_score_predictor
 
-        self.predictor = self.cost_predictor = None
+        self.predictor: Any = None
+        self.cost_predictor: Any = None
         self.on_embeddings = True
         self.offline = offline if offline is not None and len(offline) >= 2 else None
         make_score_predictor(self.key, **self.predictor_settings)
@@ -302,7 +303,7 @@ class Predicted(StaticPolicy):
             rows = stream.contexts if offline.embeddings is None else stream.embeddings
             lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
             predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
-            return predictor.predict(rows, np.zeros(len(rows)) if lengths is None else lengths)
+            return predictor.predict(rows, np.zeros(len(stream.contexts)) if lengths is None else lengths)
 
         return offline.fit_once(("predicted", *self._fit_key), predict)
 

@@ -110,7 +110,7 @@ class ScorePredictor(ABC):
 def save_state(folder, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Path:
     """Write arrays (npz, no pickle) and settings (JSON) of the predictor called `name`."""
     with atomic_directory(folder) as temporary:
-        np.savez(temporary / "predictor.npz", **arrays)
+        np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
         text = json.dumps({"format": FORMAT, "name": name, "settings": dict(settings)}, indent=1)
         (temporary / "predictor.json").write_text(text, encoding="utf-8")
     return Path(folder)

@@ -19,6 +19,7 @@ Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least l
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Self
 
 import numpy as np
@@ -50,8 +51,21 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 class _Bilinear(ScorePredictor):
-    """What the two have in common: training, files. `weights_` is {name: array}; subclasses give `_start`,
-    `_logits` and `_gradient`."""
+    """What the two have in common: training, files. `weights_` is {name: array}."""
+
+    weights_: dict[str, np.ndarray]
+
+    @abstractmethod
+    def _start(self, y, rng) -> dict[str, np.ndarray]:
+        """Weights before training."""
+
+    @abstractmethod
+    def _logits(self, x) -> np.ndarray:
+        """Logits `[B, K]` for scaled embeddings `[B, e]`."""
+
+    @abstractmethod
+    def _gradient(self, x, slope) -> dict[str, np.ndarray]:
+        """Gradient of the loss by the weights, from its slope by the logits `[B, K]`."""
 
     def __init__(self, dim, learning_rate, weight_decay, epochs):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
@@ -64,8 +78,7 @@ class _Bilinear(ScorePredictor):
 
     noise = 0.0
 
-    @staticmethod
-    def _loss(logits, y):
+    def _loss(self, logits, y):
         return cross_entropy(logits, y)
 
     def _scale(self, x):

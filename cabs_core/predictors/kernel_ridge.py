@@ -34,6 +34,8 @@ class KernelPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "kernel_ridge"
+    stack_first_: np.ndarray
+    stack_rest_: np.ndarray
 
     def __init__(
         self,

@@ -103,8 +103,8 @@ class KnnPredictor(ScorePredictor):
         self.k, self.grid = k, tuple(int(g) for g in grid)
 
     def _fit(self, x, lengths, y, validation, seed):
-        self.k_ = self.k
-        if self.k is None:
+        k = self.k
+        if k is None:
             if validation is None:
                 part = held_out_part(len(x), seed)
                 self._remember(x[~part], y[~part])
@@ -115,9 +115,9 @@ class KnnPredictor(ScorePredictor):
             errors = np.zeros(len(ks))
             for rows, means in self._neighbour_means(validation[0], ks):
                 errors += ((means - validation[2][rows]) ** 2).sum(axis=(1, 2))
-            self.k_ = int(ks[int(np.argmin(errors))])
+            k = int(ks[int(np.argmin(errors))])
         self._remember(x, y)
-        self.k_ = min(self.k_, len(y))
+        self.k_ = min(k, len(y))
 
     def _remember(self, x, y):
         # float32 halves memory and time; neighbours at equal distance within it are interchangeable

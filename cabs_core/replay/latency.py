@@ -126,7 +126,7 @@ def _serve(router: Policy, stream, row: int) -> tuple[int, int, int, int]:
     if router.full_feedback:
         extra |= {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
     if stream.latency_weight:
-        extra["latency_penalty"] = float(stream.latency_weight * stream.latencies[row, decision.arm])
+        extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
     score, cost = float(stream.scores[row, decision.arm]), float(stream.costs[row, decision.arm])
     cpu_again, again = cpu(), wall()
     router.update(decision, score, cost, **extra)

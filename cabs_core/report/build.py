@@ -93,7 +93,7 @@ def build_report(
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    note = cards.markdown(data, found, changes=changed or [], banners=banners, ranking=text["ranking"])
+    note = cards.markdown(data, found, changes=changed or [], banners=banners, ranking=str(text["ranking"]))
     write_text(folder / "verdict.md", note)
     write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners))
     images = {key: figure.png for key, figure in shown.items()}

@@ -38,7 +38,7 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
     if before.get("headline") != now["headline"]:
         said.append(f"Verdict: {before.get('headline')} → {now['headline']}.")
     if before.get("router") != now["router"]:
-        said.append(f"Best router: {label(before.get('router'))} → {label(now['router'])}.")
+        said.append(f"Best router: {label(str(before.get('router')))} → {label(now['router'])}.")
     for name, text, show in (
         ("utility", "Its mean utility", lambda x: f"{x:.3f}"),
         ("score", "Its mean score", lambda x: percent_text(x, 1)),

@@ -130,7 +130,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     )
 
 
-def _frontier_chart(frame, models, styles, visible) -> alt.LayerChart:
+def _frontier_chart(frame, models, styles, visible) -> alt.LayerChart | alt.FacetChart:
     names = list(styles)
     frame = frame.rename(columns={"cost": "x", "score": "y"})
     layers: list = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -31,16 +32,15 @@ def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]]
         else:
             said = f"No ranking: {data.unranked_text()}"
         pools.append((info["title"], said))
-        line = data.board.loc[found[0].router] if found else None
+        line: Any = data.board.loc[found[0].router] if found else None
+        lead: Any = data.pair(found[0].router, "best_single") if found else None
         rows.append(
             [
                 Cell(_marked(info["title"], info), numeric=False, link=report_link.format(pool=info["pool"])),
                 words(said),
                 words(label(found[0].router) if found else None),
                 estimate(line["utility"], line["utility_se"]) if found else number(None),
-                estimate(found[0].difference, data.pair(found[0].router, "best_single")["se"], signed=True)
-                if found and data.pair(found[0].router, "best_single") is not None
-                else number(None),
+                estimate(found[0].difference, lead["se"], signed=True) if lead is not None else number(None),
                 percent(line["gap_closed"]) if found else number(None),
                 percent(line["cost_saved_versus_best_single"]) if found else number(None),
                 number(info["queries"], 0),

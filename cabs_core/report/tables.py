@@ -7,7 +7,7 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ class Table:
         return [f"{t}: {h}" if t else h for t, h in zip(titles, self.headers)]
 
 
-def write_tables(folder: Path, tables: dict[str, Table | None]) -> None:
+def write_tables(folder: Path, tables: Mapping[str, Table | None]) -> None:
     """Every table as CSV and LaTeX under `folder/tables`, and nothing else there."""
     target = folder / "tables"
     if target.is_dir():

@@ -138,12 +138,13 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
     pair = data.pair(router, "best_single")
     difference = float(line["utility"] - single["utility"]) if pair is None else float(pair["difference"])
     queries = int(data.info["queries"])
-    known = (
-        (math.nan, math.nan, 0)
-        if pair is None
-        else (pair["se_trials"], pair["se_queries"], int(pair["trials"]))
+    known = {} if pair is None else {key: float(pair[key]) for key in ("se_trials", "se_queries")}
+    error = two_way_error(
+        known.get("se_trials", math.nan),
+        known.get("se_queries", math.nan),
+        0 if pair is None else int(pair["trials"]),
+        queries,
     )
-    error = two_way_error(*(math.nan if pd.isna(v) else float(v) for v in known[:2]), known[2], queries)
     decision, low, high = decide(difference, error, len(names))
     saving, model, spread = _known_saving(data, router), "the best single model", None
     if evidence is not None:

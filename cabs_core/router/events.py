@@ -283,7 +283,7 @@ class EventLog:
         with self._transaction() as run:
             sql = f"SELECT {', '.join(_REWARDS)} FROM rewards WHERE seq > ? ORDER BY seq{extra}"
             rows = run(sql, (after,)).fetchall()
-        return [Reward(*row[:-1], bool(row[-1])) for row in rows]
+        return [Reward(*(*row[:-1], bool(row[-1]))) for row in rows]
 
     def counts(self) -> list[tuple[str, str, int]]:
         """(arm, status, number of decisions), in order of the arms' names."""

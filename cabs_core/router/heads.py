@@ -47,7 +47,7 @@ def needs_of(policy: Policy) -> Needs:
     if base == "carrot":
         return Needs(scores=True, costs=True)
     if base in ("knn", "ridge", "kernel_ridge"):
-        return Needs(costs=True, static=policy.key)
+        return Needs(costs=True, static=str(getattr(policy, "key", base)))
     if base == "hier_mix":
         anchor = policy.settings.base
         return Needs(
@@ -74,7 +74,7 @@ def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
     if chosen["cost"] == "network" and not needs.costs:
         chosen["cost"] = "ridge"
     names = {chosen["accuracy"], needs.static, *(["kernel_ridge"] if chosen["accuracy"] == "blend" else [])}
-    names = {"knn" if n == "knn_literal" else n for n in names if n}
+    wanted = {"knn" if n == "knn_literal" else n for n in names if n}
     heads = [chosen["accuracy"], chosen["cost"]]
     if needs.surrogate:
         heads.append(chosen["propagation"])
@@ -83,7 +83,7 @@ def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
     network = any(head in ("network", "blend") for head in heads)
     return replace(
         oracles,
-        predictors={name: oracles.predictors[name] for name in sorted(names & set(oracles.predictors))},
+        predictors={name: oracles.predictors[name] for name in sorted(wanted & set(oracles.predictors))},
         chosen=chosen,
         network=oracles.network if network else None,
         head_pca=oracles.head_pca if needs.context and chosen["features"] == "head" else None,

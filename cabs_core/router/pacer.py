@@ -65,7 +65,7 @@ class Pacer:
             allowance = self.per_request
         else:
             now = self._clock()
-            allowance = self.per_day * max(now - self._last, 0.0) / SECONDS_PER_DAY
+            allowance = (self.per_day or 0.0) * max(now - self._last, 0.0) / SECONDS_PER_DAY
             self._last = now
         self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + 1
         worth = self.per_request or max(self.spent, self.allowed) / self.calls or 1.0

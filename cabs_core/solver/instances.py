@@ -13,6 +13,7 @@ LOSSES = ("uniform", "two_level", "ties", "equal", "near_ties", "normal", "one_b
 
 def random_graph(rng: np.random.Generator, K: int, family: str) -> np.ndarray:
     """Graph [K, K] of one of the families in GRAPHS; unit diagonal, weights in [0, 1]."""
+    G: np.ndarray
     if family == "bernoulli":
         G = rng.random((K, K)) < rng.uniform(0.5, 0.73)
     elif family == "sparse":

@@ -43,7 +43,7 @@ def write_profile(
 
 def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
     """Mean utility per rho over all queries: random, best single (and which), best per query. Arrays `[R]`."""
-    rows = {"random": [], "single": [], "which": [], "oracle": []}
+    rows: dict[str, list[Any]] = {"random": [], "single": [], "which": [], "oracle": []}
     for rho in rhos:
         utility = clipped_utility(outcomes.scores, outcomes.costs, rho)
         means = utility.mean(axis=0)

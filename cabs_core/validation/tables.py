@@ -246,16 +246,18 @@ class Tables:
         return grouped
 
     def _codes(self) -> np.ndarray:
-        if len(self.splits) != len(self.outcomes):
-            raise ValueError(f"{len(self.splits)} split entries for {len(self.outcomes)} queries")
-        return np.asarray(self.splits)
+        codes = np.atleast_1d(np.asarray(self.splits))
+        if len(codes) != len(self.outcomes):
+            raise ValueError(f"{len(codes)} split entries for {len(self.outcomes)} queries")
+        return codes
 
     @cached_property
     def sizes(self) -> pd.DataFrame:
         """One row per split: size and distance from the wanted fraction (0 where there is none)."""
         codes = self._codes()
-        random = self.pool is not None and self.pool.split.kind == "random" and not self.shift_wanted
-        fractions = self.pool.split.fractions if random else None
+        pool = self.pool
+        random = pool is not None and pool.split.kind == "random" and not self.shift_wanted
+        fractions = pool.split.fractions if pool is not None and random else None
         rows = []
         for index, name in enumerate(SPLITS):
             queries = int((codes == name).sum())

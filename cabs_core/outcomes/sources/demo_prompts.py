@@ -230,6 +230,6 @@ def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
                 continue
         seen.add(text)
         rows.append((text, f, int(first_topic[f]) + t, hardness + topic_hardness))
-    texts, family, topic, difficulty = zip(*rows, strict=True)
+    texts, families, topics, difficulty = zip(*rows, strict=True)
     centred = np.array(difficulty) - np.mean(difficulty)
-    return PromptTable(list(texts), np.array(family), np.array(topic), centred)
+    return PromptTable(list(texts), np.array(families), np.array(topics), centred)

@@ -52,10 +52,9 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     path = pool_file.table_path()
     pool = pool_file.pool
     columns = pool.source.columns
+    required: tuple[str, ...] = _REQUIRED
     if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
         required = _REQUIRED[:-1]  # a cost column is used where there is one
-    else:
-        required = _REQUIRED
     if pool.source.layout == "tidy":
         return _tidy(path, columns, required, pool.score_scale)
     return _wide(path, columns, required, pool.source_names(), pool.score_scale)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -187,7 +188,7 @@ def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]
     for task, content in data.items() if isinstance(data, dict) else ():
         if "ifeval" in task:
             continue
-        lists = [content.get(key) if isinstance(content, dict) else None for key in ("Qs", "Ps")]
+        lists: list[Any] = [content.get(key) if isinstance(content, dict) else None for key in ("Qs", "Ps")]
         if not all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in lists):
             raise DataError(f"{file.path}, task {task!r}: expected lists of texts 'Qs' and 'Ps'")
         if len(lists[0]) != len(lists[1]):

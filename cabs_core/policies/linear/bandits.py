@@ -85,7 +85,7 @@ class LinTSOptions(BanditOptions):
     lookahead: bool = True
 
 
-OPTIONS = {
+OPTIONS: dict[str, type[BanditOptions]] = {
     "epsilon_greedy": EpsilonGreedyOptions,
     "square_cb": SquareCBOptions,
     "lin_ucb": LinUCBOptions,

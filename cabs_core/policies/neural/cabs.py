@@ -40,11 +40,12 @@ from cabs_core.policies.neural.policy import NeuralOptions, NeuralPolicy, neural
 _NOT_NEURAL = {*ModelOptions.model_fields}
 _CABS_FIELDS = {name: f for name, f in CabsCOptions.model_fields.items() if name not in _NOT_NEURAL}
 
+_C_FIELDS: dict[str, Any] = {name: (field.annotation, field) for name, field in _CABS_FIELDS.items()}
 NeuralCabsCOptions = create_model(
     "NeuralCabsCOptions",
     __base__=NeuralOptions,
     __doc__="Settings of the networks and of CABS-C (`cabs.CabsCOptions`, less its regression).",
-    **{name: (field.annotation, field) for name, field in _CABS_FIELDS.items()},
+    **_C_FIELDS,
 )
 
 
@@ -69,7 +70,7 @@ class CabsCNeural(NeuralPolicy):
 
     def mixture_rules(self) -> dict[int, float]:
         """Whether the arm is drawn."""
-        return CabsC.mixture_rules(self)
+        return CabsC.mixture_rules(self)  # type: ignore[arg-type]  # it reads the same options
 
 
 class _UCB(NeuralOptions):
@@ -107,10 +108,11 @@ _MIXTURE_FIELDS = {
     for name, field in CabsDOptions.model_fields.items()
     if name not in {*_NOT_NEURAL, *NeuralOptions.model_fields, "experts"}
 }
+_D_FIELDS: dict[str, Any] = {name: (field.annotation, field) for name, field in _MIXTURE_FIELDS.items()}
 _Mixture = create_model(
     "_Mixture",
     __base__=NeuralOptions,
-    **{name: (field.annotation, field) for name, field in _MIXTURE_FIELDS.items()},
+    **_D_FIELDS,
 )
 
 
@@ -169,5 +171,4 @@ class CabsDNeural(NeuralPolicy):
 
     def mixture_rules(self) -> dict[int, float]:
         """Loss, learning rate and grid of the weights."""
-        # the same options, arms and horizon
-        return CabsD.mixture_rules(self)
+        return CabsD.mixture_rules(self)  # type: ignore[arg-type]  # the same options, arms and horizon

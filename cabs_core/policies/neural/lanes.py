@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,7 +170,7 @@ class NeuralLanes:
         )
         self.counts = np.array([len(s["history_x"]) for s in states], dtype=np.int64)
         room = max(_FIRST_ROWS, int(self.counts.max()) + 1)
-        self.history = (
+        self.history: tuple[np.ndarray, ...] = (
             np.zeros((lanes, room, d)),
             np.zeros((lanes, room, m, k)),
             np.zeros((lanes, room, m, k)),
@@ -193,7 +194,7 @@ class NeuralLanes:
         if shape.wide and len(shape.wide) < m:
             index = [lane * m + e for lane in range(lanes) for e in shape.wide]
             self._wide = torch.as_tensor(index, device=shape.device)
-        self._seen = None
+        self._seen: Any = None
 
     @property
     def lanes(self) -> int:

@@ -368,6 +368,7 @@ def _play(
             past, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
             for i, lane in enumerate(lanes):
                 p = pointers[i]
+                assert lane.arrivals is not None
                 if p < len(lane.arrivals) and lane.arrivals[p, 0] == t:
                     past[i], due[i] = lane.arrivals[p, 1], True
                     pointers[i] += 1
