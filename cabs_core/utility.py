@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+def utility(
+    scores, costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0
+) -> np.ndarray:
     """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0."""
     value = np.asarray(scores, dtype=np.float64) - rho * np.asarray(costs, dtype=np.float64)
     if latency_weight:
@@ -20,12 +22,14 @@ def utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0
     return value
 
 
-def clipped_utility(scores, costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+def clipped_utility(
+    scores, costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0
+) -> np.ndarray:
     """`utility` clipped to [0, 1]: what learners see and what is reported unless a column says otherwise."""
     return np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
 
 
-def margin(costs, rho: float, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+def margin(costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
     """(1 - rho c - rho1 l)+, the most that a call can be worth: the clipped utility of a score of 1."""
     return clipped_utility(1.0, costs, rho, latencies, latency_weight)
 

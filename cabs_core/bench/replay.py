@@ -23,6 +23,7 @@ from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.solver.reference import CvxpyParametric
+from cabs_core.utility import margin
 
 RHO = 300.0
 SWEEP_MINUTES = 20.0
@@ -134,8 +135,8 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
             observe(0, arm, x, r)
             weights[0] -= 0.03 * (1 - r) * first[arm] / (q[arm] + 1e-3)
             weights[1] -= 0.03 * (1 - r) * p[arm] / (q[arm] + 1e-3)
-        margin = np.clip(1.0 - stream.rho * stream.predicted_costs[row], 0, 1)
-        surrogate = np.clip(y + stream.deltas[row, arm], 0, 1) * margin
+        worth = margin(stream.predicted_costs[row], stream.rho)
+        surrogate = np.clip(y + stream.deltas[row, arm], 0, 1) * worth
         for j in np.flatnonzero(graph[arm]):
             observe(1, int(j), x, r if j == arm else float(surrogate[j]))
         state["t"] += 1

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from cabs_core.encoders.chunks import token_batches
-from cabs_core.encoders.deberta import use_sdpa
 from cabs_core.encoders.resolve import EncoderFiles
 from cabs_core.errors import EncoderError
 
@@ -133,16 +132,13 @@ class TransformerEncoder:
         return self.prepare(model)
 
     def prepare(self, model):
-        """Evaluation mode, device, for bfloat16 the linear weights cast once instead of in every pass, and SDPA
-        for DeBERTa, whose own implementation has none."""
+        """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
         model = model.eval().requires_grad_(False)
         if self.dtype == torch.bfloat16:
             for module in model.modules():
                 if isinstance(module, torch.nn.Linear):
                     module.to(torch.bfloat16)
-        model = model.to(self.device)
-        use_sdpa(model)
-        return model
+        return model.to(self.device)
 
     def _longest(self, wanted: int) -> int:
         limits = [wanted]

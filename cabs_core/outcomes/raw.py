@@ -170,6 +170,7 @@ class RawOutcomes:
         rows = np.arange(len(self.query_ids)) if rows is None else rows
         columns = np.arange(len(self.arms)) if columns is None else columns
         cells: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS.values()}
+        cells = {name: None if a is None else a[np.ix_(rows, columns)] for name, a in cells.items()}
         return replace(
             self,
             query_ids=self.query_ids[rows],
@@ -177,7 +178,7 @@ class RawOutcomes:
             tasks=self.tasks[rows],
             arms=[self.arms[j] for j in columns] if arms is None else arms,
             source_splits=None if self.source_splits is None else self.source_splits[rows],
-            **{name: None if a is None else a[np.ix_(rows, columns)] for name, a in cells.items()},
+            **cells,
         )
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:

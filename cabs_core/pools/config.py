@@ -187,7 +187,7 @@ class Replay(_Strict):
         description="Instead of rhos: what one right answer is worth in USD; each value is the rho 1 / value",
     )
     rhos: tuple[float, ...] = Field(
-        None,  # type: ignore[assignment]  # the validator puts the default
+        None,  # the validator puts the default
         validate_default=True,
         description="Cost sensitivities: 1 / rho is the dollar value of one right answer. A list; `paper` (0, 50, ..., "
         "1000); in a pool file also `auto`, chosen from the table's costs, the default for source kind file",
