@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = "cabs_core"
@@ -126,9 +127,10 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
 
 
 def code_version(
-    modules: Iterable[str], stop: Iterable[str] = (), files: Iterable[Path] = (), extra: object = None
+    modules: Collection[str], stop: Iterable[str] = (), files: Iterable[Path] = (), extra: object = None
 ) -> str:
-    """Twelve hex digits over the behaviour of every module reached, the bytes of `files`, and `repr(extra)`.
+    """Twelve hex digits over the behaviour of every module reached, the bytes of `files` and of modules of other
+    packages, and `repr(extra)`.
 
     Raises:
         LookupError: a starting module does not exist.
@@ -136,7 +138,8 @@ def code_version(
     digest = hashlib.sha256()
     for name, path in sorted(closure(modules, stop).items()):
         digest.update(f"{name}={read_source(path).behaviour};".encode())
-    for path in sorted(files):
+    specs = [find_spec(m) for m in modules if m.partition(".")[0] != PACKAGE]
+    for path in sorted([*files, *(Path(s.origin) for s in specs if s and s.origin)]):
         digest.update(f"{path.name}=".encode() + hashlib.sha256(path.read_bytes()).digest())
     if extra is not None:
         digest.update(repr(extra).encode())

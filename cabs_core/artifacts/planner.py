@@ -80,9 +80,8 @@ class Chain:
         self._known.clear() if target.policy is None else self._known.pop(target.parts, None)
 
     def _examine(self, target: Target) -> Status:
-        unreadable: tuple[str, ...] = ()
         try:
-            record = self.store.record(target.parts)
+            record, unreadable = self.store.record(target.parts), tuple[str, ...]()
         except ProvenanceError as error:
             record, unreadable = None, (str(error),)
         inputs = self.pool_file.external_files() if target.stage == "outcomes" else {}

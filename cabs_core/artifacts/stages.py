@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from cabs_core.artifacts.code_versions import code_version, module_file
+from cabs_core import catalog
+from cabs_core.artifacts.code_versions import code_version
 from cabs_core.artifacts.provenance import described
-from cabs_core.catalog import (
-    asset_name,
-    condition_that_changes,
-    encoder_record,
-    policy_record,
-    sources,
-    split_name,
-)
 from cabs_core.hashing import stable_hash
 from cabs_core.pools import ModelPool, rho_key
 from cabs_core.pools.config import OUTCOME_FIELDS
@@ -109,8 +99,8 @@ def _derived(pool: ModelPool) -> dict[str, Any]:
     """Settings read off the stress condition: what it does to the splits, and what it does to offline labels."""
     condition = pool.replay.condition
     return {
-        "shift": condition if condition_that_changes(condition, "splits") else "none",
-        "labels": condition if condition_that_changes(condition, "labels") else "true",
+        "shift": condition if catalog.condition_that_changes(condition, "splits") else "none",
+        "labels": condition if catalog.condition_that_changes(condition, "labels") else "true",
     }
 
 
@@ -131,7 +121,7 @@ class Target:
     @property
     def name(self) -> str:
         """Name in records and messages, such as `splits` or `replay/cabs_d_linear__literal`."""
-        return self.stage if self.policy is None else f"replay/{asset_name(self.policy)}"
+        return self.stage if self.policy is None else f"replay/{catalog.asset_name(self.policy)}"
 
     @property
     def partition(self) -> str:
@@ -148,7 +138,7 @@ class Target:
         """Where the artifact lies in the store."""
         if self.policy is None:
             return (self.stage, self.pool.name)
-        return ("replay", self.pool.name, rho_key(self.rho or 0.0), asset_name(self.policy))
+        return ("replay", self.pool.name, rho_key(self.rho or 0.0), catalog.asset_name(self.policy))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -166,24 +156,18 @@ class Target:
         """Code version of what makes this artifact."""
         if self.policy:
             return policy_code_version(self.policy)
-        return stage_code_version(self.stage, self._brought)
-
-    @property
-    def _brought(self) -> str:
-        """The module that other packages bring to this stage of this pool; empty: none."""
-        pool = self.pool
-        record = {
-            "outcomes": sources().get(pool.source.kind),
-            "prompt_embeddings": encoder_record(pool.encoder.name),
-        }.get(self.stage)
-        return record.module if record and not module_file(record.module) else ""
+        source = catalog.sources()[self.pool.source.kind]
+        encoder = catalog.encoder_record(self.pool.encoder.name)
+        chosen = {"outcomes": source, "prompt_embeddings": encoder}.get(self.stage)
+        return stage_code_version(self.stage, chosen.module if chosen else "")
 
     @property
     def inputs(self) -> tuple[Target, ...]:
         """The artifacts that are read to make this one."""
         names = self.definition.inputs
-        if self.stage == "prompt_embeddings" and (record := encoder_record(self.pool.encoder.name)):
-            names = (*names, "splits") if record.fitted else names  # fitted on the train split's prompts
+        encoder = catalog.encoder_record(self.pool.encoder.name)
+        if self.stage == "prompt_embeddings" and encoder and encoder.fitted:
+            names = (*names, "splits")  # fitted on the train split's prompts
         return tuple(Target(name, self.pool) for name in names)
 
 
@@ -194,29 +178,21 @@ def stage_modules(name: str) -> tuple[str, ...]:
 
 def policy_modules(policy: str) -> tuple[str, ...]:
     """Modules from which the code version of one policy's replay starts: the engine, and the policy's own module."""
-    return (REPLAY.module, policy_record(policy).path.partition(":")[0])
+    return (REPLAY.module, catalog.policy_record(policy).path.partition(":")[0])
 
 
 @cache
-def stage_code_version(name: str, brought: str = "") -> str:
-    """Code version of a pool stage; `brought`: a module of another package that it runs, too."""
-    return code_version(stage_modules(name), COVERED, _files_elsewhere([brought] if brought else []))
+def stage_code_version(name: str, chosen: str = "") -> str:
+    """Code version of a pool stage; `chosen`: the module of the source or encoder that the pool names."""
+    return code_version((*stage_modules(name), *filter(None, [chosen])), COVERED)
 
 
 @cache
 def policy_code_version(policy: str) -> str:
     """Code version of one policy's replay: the engine and the modules of this policy, not those of others."""
-    modules = policy_modules(policy)
-    return code_version(modules, COVERED, _files_elsewhere(modules), extra=split_name(policy))
-
-
-def _files_elsewhere(modules: Iterable[str]) -> list[Path]:
-    """Files of those modules that other packages bring."""
-    return [
-        Path(spec.origin) for m in modules if not module_file(m) and (spec := find_spec(m)) and spec.origin
-    ]
+    return code_version(policy_modules(policy), COVERED, extra=catalog.split_name(policy))
 
 
 def _tuned_version(policy: str) -> str:
     """Code version of a policy, and the grid that it is tuned over."""
-    return f"{policy_code_version(policy)} {stable_hash(policy_record(policy).tuning, 12)}"
+    return f"{policy_code_version(policy)} {stable_hash(catalog.policy_record(policy).tuning, 12)}"

@@ -70,7 +70,7 @@ class FullFeedback(LinearPolicy):
 
     Settings = FullFeedbackOptions
     PRESETS: ClassVar[dict] = {"warm": {"warm": WARM}}
-    full_feedback: ClassVar[bool] = True
+    full_feedback: bool = True
 
     def expert_rules(self) -> list[Expert]:
         """One expert whose arms share a matrix."""
