@@ -68,8 +68,8 @@ def embed_prompts(
     new = sum(key not in shelf for key in texts)
     new_tokens, computing = 0, time.perf_counter()
     if planned:
-        shards = canonical_shards([len(texts[k]) for k in planned], planned)
-        shards = [[planned[i] for i in shard] for shard in shards]
+        rows = canonical_shards([len(texts[k]) for k in planned], planned)
+        shards = [[planned[i] for i in shard] for shard in rows]
         shards = [s for s in shards if any(k not in shelf for k in s)]
         done, total = 0, sum(map(len, shards))
         for shard, (vectors, counts) in zip(shards, backend.run([[texts[k] for k in s] for s in shards])):
@@ -126,7 +126,7 @@ class _Transformer:
         self.dtype = choose_dtype(encoder.dtype, self.device)
         self.identity = self.files.identity(encoder, self.dtype)
         self.max_length = encoder.max_length
-        self.stats = None
+        self.stats: Any = None
 
     def run(self, shards: list[list[str]]) -> Shards:
         import torch

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,8 +86,8 @@ class TransformerEncoder:
         self.device, self.dtype = torch.device(device), getattr(torch, dtype)
         self.stats = ForwardStats()
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
-            self.model = None if forward is not None else self._load()
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
+            self.model: Any = None if forward is not None else self._load()
         except (OSError, ValueError, ImportError, KeyError, RuntimeError, UnpicklingError) as error:
             raise EncoderError(
                 f"encoder {files.name!r}: cannot be loaded from {files.folder} ({type(error).__name__}: "
@@ -148,7 +149,8 @@ class TransformerEncoder:
         positions = getattr(config, "max_position_embeddings", None)
         if positions and getattr(config, "position_embedding_type", "absolute") == "absolute":
             roberta = "roberta" in str(getattr(config, "model_type", ""))
-            limits.append(positions - (config.pad_token_id + 1 if roberta else 0))
+            padding = int(getattr(config, "pad_token_id", 0)) + 1 if roberta else 0
+            limits.append(positions - padding)
         return max(2, int(min(limits)))
 
     # ---- tokens ---------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ class TransformerEncoder:
             for i, encoding in enumerate(batch.encodings):
                 dropped[i] = sum(max(len(rest.ids) - special, 0) for rest in encoding.overflowing)
         else:
-            for i in np.flatnonzero([len(i) == self.max_length for i in ids]):
+            for i in [i for i, row in enumerate(ids) if len(row) == self.max_length]:
                 dropped[i] = len(self.tokenizer(texts[i], verbose=False)["input_ids"]) - len(ids[i])
         return Tokens(ids, dropped)
 
@@ -176,7 +178,7 @@ class TransformerEncoder:
         """Embeddings `[n, e]` float32. Prompts without any token give zeros."""
         lengths = tokens.lengths
         some = np.flatnonzero(lengths)
-        batches = [some[b] for b in token_batches(lengths[some], self.batch_tokens)]
+        batches = [some[b] for b in token_batches(lengths[some].tolist(), self.batch_tokens)]
         if self.device.type == "cuda":
             parts = [self._batch(tokens, rows) for rows in batches]
             torch.cuda.synchronize(self.device)

@@ -83,7 +83,7 @@ class Block(NamedTuple):
     contexts: np.ndarray
     targets: np.ndarray
     arms: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]  # a tuple has a method of this name
+    count: np.ndarray
 
 
 def empty_block(arms: int, dim: int) -> Block:
