@@ -7,8 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,18 +57,6 @@ def machine(*packages: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": versions,
     }
-
-
-def best_time(call: Callable[[], Any], *, repeats: int = 5, budget: float = 2.0) -> float:
-    """Seconds of the fastest of up to `repeats` calls; stops once `budget` seconds are spent, after at least one."""
-    best, started = float("inf"), time.perf_counter()
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-        if time.perf_counter() - started > budget:
-            break
-    return best
 
 
 def duration(seconds: float | None) -> str:

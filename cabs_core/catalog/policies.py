@@ -80,11 +80,6 @@ def asset_name(name: str) -> str:
     return check_policy_name(name).replace("@", "__")
 
 
-def policy_name(asset: str) -> str:
-    """Inverse of `asset_name`."""
-    return check_policy_name(asset.replace("__", "@"))
-
-
 def all_policies() -> list[str]:
     """Every `name` and every `name@preset` that is not the policy's default, in the order of the records."""
     return [

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,21 +200,3 @@ def peak_memory_mb(device: str) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-@dataclass(frozen=True)
-class EncoderIdentity:
-    """What an encoder's embeddings depend on, without computing any."""
-
-    identity: str
-    dtype: str
-    device: str
-
-
-def encoder_identity(
-    encoder: Encoder, *, device: str = "auto", fit_prompts: Sequence[str] = ()
-) -> EncoderIdentity:
-    """Identity of the embeddings that `embed_prompts` would give; for data versions and cache keys."""
-    backend = _backend(encoder, device, fit_prompts)
-    facts = backend.facts()
-    return EncoderIdentity(backend.identity, facts["dtype"], facts["device"])

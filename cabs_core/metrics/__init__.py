@@ -17,10 +17,9 @@ from cabs_core.metrics.frontier import (
     hull_score,
     non_decreasing_hull,
     pareto_mask,
-    per_thousand_calls,
 )
 from cabs_core.metrics.regimes import overall_mean, regime_mean
-from cabs_core.metrics.regret import cumulative_regret, gap_closed, relative_cumulative_regret
+from cabs_core.metrics.regret import cumulative_regret, gap_closed
 from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
 from cabs_core.metrics.uncertainty import (
     PairedDifference,
@@ -57,10 +56,8 @@ __all__ = [
     "overall_mean",
     "paired_difference",
     "pareto_mask",
-    "per_thousand_calls",
     "regime_mean",
     "regime_of",
-    "relative_cumulative_regret",
     "standard_error",
     "switch_rate",
     "two_way_error",

@@ -106,8 +106,3 @@ def cost_saved(costs, scores, baseline_cost: float, baseline_score: float) -> fl
     if not baseline_cost > 0:
         return float("nan")
     return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
-
-
-def per_thousand_calls(cost):
-    """USD per 1,000 calls from USD per call."""
-    return np.asarray(cost, dtype=np.float64) * 1000.0

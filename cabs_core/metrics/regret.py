@@ -17,17 +17,6 @@ def cumulative_regret(rewards, best_rewards) -> np.ndarray:
     return np.cumsum(regret, axis=-1)
 
 
-def relative_cumulative_regret(regret, reference) -> np.ndarray:
-    """R_alg(t) - R_reference(t) (paper, section Experiments, Metrics): below zero is better than the reference.
-
-    Both [..., T] cumulative regrets over the same query orders.
-    """
-    regret, reference = np.asarray(regret, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    if regret.shape != reference.shape:
-        raise ValueError(f"shapes {regret.shape} and {reference.shape}: trials and rounds must be the same")
-    return regret - reference
-
-
 def gap_closed(utility: float, reference: float, full_feedback: float) -> float:
     """Share of the way from the reference (bandit feedback) to full feedback: 0 = reference, 1 = full.
 

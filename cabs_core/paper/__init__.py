@@ -49,15 +49,6 @@ def mean_costs(benchmark: str) -> dict[str, float]:
     }
 
 
-def mean_scores(benchmark: str) -> dict[str, float]:
-    """{model: mean score} as published, under the paper's names."""
-    return {
-        r["model"]: float(r["performance"])
-        for r in _rows("model_averages.csv")
-        if r["benchmark"] == benchmark
-    }
-
-
 def source_names(benchmark: str) -> dict[str, str]:
     """{the paper's model name: name in the data source}."""
     return {

@@ -11,7 +11,6 @@ from cabs_core.regression.ridge import (
     observe,
     product,
     quadratic,
-    shrink_prediction,
     start_inverse,
     warm_start,
 )
@@ -22,7 +21,6 @@ __all__ = [
     "observe",
     "product",
     "quadratic",
-    "shrink_prediction",
     "start_inverse",
     "warm_start",
 ]

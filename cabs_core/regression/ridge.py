@@ -125,12 +125,6 @@ def observe(inverse, theta, x, y, weight, gain):
     downdate(inverse, gain, scale)
 
 
-@kernel
-def shrink_prediction(prediction, v):
-    """Vovk-Azoury-Warmuth: the ridge prediction with the current x already counted, x'theta / (1 + x'A^-1 x)."""
-    return prediction / (1.0 + v)
-
-
 def start_inverse(arms: int, dim: int, penalty: float) -> np.ndarray:
     """A^-1 = I / penalty for every arm, `[arms, dim, dim]`."""
     return np.tile(np.eye(dim) / penalty, (arms, 1, 1))

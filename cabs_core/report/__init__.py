@@ -2,7 +2,6 @@
 
     build_report(pool, artifacts_dir, folder=None) -> ReportResult   `reports/<pool>/index.html`, verdict, tables, PNGs
     build_leaderboard(artifacts_dir, folder=None) -> ReportResult    `reports/index.html`
-    mart_fingerprints(artifacts_dir, pool=None) -> {mart: hash}      what a page depends on
 
     ReportResult(path, summary, markdown, images): `summary` is flat and JSON-safe (verdict, best_policy, utility, ...),
     `markdown` the verdict for a pull request, `images` {name: PNG bytes}, each under 100 kB.
@@ -15,6 +14,5 @@ on its page.
 
 from cabs_core.report.build import ReportResult, build_leaderboard, build_report
 from cabs_core.report.changes import VERDICT
-from cabs_core.report.data import mart_fingerprints
 
-__all__ = ["VERDICT", "ReportResult", "build_leaderboard", "build_report", "mart_fingerprints"]
+__all__ = ["VERDICT", "ReportResult", "build_leaderboard", "build_report"]

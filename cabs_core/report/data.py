@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,41 +33,6 @@ def read_mart(artifacts_dir: str | Path, name: str, pool: str | None = None) -> 
     except (OSError, pa.ArrowInvalid) as error:
         raise ResultError(f"{path} cannot be read ({error}): run marts/{name} again") from None
     return table.to_pandas()
-
-
-#: everything that a page reads
-INPUTS = (
-    "stg_pools", *(
-        f"mart_{name}" for name in (
-            "policy_leaderboard", "utility_by_regime", "utility_by_rho", "pairwise_differences", "paper_comparison",
-            "paper_orderings", "coupled_vs_decoupled", "presets", "aiq", "cost_savings", "pareto_frontier",
-            "regret_curves", "arm_shares", "routing_behaviour", "encoder_robustness", "solver_certificates",
-            "oracle_quality", "tuning", "provenance", "decision_latency", "missing_rhos",
-        )
-    ),
-)  # fmt: skip
-_ACROSS_POOLS = ("mart_encoder_robustness",)
-
-
-def mart_fingerprints(artifacts_dir: str | Path, pool: str | None = None) -> dict[str, str]:
-    """{mart: hash of what a page shows of it}: a pool's rows, or with None the whole file. Absent marts are left out.
-
-    A page whose fingerprints are unchanged need not be built again; another pool's replays do not change them.
-    """
-    found = {}
-    for name in INPUTS:
-        path = Path(artifacts_dir) / "marts" / f"{name}.parquet"
-        if not path.is_file():
-            continue
-        if pool is None or name in _ACROSS_POOLS:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-            continue
-        table = pq.read_table(path, filters=[("pool", "=", pool)]).combine_chunks()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        found[name] = hashlib.sha256(sink.getvalue()).hexdigest()[:32]
-    return found
 
 
 def _some(rhos: list[float]) -> str:

@@ -15,7 +15,6 @@ from cabs_core.catalog import (
     policies,
     policy_description,
     policy_label,
-    policy_name,
     policy_table,
     random_key,
     regime_of,
@@ -30,7 +29,7 @@ TOY = PolicyRecord("toy", family="static", path="toy:Toy", title="Toy", descript
 def test_every_name_is_told_everywhere(name):
     base, preset = split_name(name)
     record = policies()[base]
-    assert policy_name(asset_name(name)) == name
+    assert asset_name(name).replace("__", "@") == name
     assert policy_label(name).startswith(record.title)
     assert policy_description(name).startswith("Replay of ") and policy_description(name).endswith(".")
     assert base in families()[record.family]

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from cabs_core.encoders import chunks, embed_prompts
-from cabs_core.encoders.embed import encoder_identity
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.store import EmbeddingStore
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
@@ -253,7 +252,7 @@ def test_first_token_pooling_where_the_model_says_so(tiny_bert, tmp_path):
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     mean, first = Encoder(name=str(tiny_bert), dtype="float32"), Encoder(name=str(folder), dtype="float32")
-    assert encoder_identity(mean).identity != encoder_identity(first).identity
+    assert resolve(mean).identity(mean, "float32") != resolve(first).identity(first, "float32")
     vectors, report = embed_prompts(PROMPTS[:3], first, store=tmp_path / "s")
     model = TransformerEncoder(resolve(first))
     ids = torch.tensor(model.tokenize(PROMPTS[:1]).ids[0])[None]
@@ -270,7 +269,8 @@ def test_identity_is_the_content_and_the_settings_not_the_place(tiny_bert, tmp_p
     base = Encoder(name=str(tiny_bert), dtype="float32")
 
     def name(**changes):
-        return encoder_identity(base.model_copy(update=changes)).identity
+        changed = base.model_copy(update=changes)
+        return resolve(changed).identity(changed, changed.dtype)
 
     assert name() == name(name=str(copy))
     others = [name(max_length=32), name(normalize=False), name(dtype="bfloat16")]

@@ -82,7 +82,6 @@ def test_cost_at_equal_accuracy_by_hand():
     )  # never below the cheapest point
     assert np.isnan(metrics.cost_at_score([1, 3], [0.4, 0.8], 0.81))
     assert np.isnan(metrics.cost_saved([1, 3], [0.4, 0.8], 0.0, 0.6))
-    assert metrics.per_thousand_calls(0.00042) == pytest.approx(0.42)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from cabs_core.regression import (
     observe,
     product,
     quadratic,
-    shrink_prediction,
     start_inverse,
     warm_start,
 )
@@ -51,12 +50,3 @@ def test_warm_start_is_the_discounted_train_split():
     A = 10 * np.eye(4) + 0.3 * X.T @ X
     np.testing.assert_allclose(inverse @ A, np.eye(4), atol=1e-10)
     np.testing.assert_allclose(A @ theta.T, 0.3 * X.T @ Y, atol=1e-10)
-
-
-def test_vovk_azoury_warmuth_counts_the_current_row():
-    rng = np.random.default_rng(2)
-    X, y, x = rng.normal(size=(20, 3)), rng.random(20), rng.normal(size=3)
-    A, b = np.eye(3) + X.T @ X, X.T @ y
-    v = x @ np.linalg.solve(A, x)
-    expected = x @ np.linalg.solve(A + np.outer(x, x), b)
-    assert shrink_prediction(x @ np.linalg.solve(A, b), v) == pytest.approx(expected)

@@ -15,7 +15,7 @@ from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
 from cabs_core.errors import PoolError, ResultError
 from cabs_core.replay.storage import load_replay_result, save_replay_result
-from cabs_core.report import build_leaderboard, build_report, mart_fingerprints
+from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.tables import Cell, Table, estimate, latex_text, number, percent, words
@@ -336,18 +336,6 @@ def test_leaderboard_links_to_every_pool(pages):
         for (pool, policy), line in board.iterrows():
             shown = found[label(policy)][f"{pool} (synthetic): {column}"]
             assert shown == "" if line[mart] != line[mart] else float(shown) == pytest.approx(line[mart])
-
-
-def test_fingerprints_change_with_the_pools_own_rows_only(tmp_path):
-    write_pool(tmp_path, fake_pool("a"), n=12, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])
-    build_all(tmp_path, database=False)
-    before = mart_fingerprints(tmp_path, "a"), mart_fingerprints(tmp_path)
-    write_pool(tmp_path, fake_pool("b", split={"split_seed": 9}), n=12, rhos=(0.0,), policies=["random"])
-    build_all(tmp_path, database=False)
-    assert mart_fingerprints(tmp_path, "a") == before[0] and mart_fingerprints(tmp_path) != before[1]
-    write_pool(tmp_path, fake_pool("a"), n=12, rhos=(0.0,), policies=["lin_ts"])
-    build_all(tmp_path, database=False)
-    assert mart_fingerprints(tmp_path, "a") != before[0]
 
 
 def test_oracle_and_tuning_tables(pages):
