@@ -80,7 +80,7 @@ def examine_again(chain: Chain) -> dict[str, Any]:
     folder = chain.verified(target)
     record = chain.store.record(target.parts)
     assert record is not None
-    again = {} if "not made" in record.summary else match(folder / BUNDLE, chain.require(target))
+    again: Any = {} if "not made" in record.summary else match(folder / BUNDLE, chain.require(target))
     return {**record.summary, **({"_match": plain(again)} if again else {})}
 
 
