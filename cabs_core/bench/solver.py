@@ -79,7 +79,7 @@ def vowpal_wabbit(f, G, gamma: float) -> Callable[[], np.ndarray]:
     return lambda: np.array(model.predict(example))
 
 
-def _score(p, f, G, gamma) -> float:
+def clipped_objective(p, f, G, gamma) -> float:
     """F(p) after clipping to a distribution with positive weights, as every method's p is scored."""
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
     return float(objective(p / p.sum(), f, G, gamma))
@@ -96,7 +96,7 @@ def time_peer(call: Callable, cases) -> dict[str, Any]:
         p, said_solved, claimed = call(f, G, gamma)
         seconds.append(time.process_time() - start)
         best = solve_exploration(f, G, gamma).objective
-        reached = _score(p, f, G, gamma) if np.isfinite(p).all() else float("inf")
+        reached = clipped_objective(p, f, G, gamma) if np.isfinite(p).all() else float("inf")
         excess.append(reached - best)
         relative.append(reached / best if best > 1e-6 else float("nan"))
         solved += said_solved

@@ -62,7 +62,7 @@ def diagnose(
         "chosen": dict(oracles.chosen),
         "heads": {head: _compare(by_name, oracles.chosen[head]) for head, by_name in errors.items()},
         "arms": _per_arm(oracles, x, lengths, y, c, used, costs[oracles.chosen["cost"]]),
-        "calibration": _calibration(used.ravel(), y.ravel()),
+        "calibration": calibration(used.ravel(), y.ravel()),
     }
 
 
@@ -125,7 +125,7 @@ def _per_arm(oracles, x, lengths, y, c, predicted, costs) -> list[dict[str, Any]
             "mean_score": float(y[:, j].mean()),
             "score_r2": _r2(predicted[:, j], y[:, j]),
             "score_rank_correlation": rank_correlation(predicted[:, j], y[:, j]),
-            "calibration_error": _calibration(predicted[:, j], y[:, j])["error"],
+            "calibration_error": calibration(predicted[:, j], y[:, j])["error"],
             "cost_r2": _r2(costs[:, j], c[:, j]),
             "cost_rank_correlation": rank_correlation(costs[:, j], c[:, j]),
             "surrogate_bias": float(bias[j]),
@@ -151,7 +151,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     return float((a * b).sum() / size) if size > 0.0 else None
 
 
-def _calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
+def calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
     """Ten equal bins of the prediction: counts, mean prediction, mean score, and their mean absolute gap."""
     index = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(index, minlength=BINS)

@@ -128,7 +128,7 @@ def _choose(oracles, x, outcomes, validation, config, features) -> None:
 
     predicted = {name: oracles.predict_scores(*rows, model=name) for name in [*_PREDICTORS, *neural]}
     if has_network:
-        share = oracles.blend["accuracy"] = _share(predicted["network"], predicted["kernel_ridge"], y)
+        share = oracles.blend["accuracy"] = blend_share(predicted["network"], predicted["kernel_ridge"], y)
         predicted["blend"] = share * predicted["network"] + (1.0 - share) * predicted["kernel_ridge"]
     errors = {"accuracy": {name: _error(p, y) for name, p in predicted.items()}}
     if config.kind == "auto":
@@ -140,7 +140,7 @@ def _choose(oracles, x, outcomes, validation, config, features) -> None:
     pairs = {n: oracles.surrogate_scores(*rows, y, model=n) for n in ["correlation", *neural]}
     if has_network:
         target = np.broadcast_to(y[:, None, :], pairs["network"].shape)
-        share = oracles.blend["propagation"] = _share(pairs["network"], pairs["correlation"], target)
+        share = oracles.blend["propagation"] = blend_share(pairs["network"], pairs["correlation"], target)
         pairs["blend"] = share * pairs["network"] + (1.0 - share) * pairs["correlation"]
     errors["propagation"] = {n: pair_error(p, y) for n, p in pairs.items()}
     if config.kind == "auto":
@@ -178,7 +178,7 @@ def feature_errors(
     return errors
 
 
-def _share(first: np.ndarray, second: np.ndarray, target: np.ndarray) -> float:
+def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray) -> float:
     """Weight in [0, 1] of `first` in the least-squares mixture with `second`.
 
     Shrunk to one half as if 500 more queries spoke for it: on a few hundred validation queries the weight is

@@ -227,7 +227,8 @@ class ReplayProblem:
 
     # -- files ------------------------------------------------------------------------------------------------
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """{name of the file: array} of everything that is saved."""
         arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -239,7 +240,7 @@ class ReplayProblem:
     def _hashes(self) -> dict[str, str]:
         cached = self.__dict__.get("_hash_cache")
         if cached is None:
-            cached = {name: _array_hash(value) for name, value in self._arrays().items()}
+            cached = {name: _array_hash(value) for name, value in self.arrays().items()}
             object.__setattr__(self, "_hash_cache", cached)
         return cached
 
@@ -252,7 +253,7 @@ class ReplayProblem:
         """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
         folder = Path(folder)
         with atomic_directory(folder) as temporary:
-            for name, value in self._arrays().items():
+            for name, value in self.arrays().items():
                 np.save(temporary / f"{name}.npy", value, allow_pickle=False)
             meta = {
                 "format": FORMAT, "arms": self.arms, "name": self.name, "pool": self.pool,

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from cabs_core.oracles import diagnose
-from cabs_core.oracles.diagnostics import _calibration, rank_correlation, row_pair_errors
+from cabs_core.oracles.diagnostics import calibration, rank_correlation, row_pair_errors
 from cabs_core.plots import diagnostic_plots
 
 
@@ -58,7 +58,7 @@ def test_rank_correlation_is_spearmans():
 
 
 def test_calibration_by_hand():
-    result = _calibration(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1.0, 1.0, 1.0]))
+    result = calibration(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1.0, 1.0, 1.0]))
     assert result["counts"] == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
     assert result["mean_score"][0] == 0.5 and result["mean_prediction"][9] == pytest.approx(0.975)
     assert result["error"] == pytest.approx((2 * 0.475 + 2 * 0.025) / 4)

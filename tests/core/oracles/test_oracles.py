@@ -10,7 +10,7 @@ import pytest
 
 from cabs_core.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.oracles import Oracles, build_problems, train_oracles
-from cabs_core.oracles.train import _share, pair_error
+from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under
 from cabs_core.pools.config import Features, Oracle, Split
 
@@ -40,9 +40,9 @@ def test_auto_takes_the_least_validation_error_of_every_head(auto):
 def test_the_blend_is_the_shrunk_least_squares_mixture():
     rng = np.random.default_rng(0)
     first, second = rng.random((1000, 3)), rng.random((1000, 3))
-    assert _share(first, second, 0.8 * first + 0.2 * second) == pytest.approx((1000 * 0.8 + 250) / 1500)
-    assert _share(first, second, 3 * first - 2 * second) == pytest.approx((1000 + 250) / 1500)
-    assert _share(first, first, second) == 0.5
+    assert blend_share(first, second, 0.8 * first + 0.2 * second) == pytest.approx((1000 * 0.8 + 250) / 1500)
+    assert blend_share(first, second, 3 * first - 2 * second) == pytest.approx((1000 + 250) / 1500)
+    assert blend_share(first, first, second) == 0.5
 
 
 def test_recorded_errors_are_those_of_the_predictions(auto, data):

@@ -22,8 +22,8 @@ def test_round_trip(tmp_path, problem):
     loaded = ReplayProblem.load(tmp_path / "p")
     assert loaded.content_hash() == problem.content_hash()
     assert loaded.arms == problem.arms and loaded.metadata == problem.metadata
-    for name, value in problem._arrays().items():
-        np.testing.assert_array_equal(loaded._arrays()[name], value, err_msg=name)
+    for name, value in problem.arrays().items():
+        np.testing.assert_array_equal(loaded.arrays()[name], value, err_msg=name)
     assert loaded.scores.flags.writeable, "compiled code takes writable arrays (copy on write)"
     first = replay(problem, "cabs_d_linear", rho=300.0, trials=2)
     again = replay(loaded, "cabs_d_linear", rho=300.0, trials=2)
