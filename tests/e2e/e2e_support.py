@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
+from probes.homes import fingerprints as fingerprints
+
 from cabs_core.bench.backfill import DevServer
-from cabs_core.hashing import hash_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,21 +164,3 @@ def records(home: Path) -> dict[str, bytes]:
     return {
         str(path.parent.relative_to(replays)): path.read_bytes() for path in replays.rglob("provenance.json")
     }
-
-
-#: Marts that hold wall-clock measurements or the time of a run.
-_TIMED = ("mart_decision_latency", "mart_policy_leaderboard", "mart_provenance", "mart_solver", "stg_pools",
-          "stg_replay_runs", "stg_replay_summary")  # fmt: skip
-
-
-def fingerprints(home: Path, *, marts: bool = True) -> dict[str, str]:
-    """{file: hash} of all artifacts but records, pages and wall-clock measurements."""
-    volatile = {name for stage in (*POOL_STAGES.values(), REPLAY) for name in stage.volatile}
-    volatile |= {"provenance.json", "cabs.duckdb"}
-    found = {}
-    for stage in [*POOL_STAGES, "replay", *(["marts"] if marts else [])]:
-        for name, entry in hash_folder(home / "artifacts" / stage).items():
-            last = name.rsplit("/", 1)[-1]
-            if last not in volatile and not last.startswith(_TIMED) and "records/" not in name:
-                found[f"{stage}/{name}"] = entry["sha256"]
-    return found

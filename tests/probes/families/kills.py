@@ -7,6 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from cabs_core.artifacts import POOL_STAGES
+
 from .. import homes
 from ..homes import MINE
 from ..runner import Nonsense
@@ -15,18 +17,13 @@ COUNT, QUICK, WHOLE_RUNS = 20, 1, True
 LIMIT = 1800.0
 #: kills before a run may end
 KILLS = 5
-#: what is written while a stage is at work, below CABS_HOME; the last: at any time within so many seconds
+#: what is written while a stage is at work, below CABS_HOME
 MOMENTS = {
     "start": "dagster/dagster.yaml",
-    "outcomes": "artifacts/outcomes/.*.tmp",
-    "splits": "artifacts/splits/.*.tmp",
+    **{stage: f"artifacts/{stage}/.*.tmp" for stage in ("outcomes", "splits")},
     "embeddings": "embeddings/*/plans/*.npy",
-    "prompt_embeddings": "artifacts/prompt_embeddings/.*.tmp",
-    "oracles": "artifacts/oracles/.*.tmp",
-    "replay_problem": "artifacts/replay_problem/.*.tmp",
-    "tuning": "artifacts/tuning/.*.tmp",
+    **{stage: f"artifacts/{stage}/.*.tmp" for stage in POOL_STAGES},
     "replay": f"artifacts/replay/{MINE}/*/.*.tmp",
-    "decision_latency": "artifacts/decision_latency/.*.tmp",
     "first marts": "artifacts/marts/*.parquet",
     "marts": "artifacts/marts/mart_*.parquet",
     "report": "artifacts/reports/.*.tmp",
@@ -41,11 +38,12 @@ def prepare() -> dict[str, str]:
 
 
 def probe(tally, rng, ready: dict[str, str]) -> None:
-    """A chain of kills, each in a later stage than the one before or in the same, and the run to the end."""
+    """A chain of kills, and the run to the end."""
     with tempfile.TemporaryDirectory(prefix="probe-kills-") as folder:
         home = Path(folder)
         homes.drop(home, MINE)
-        moments = sorted(rng.choice(len(ORDER), KILLS, replace=True).tolist())
+        # roughly in the order of the chain, so that most of them find their stage still to be done
+        moments = sorted(rng.choice(len(ORDER), KILLS).tolist())
         for moment in (ORDER[i] for i in moments):
             where = _killed(home, moment, delay=float(rng.choice([0.0, 0.003, 0.03, 0.3]) * rng.random()))
             tally.calls[f"killed in {where}"] += 1
