@@ -56,6 +56,17 @@ class Marts:
         """The DuckDB file with all marts."""
         return self.folder / MARTS / "cabs.duckdb"
 
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / MARTS / "records" / f"{self.database.name}.sha256"
+
+    def database_whole(self) -> bool:
+        """Whether the DuckDB file is there as it was built."""
+        try:
+            return hash_file(self.database) == self._stamp.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            return False
+
     def recipe(self, model: SqlModel) -> Recipe:
         """What a model would be made from now.
 
@@ -138,11 +149,12 @@ class Marts:
         ]
 
     def finish(self) -> None:
-        """Rebuild the database when a model was run or it is missing, and publish both to a remote store."""
+        """Rebuild the database when a model was run or it is not as it was built, and publish both to a remote store."""
         from dbt_like_sql.execute import rebuild_database
 
-        if self.changed or not self.database.is_file():
+        if self.changed or not self.database_whole():
             rebuild_database(self.folder)
+            write_bytes(self._stamp, hash_file(self.database).encode())
             if self.store.remote:
                 self.store.upload(self.folder / MARTS, (MARTS,))
 

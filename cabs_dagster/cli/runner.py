@@ -120,7 +120,8 @@ class Runner:
         marts = Marts(self.store)
         keys = {m.name: f"{m.layer}/{m.name}" for m in list_models()}
         stale = set(marts.stale()) | {n for n, key in keys.items() if not self._known(key)}
-        assets = [key for n, key in keys.items() if n in stale or not marts.database.is_file()]
+        whole = marts.database_whole()
+        assets = [key for n, key in keys.items() if n in stale or not whole]
         pages = {"report": pool, "leaderboard": None}
         assets += [
             page

@@ -140,6 +140,18 @@ def test_altered_pages_and_what_is_put_into_them_are_made_again(world: Path) -> 
     assert launched() == []
 
 
+def test_a_damaged_database_of_the_marts_is_rebuilt(world: Path) -> None:
+    import duckdb
+
+    database = world / "artifacts" / "marts" / "cabs.duckdb"
+    database.write_bytes(database.read_bytes()[:5000])
+    done = cabs("run", "tiny")
+    assert done.exit_code == 0, done.output
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM mart_policy_leaderboard").fetchone()[0] > 0
+    assert launched() == []
+
+
 def test_the_gate_passes_records_and_writes(world: Path, tmp_path: Path) -> None:
     junit, markdown = tmp_path / "j.xml", tmp_path / "m.md"
     done = cabs("check", "--pool", "tiny", "--rho", "0", "--junit", str(junit), "--markdown", str(markdown))

@@ -17,17 +17,17 @@ COUNT, QUICK, WHOLE_RUNS = 20, 1, True
 LIMIT = 1800.0
 #: kills before a run may end
 KILLS = 5
-#: what is written while a stage is at work, below CABS_HOME
+#: what is new below CABS_HOME while a stage is at work, or when it has just ended
 MOMENTS = {
     "start": "dagster/dagster.yaml",
-    **{stage: f"artifacts/{stage}/.*.tmp" for stage in ("outcomes", "splits")},
+    **{stage: f"artifacts/{stage}/*" for stage in ("outcomes", "splits")},
     "embeddings": "embeddings/*/plans/*.npy",
-    **{stage: f"artifacts/{stage}/.*.tmp" for stage in POOL_STAGES},
-    "replay": f"artifacts/replay/{MINE}/*/.*.tmp",
+    **{stage: f"artifacts/{stage}/*" for stage in POOL_STAGES},
+    "replay": f"artifacts/replay/{MINE}/*/*",
     "first marts": "artifacts/marts/*.parquet",
     "marts": "artifacts/marts/mart_*.parquet",
-    "report": "artifacts/reports/.*.tmp",
-    "leaderboard": "artifacts/leaderboard/.*.tmp",
+    "report": "artifacts/reports/*",
+    "leaderboard": "artifacts/*leaderboard*",
 }
 ORDER = list(MOMENTS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 
@@ -29,7 +30,7 @@ def probe(tally, rng, ready) -> None:
     moment = pick(rng, ORDER)
     with homes.copied(ready) as home:
         for path in home.glob(MOMENTS[moment]):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         for stage in ("outcomes", "tuning", "replay", "marts", "reports", "leaderboard"):
             if rng.random() < 0.3:
                 for path in (home / "artifacts" / stage).rglob("*.*"):
