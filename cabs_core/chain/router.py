@@ -6,13 +6,14 @@ deployed (a model without a price, say) has the reason instead of a bundle, and 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cabs_core.chain.inputs import outcomes_of, plain, split_of, tuned_options
-from cabs_core.errors import RouterError
+from cabs_core.errors import EncoderError, RouterError
 from cabs_core.metrics import latency_percentiles
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import latency
@@ -39,11 +40,12 @@ def build(
     summary = _time_policies(pool, inputs, folder / TIMES)
     try:
         choice = build_bundle(folder / BUNDLE, pool, inputs)
-    except RouterError as error:
+        with one_torch_thread():
+            timed = measure_latency(folder / BUNDLE, test_prompts(inputs), decisions=DECISIONS, warmup=WARMUP)
+    except (RouterError, EncoderError) as error:  # an encoder that no router can run here, say
+        shutil.rmtree(folder / BUNDLE, ignore_errors=True)
         return {"not made": str(error), **summary}
     manifest = read_manifest(folder / BUNDLE)
-    with one_torch_thread():
-        timed = measure_latency(folder / BUNDLE, test_prompts(inputs), decisions=DECISIONS, warmup=WARMUP)
     return {
         "policy": choice.policy, "rho": choice.rho, "models": len(manifest.arms), "bundle": manifest.id,
         "chosen": "named in the pool" if pool.router.policy else "best on validation",

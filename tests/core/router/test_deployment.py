@@ -14,7 +14,7 @@ from cabs_core.chain.deployment import deploy, held_out_rows
 from cabs_core.chain.router import examine_again
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts
-from cabs_core.errors import ProvenanceError
+from cabs_core.errors import EncoderError, ProvenanceError
 from cabs_core.paths import deployed_folder
 from cabs_core.router import Router, read_manifest, roll_back
 from cabs_core.router.bundle import prompt_hashes, seen_prompts
@@ -89,6 +89,16 @@ def test_a_pool_that_cannot_be_deployed_says_why_and_goes_on(home: Path) -> None
     assert not any(passed for passed, _ in verdicts(summary).values())
     assert examine_again(chain_of())["not made"]
     assert not deploy(chain_of())["passed"]
+
+
+def test_an_encoder_that_cannot_be_had_stops_no_replay(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*arguments, **keywords):
+        raise EncoderError("the encoder is not on this machine")
+
+    monkeypatch.setattr("cabs_core.chain.router.measure_latency", nowhere)
+    set_pool(home, "router: {epsilon: 0.3}")
+    summary = chain_of().store.record(("router", "tiny")).summary
+    assert summary["not made"] == "the encoder is not on this machine" and not bundle(home).exists()
 
 
 def test_an_altered_bundle_is_found(home: Path) -> None:
