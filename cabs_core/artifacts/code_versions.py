@@ -16,8 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = "cabs_core"
-
-
 #: Folder of the package whose modules count.
 ROOT = Path(__file__).parents[1]
 

@@ -69,6 +69,7 @@ POOL_STAGES: dict[str, Stage] = {
             "router",
             (*_DATA, "oracles", "replay_problem", "tuning"),
             ("router", "encoder", "replay.rhos", "replay.order_seed", "replay.latency_weight"),
+            ("cabs_core.encoders.tfidf",),
             volatile=("decisions.parquet",),
             over_policies=True,
         ),

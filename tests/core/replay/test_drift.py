@@ -40,8 +40,9 @@ def test_only_outcomes_change(monkeypatch):
 
 @pytest.mark.data
 @pytest.mark.parametrize("delayed", [[], ["--delayed"]], ids=["at once", "delayed"])
-def test_the_default_recovers_from_a_real_change(delayed, cabs_home, monkeypatch, capsys):
+def test_the_default_recovers_from_a_real_change(delayed, data_dir, cabs_home, monkeypatch, capsys):
     """gpt-4 falls from .84 to .50 on primes under its name: hier_mix comes near what it learns from June alone."""
+    monkeypatch.setenv("CABS_DATA_DIR", str(data_dir))
     names = ("kernel_ridge", "hier_mix")
     monkeypatch.setattr(drift, "POLICIES", {name: drift.POLICIES[name] for name in names})
     figures = drift.main(argv=["--trials", "5", *delayed])
