@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import click
 
@@ -19,22 +15,7 @@ from cabs_core.chain.options import (
     pool_name,
     pool_option,
 )
-
-
-def _end(number: int, _frame: object) -> None:
-    os.write(2, b"\ninterrupted; run again to go on\n")  # nothing is half-written at any moment
-    os._exit(128 + number)
-
-
-@contextmanager
-def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM call `stop`."""
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+from cabs_dagster.cli.interrupt import end, on_signal, until_interrupted
 
 
 @click.command()
@@ -47,7 +28,7 @@ def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
 @click.option("--force", is_flag=True, help="Compute everything again although nothing changed.")
 @click.option("--no-report", is_flag=True, help="Stop after the replays.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: {pool, seconds, runs, report, missing}.")
-@on_signal(_end)
+@on_signal(end)
 def run(
     name: str | None, pool: str | None, rhos: str | None, policies: str | None, force: bool, no_report: bool,
     as_json: bool,
@@ -68,9 +49,10 @@ def run(
     mark = " (synthetic)" if pool_file.pool.synthetic else ""
     click.echo(f"pool {pool_file.pool.name}{mark}: {pool_file.path}", err=as_json)
 
-    from cabs_dagster.cli.runner import Runner, until_interrupted
+    from cabs_core.replay.compile_ahead import stop_compiling
+    from cabs_dagster.cli.runner import Runner
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.instance.recover import recover
+    from cabs_dagster.instance.recover import end_own_runs, recover
 
     with open_instance() as instance:
         for run_id in recover(instance):
@@ -81,7 +63,11 @@ def run(
         def work() -> None:
             runner.run_pool(pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report)
 
-        until_interrupted(work, instance)
+        def tidy() -> None:
+            stop_compiling()
+            end_own_runs(instance)
+
+        until_interrupted(work, tidy)
     parts, seconds = page_parts(pool_file.pool.name), time.perf_counter() - started
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None

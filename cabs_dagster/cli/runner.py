@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import click
 import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
@@ -16,11 +12,10 @@ from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
-from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
+from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
-from cabs_dagster.cli.run import on_signal
 from cabs_dagster.instance import PACKAGES
-from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
+from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG, failure_text
 from dbt_like_sql import list_models
@@ -195,36 +190,3 @@ def failure_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
         elif event.is_job_failure and event.job_failure_data.error:
             own.append(f"  {event.job_failure_data.error.message.strip()}")
     return texts or own or ["  it ended without saying why; see the UI"]
-
-
-def until_interrupted(work: Callable[[], None], instance: dg.DagsterInstance) -> None:
-    """Do the work in a thread; on SIGINT or SIGTERM end the process at once with exit code 130 or 143.
-
-    Dagster takes signals between steps for itself, so that one may be lost. In a thread it leaves them alone. Every
-    artifact is published whole or not at all, so ending at any moment is safe.
-    """
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    def stop(number: int, _frame: object) -> None:
-        click.echo("\ninterrupted; run again to go on", err=True)
-        for child in multiprocessing.active_children():
-            child.terminate()
-        stop_compiling()
-        try:
-            end_own_runs(instance)
-        finally:  # whatever the database says now, the next command marks the runs
-            os._exit(128 + number)
-
-    with on_signal(stop):
-        thread = threading.Thread(target=target, name="cabs-run", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.1)
-    if errors:
-        raise errors[0]

@@ -1,0 +1,59 @@
+"""SIGINT and SIGTERM end `cabs run` at once: every artifact is published whole or not at all, so any moment is safe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_WORDS = b"\ninterrupted; run again to go on\n"
+
+
+@contextmanager
+def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM call `stop`."""
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end(number: int, _frame: object = None) -> None:
+    """Say that it was interrupted, and end with exit code 130 or 143."""
+    os.write(2, _WORDS)
+    os._exit(128 + number)
+
+
+def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
+    """Do the work in a thread; on SIGINT or SIGTERM end child processes, call `tidy`, and end with 130 or 143.
+
+    Dagster takes signals between steps for itself, so that one may be lost. In a thread it leaves them alone.
+    """
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    def stop(number: int, _frame: object) -> None:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        try:
+            tidy()
+        finally:  # whatever went wrong, the next command marks the runs
+            end(number)
+
+    with on_signal(stop):
+        thread = threading.Thread(target=target, name="cabs-run", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+    if errors:
+        raise errors[0]
