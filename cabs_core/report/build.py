@@ -88,7 +88,7 @@ def build_report(
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
         banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
-        export_command=cards.export_command(data.pool), examples=_examples(evidence, found), shown_rho=_shown_rho(evidence, found),
+        export_command=cards.export_command(data.pool, found), examples=_examples(evidence, found), shown_rho=_shown_rho(evidence, found),
         glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, evidence, found),
     )  # fmt: skip
     write_tables(folder, tables)
@@ -253,7 +253,7 @@ def _verdict_json(
         "within_noise": cards.as_good(data, found[0].router) if found else [],
         "warnings": banners,
         "ranking": ranking,
-        "export_command": cards.export_command(data.pool),
+        "export_command": cards.export_command(data.pool, found),
         "facts": facts,
         "previous": before,
     }

@@ -122,9 +122,10 @@ def as_good(data: PoolData, router: str) -> list[str]:
     return found
 
 
-def export_command(pool: str) -> str:
-    """The command that writes the winner as a router."""
-    return f"cabs export --pool {pool} --out {pool}-router"
+def export_command(pool: str, found: list[Verdict]) -> str:
+    """The command that writes the router of the first verdict; without one, what the pool deploys."""
+    policy = f" --policy {found[0].router}" if found else ""
+    return f"cabs export --pool {pool}{policy} --out {pool}-router"
 
 
 def markdown(

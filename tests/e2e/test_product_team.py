@@ -141,7 +141,7 @@ def test_from_the_csv_to_a_verdict(desk: Path) -> None:
     assert markdown.startswith(f"## helpdesk: {verdict['headline']}")
 
     out = desk / "router"
-    said = cabs(home, *verdict["export_command"].split()[1:-1], str(out), "--policy", "ridge")
+    said = cabs(home, *verdict["export_command"].split()[1:-1], str(out))
     assert "router " in said and out.is_dir()
     answer = CliRunner().invoke(main, ["route", "Ticket: password reset login?", "--router", str(out)])
     assert answer.exit_code == 0 and any(model in answer.output for model in PRICES), answer.output

@@ -232,10 +232,8 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
     assert f"{100 * case['model_score']:.1f} %" in shown["quality_note"]
     assert money(case["model_cost"]) in shown["cost_note"]
     assert shown["month"] == money(100 * case["cost"])
-    assert (
-        verdict["export_command"] == "cabs export --pool one --out one-router"
-        and verdict["export_command"] in page
-    )
+    assert verdict["export_command"] == f"cabs export --pool one --policy {case['router']} --out one-router"
+    assert verdict["export_command"] in page
     cases = json.loads(
         re.search(r"</div>\s*<script type=\"application/json\">(\[.*?\])</script>", page, flags=re.S).group(1)
     )
