@@ -13,16 +13,24 @@ _LONGEST = 8000
 
 
 class _Group(click.Group):
-    """Shows the project's own errors as one message and exit code 2; `CABS_TRACEBACK=1` shows where they arose."""
+    """Shows the project's own errors, and files that the system refuses, as one message and exit code 2.
+
+    `CABS_TRACEBACK=1` shows where they arose.
+    """
 
     def invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
-        except CabsError as error:
+        except (CabsError, OSError) as error:
+            text = str(error)
+            if isinstance(error, OSError) and not isinstance(error, CabsError):
+                if error.filename is None:  # a closed pipe, say: click knows what to do
+                    raise
+                text = f"{error.filename} cannot be used: {error.strerror}"
             if os.environ.get("CABS_TRACEBACK"):
                 raise
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(shortened(str(error).strip(), _LONGEST), err=True)
+            click.echo(shortened(text.strip(), _LONGEST), err=True)
             sys.exit(2)
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from cabs_core.paths import cabs_home
 from cabs_core.pools import list_pools
 from cabs_dagster.cli import main
 
@@ -64,6 +65,14 @@ def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:
 def test_an_error_is_a_line_of_its_own(tiny_pool: Path) -> None:
     done = cabs("run", "tniy")
     assert [line for line in done.stderr.splitlines() if line.startswith("error: no pool called 'tniy'")]
+
+
+def test_a_link_that_leads_in_a_circle_is_named(tiny_pool: Path) -> None:
+    circle = cabs_home() / "artifacts"
+    circle.symlink_to(circle)
+    done = cabs("plan", "tiny")
+    assert done.exit_code == 2 and str(circle) in done.output and "symbolic links" in done.output, done.output
+    assert "Traceback" not in done.output
 
 
 def test_the_list_of_pools_as_json(tiny_pool: Path) -> None:
