@@ -57,7 +57,9 @@ class Figure:
 
     @cached_property
     def _plain(self) -> dict[str, Any]:
-        return self.chart.to_dict()
+        # a hundred models at a hundred rounds are more rows than Altair draws unasked
+        with alt.data_transformers.enable("default", max_rows=None):
+            return self.chart.to_dict()
 
     def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
         spec = {**self._plain, "config": config(page=page)}

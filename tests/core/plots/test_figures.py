@@ -107,3 +107,9 @@ def test_long_names_are_cut_in_the_middle():
         short("a" * 26) == "a" * 26
         and short("abcdefghijklmnopqrstuvwxyz0123456789", 20) == "abcdefghi…0123456789"
     )
+
+
+def test_more_rows_than_altair_draws_unasked():
+    frame = pd.DataFrame({"x": np.arange(6000.0), "y": np.arange(6000.0)})
+    spec = json.loads(figure(alt.Chart(frame).mark_point().encode(x="x", y="y")).spec())
+    assert len(next(iter(spec["datasets"].values()))) == 6000
