@@ -48,7 +48,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
         shown["budgets, USD a request"] = table(summary["_budgets"])
     if "_card" in summary:
         shown["model card"] = dg.MetadataValue.md(summary["_card"])
-        shown["link"] = dg.MetadataValue.url((made.folder / "bundle" / "README.md").as_uri())
+        shown["model card file"] = dg.MetadataValue.path(made.folder / "bundle" / "README.md")
     yield result._replace(
         metadata={**(result.metadata or {}), **shown}, check_results=list(router_results(summary, names))
     )

@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,26 +109,17 @@ def quarters(problem: ReplayProblem, trials: int, condition: str = "none") -> di
     for name, (policy, options) in POLICIES.items():
         utility, regret, alone = [], [], []
         for rho in RHOS:
-            played = replay(
+            play = partial(
+                replay,
                 problem,
                 policy,
                 rho=rho,
                 trials=trials,
-                order=order,
                 condition=condition,
                 options=options,
                 threads=1,
             )
-            fresh = replay(
-                problem,
-                policy,
-                rho=rho,
-                trials=trials,
-                order=june,
-                condition=condition,
-                options=options,
-                threads=1,
-            )
+            played, fresh = play(order=order), play(order=june)
             utility.append(_parts(played.rewards, QUARTERS))
             regret.append(_parts(played.best_rewards - played.rewards, QUARTERS))
             alone.append(_parts(fresh.rewards, QUARTERS // 2)[:, -1])

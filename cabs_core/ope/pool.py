@@ -45,6 +45,9 @@ from cabs_core.threads import one_blas_thread
 COMPONENTS = 32
 ESTIMATES = "estimates.parquet"
 
+#: columns of an estimate; empty where the log cannot tell
+_OUTCOME = ("outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high")
+
 
 def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     """A log as arrays, with embeddings, for the models of a bundle.
@@ -133,19 +136,7 @@ def evaluate_pool(
             facts = {k: v for k, v in asdict(found).items() if k != "rows"}
             shared = {"pool": pool.name, "policy": policy, **facts}
             if found.refused:
-                nothing = dict.fromkeys(
-                    (
-                        "outcome",
-                        "estimator",
-                        "value",
-                        "low",
-                        "high",
-                        "difference",
-                        "difference_low",
-                        "difference_high",
-                    )
-                )
-                rows.append(shared | nothing)
+                rows.append(shared | dict.fromkeys(_OUTCOME))
             rows += [shared | asdict(row) for row in found.rows]
     return rows
 
@@ -154,8 +145,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]):
     """The rows as an Arrow table whose types do not depend on what was refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused"), ("n", "groups")
     names = [
-        "pool", "policy", "rho", "outcome", "estimator", "value", "low", "high", "difference", "difference_low",
-        "difference_high", "refused", "n", "groups", "n_eff", "max_weight", "mean_weight", "coverage", "assumed",
+        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", "n_eff", "max_weight", "mean_weight", "coverage", "assumed",
     ]  # fmt: skip
     kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
     kinds["assumed"] = pa.bool_()
@@ -229,16 +219,4 @@ def make_estimates(
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = (
-        "policy",
-        "rho",
-        "value",
-        "low",
-        "high",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "n_eff",
-        "refused",
-    )
-    return {name: row[name] for name in names}
+    return {name: row[name] for name in ("policy", "rho", *_OUTCOME[2:], "n_eff", "refused")}
