@@ -62,6 +62,7 @@ class RawOutcomes:
         first_row: int = 1,
         score_scale: float = 1.0,
         ids_from_text: bool = False,
+        called: Mapping[str, str] | None = None,
     ) -> RawOutcomes:
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
@@ -71,6 +72,7 @@ class RawOutcomes:
             first_row: number of the first data row in error messages (2 for a CSV file with a header line).
             score_scale: the score that counts as 1.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
+            called: {canonical column: what the user's table calls it}, for error messages.
 
         Raises:
             DataError: naming origin, row, column and value.
@@ -80,7 +82,8 @@ class RawOutcomes:
                 raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)!r:.400}")
         if not len(df):
             raise DataError(f"{origin}: the table has no rows")
-        texts = {c: text_column(df[c], c, origin, first_row) for c in ("query_id", "prompt", "model")}
+        place = {c: Place(origin, first_row, (called or {}).get(c, c)) for c in df.columns}
+        texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
         query, query_ids = pd.factorize(texts["query_id"])
         arm, arms = pd.factorize(texts["model"])
         n, k = len(query_ids), len(arms)
@@ -91,7 +94,7 @@ class RawOutcomes:
         same_everywhere = {"prompt": texts["prompt"]}
         for column in ("task", "split"):
             if column in df.columns:
-                same_everywhere[column] = text_column(df[column], column, origin, first_row)
+                same_everywhere[column] = text_column(df[column], column, place[column])
         for column, values in same_everywhere.items():
             codes, _ = pd.factorize(values)
             differs = np.flatnonzero(codes != codes[first[query]])
@@ -99,7 +102,7 @@ class RawOutcomes:
                 row, other = int(differs[0]), int(first[query[differs[0]]])
                 raise DataError(
                     f"{origin}, row {row + first_row}: query {texts['query_id'].iloc[row]!r} has "
-                    f"{column} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
+                    f"{place[column].of(column)} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
                     f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
                 )
         arrays: dict[str, Any] = {}
@@ -107,7 +110,7 @@ class RawOutcomes:
             if column not in df.columns:
                 arrays[name] = None
                 continue
-            values = number_column(df[column], column, origin, first_row, score_scale)
+            values = number_column(df[column], column, place[column], score_scale)
             array = np.full(n * k, np.nan)
             array[cell] = values
             arrays[name] = array.reshape(n, k)
@@ -254,7 +257,20 @@ class RawOutcomes:
         )
 
 
-def text_column(values: pd.Series, column: str, origin: str, first_row: int) -> pd.Series:
+@dataclass(frozen=True)
+class Place:
+    """Where a column stands, for error messages: its table, the number of its first row, its name there."""
+
+    origin: str
+    first_row: int
+    name: str
+
+    def of(self, column: str) -> str:
+        """The canonical column in the words of the user's table."""
+        return column if self.name == column else f"{column} (column {self.name!r:.100})"
+
+
+def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
     """The column as text. Identifiers may be numbers or dates, prompts may not.
 
     Raises:
@@ -265,7 +281,8 @@ def text_column(values: pd.Series, column: str, origin: str, first_row: int) -> 
     def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
         if len(rows):
             raise DataError(
-                f"{origin}, row {int(rows[0]) + first_row}: {column} {found}; {expected} ({len(rows)} such rows)"
+                f"{place.origin}, row {int(rows[0]) + place.first_row}: {place.of(column)} {found}; {expected} "
+                f"({len(rows)} such rows)"
             )
 
     refuse(np.flatnonzero(values.isna().to_numpy()), "is missing")
@@ -296,9 +313,7 @@ def text_column(values: pd.Series, column: str, origin: str, first_row: int) -> 
     return texts
 
 
-def number_column(
-    values: pd.Series, column: str, origin: str, first_row: int, scale: float = 1.0
-) -> np.ndarray:
+def number_column(values: pd.Series, column: str, place: Place, scale: float = 1.0) -> np.ndarray:
     """The column as float64 with nan for missing. Scores are divided by `scale`, and may be true or false.
 
     Raises:
@@ -311,7 +326,8 @@ def number_column(
     def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
         expected = _LIMITS[column][1] if scale == 1 or column != "score" else f"a number in [0, {scale:g}]"
         return DataError(
-            f"{origin}, row {row + first_row}: {column} is {shown}; expected {expected} ({count} such rows).{hint}"
+            f"{place.origin}, row {row + place.first_row}: {place.of(column)} is {shown}; expected {expected} "
+            f"({count} such rows).{hint}"
         )
 
     array = None

@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, shortened
-from cabs_core.outcomes.raw import RawOutcomes, number_column, text_column
+from cabs_core.outcomes.raw import Place, RawOutcomes, number_column, text_column
 from cabs_core.outcomes.table import text_array
 from cabs_core.pools import PoolFile
 from cabs_core.pools.config import Columns
@@ -214,10 +214,16 @@ def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: 
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
         frame["query_id"] = [
-            _text_id(p) for p in text_column(frame["prompt"], "prompt", str(path), first_row)
+            _text_id(p)
+            for p in text_column(frame["prompt"], "prompt", Place(str(path), first_row, chosen["prompt"]))
         ]
     return RawOutcomes.from_tidy(
-        frame, origin=str(path), first_row=first_row, score_scale=score_scale, ids_from_text=ids_from_text
+        frame,
+        origin=str(path),
+        first_row=first_row,
+        score_scale=score_scale,
+        ids_from_text=ids_from_text,
+        called=chosen,
     )
 
 
@@ -273,7 +279,7 @@ def _wide(
     if not len(frame):
         raise DataError(f"{path}: the table has no rows")
     origin = str(path)
-    texts = {f: text_column(frame[c], f, origin, first_row) for f, c in per_query.items()}
+    texts = {f: text_column(frame[c], f, Place(origin, first_row, c)) for f, c in per_query.items()}
     ids = texts["query_id"].tolist() if "query_id" in texts else _text_ids(texts["prompt"].tolist())
     again = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
     if len(again):
@@ -284,10 +290,9 @@ def _wide(
         )
     arrays = {}
     for canonical, pattern in patterns.items():
-        cells = [
-            _cell_column(frame, pattern.replace(_MODEL, m), canonical, origin, first_row, score_scale)
-            for m in wanted_models
-        ]
+        cells = []
+        for name in (pattern.replace(_MODEL, m) for m in wanted_models):
+            cells.append(number_column(frame[name], canonical, Place(origin, first_row, name), score_scale))
         arrays[canonical] = np.column_stack(cells)
     return RawOutcomes(
         query_ids=text_array(ids),
@@ -303,15 +308,6 @@ def _wide(
         origin=origin,
         report={"rows_read": len(frame)},
     )
-
-
-def _cell_column(
-    frame: pd.DataFrame, name: str, canonical: str, origin: str, first_row: int, score_scale: float
-) -> np.ndarray:
-    try:
-        return number_column(frame[name], canonical, origin, first_row, score_scale)
-    except DataError as error:
-        raise DataError(f"{error} (column {name!r:.100})") from None
 
 
 def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:

@@ -17,7 +17,7 @@ from cabs_core.atomic import atomic_path
 from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, fetch
 from cabs_core.outcomes.published import PUBLISHED
-from cabs_core.outcomes.raw import RawOutcomes, number_column, text_column
+from cabs_core.outcomes.raw import Place, RawOutcomes, number_column, text_column
 from cabs_core.outcomes.sources.converted import converted_path
 from cabs_core.outcomes.table import text_array
 from cabs_core.outcomes.unpickle import PANDAS_GLOBALS, restricted_load
@@ -46,15 +46,14 @@ def read(source: Source) -> RawOutcomes:
         convert(file.path, cached)
     frame = pq.read_table(cached).to_pandas()
     origin = f"RouterBench ({file.path.name})"
-    scores = [number_column(frame[m], "score", f"{origin}, column {m!r}", 1) for m in MODELS]
-    costs = [
-        number_column(frame[_COST.format(m)], "cost", f"{origin}, column {_COST.format(m)!r}", 1)
-        for m in MODELS
-    ]
+    scores = [number_column(frame[m], "score", Place(origin, 1, m)) for m in MODELS]
+    costs = [number_column(frame[_COST.format(m)], "cost", Place(origin, 1, _COST.format(m))) for m in MODELS]
     return RawOutcomes(
-        query_ids=text_array(text_column(frame["sample_id"], "query_id", origin, 1).tolist()),
-        prompts=text_column(frame["prompt"], "prompt", origin, 1).tolist(),
-        tasks=text_array(text_column(frame["eval_name"], "task", origin, 1).tolist()),
+        query_ids=text_array(
+            text_column(frame["sample_id"], "query_id", Place(origin, 1, "sample_id")).tolist()
+        ),
+        prompts=text_column(frame["prompt"], "prompt", Place(origin, 1, "prompt")).tolist(),
+        tasks=text_array(text_column(frame["eval_name"], "task", Place(origin, 1, "eval_name")).tolist()),
         arms=list(MODELS),
         scores=np.column_stack(scores),
         costs=np.column_stack(costs),

@@ -405,12 +405,37 @@ def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
         {"query_id": ["x", "y"], "prompt": ["p", "q"], "a": [1, 2], "a_usd": 1, "b": 0, "b_usd": 1}
     )
     write(frame, tmp_path / "t.csv")
-    with pytest.raises(DataError, match=r"row 3: score is 2; .*column 'a'"):
+    with pytest.raises(DataError, match=r"row 3: score \(column 'a'\) is 2;"):
         load_outcomes(pool_file(source=source))
     frame["a"], frame["query_id"] = 1, "x"
     write(frame, tmp_path / "t.csv")
     with pytest.raises(DataError, match=r"row 3: query_id 'x' stands already in row 2"):
         load_outcomes(pool_file(source=source))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("quality", 2, r"row 2: score \(column 'quality'\) is 2"),
+        ("usd", -1, r"row 2: cost \(column 'usd'\) is -1"),
+        ("question", "", r"row 2: prompt \(column 'question'\) is empty"),
+        ("llm", "a\x01", r"row 2: model \(column 'llm'\) holds a control character"),
+        ("kind", "other", r"has task \(column 'kind'\)"),
+    ],
+)
+def test_mapped_columns_are_called_as_the_user_calls_them(
+    tmp_path, pool_file, column, value, expected
+) -> None:
+    rows = [
+        {"question": q, "llm": m, "quality": 1, "usd": 0.1, "kind": "k"}
+        for q in ("p", "q")
+        for m in ("a", "b")
+    ]
+    rows[0][column] = value
+    write(pd.DataFrame(rows), tmp_path / "t.csv")
+    names = {"prompt": "question", "model": "llm", "score": "quality", "cost": "usd", "task": "kind"}
+    with pytest.raises(DataError, match=expected):
+        load_outcomes(pool_file(source={"kind": "file", "path": "t.csv", "columns": names}))
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_pickle_is_not_touched_before_its_checksum(hub: HubServer, monkeypatch: 
     [
         (lambda t: t.drop(columns="claude-v1"), "no column 'claude-v1'"),
         (lambda t: {"not": "a table"}, "holds a dict"),
-        (lambda t: t.assign(**{"claude-v2": 7}), r"row 1: score is 7"),
+        (lambda t: t.assign(**{"claude-v2": 7}), r"row 1: score \(column 'claude-v2'\) is 7"),
     ],
 )
 def test_routerbench_of_another_form(hub, monkeypatch, damage, expected) -> None:

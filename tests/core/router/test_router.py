@@ -182,7 +182,9 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
             happy = d.model == d.wanted if good else d.model == "mistralai_mistral-7b-chat"
             router.feedback(d.id, score=float(happy), cost=0.0)
         assert router.learner.trusted(router.z) is good
-        for text in test_prompts[:20]:  # whoever leads is drawn outside the floor, which is shared by four arms
+        for text in test_prompts[
+            :20
+        ]:  # whoever leads is drawn outside the floor, which is shared by four arms
             d = router.route(text)
             leader = d.wanted if good else "mistralai_mistral-7b-chat"
             assert d.propensity == pytest.approx(0.5 * (d.model == leader) + 0.5 / 4)
