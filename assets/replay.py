@@ -20,7 +20,7 @@ from cabs_dagster.checks import (
     replay_check_specs,
     trace_result,
 )
-from cabs_dagster.metadata import RETRY, guarded, schema, table
+from cabs_dagster.metadata import RETRY, guarded, image, schema, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig
 
@@ -57,6 +57,7 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
     from cabs_core.chain.partition import examine_partition, replay_partition
+    from cabs_core.plots import utility_plot
 
     pool, rho = partitions.split_key(context.partition_key)
     with guarded():
@@ -83,10 +84,10 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     context.log.info(
         f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
     )
-    cells = made.cells
+    cells, rows = made.cells, made.rows()  # failed ones last
     metadata: dict[str, Any] = {
-        "policies": table(made.rows(), {name: text for name, (_, text) in COLUMNS.items()}),
-        "plot": dg.MetadataValue.md(f"```\n{made.bars()}\n```"),
+        "policies": table(rows, {name: text for name, (_, text) in COLUMNS.items()}),
+        **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
         "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
     }
     yield dg.MaterializeResult(

@@ -65,16 +65,19 @@ def table(
 
 
 def images(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The images of a record (base64 text) as Markdown metadata."""
+    """The images of a record (PNG as base64 text) as Markdown metadata."""
+    found = summary.get("_images", {})
     return {
-        name: dg.MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
-        for name, data in summary.get("_images", {}).items()
+        key: value
+        for name, text in found.items()
+        for key, value in image(name, base64.b64decode(text)).items()
     }
 
 
-def image(name: str, png: bytes) -> dict[str, Any]:
-    """A PNG as Markdown metadata."""
-    return images({"_images": {name: base64.b64encode(png).decode()}})
+def image(name: str, data: bytes, kind: str = "png") -> dict[str, Any]:
+    """An image as Markdown metadata. kind: `png` or `svg+xml`."""
+    text = base64.b64encode(data).decode()
+    return {name: dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")}
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:

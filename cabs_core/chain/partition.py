@@ -54,14 +54,6 @@ class Partition:
         ]
         return rows + failed
 
-    def bars(self, width: int = 24) -> str:
-        """Utility of every policy as bars of text: drawn in no time, readable in every theme."""
-        top = max(cell["utility"] for cell in self.cells.values()) or 1.0
-        return "\n".join(
-            f"{policy:26s} {cell['utility']:.4f} " + "\u2588" * max(round(width * cell["utility"] / top), 0)
-            for policy, cell in sorted(self.cells.items(), key=lambda item: -item[1]["utility"])
-        )
-
 
 def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
     """The chain of a pool cut to some of its policies and those that are tuned already; without any, as it is.

@@ -5,13 +5,14 @@
     lines, intervals, bars, heatmap, histogram, points    charts that several pages share
     render_page(template, folders, **values)              a self-contained HTML page with Vega in it
     diagnostic_plots(report, training)                    PNGs of the oracles' diagnostics
+    utility_plot(rows, title)                             SVG of what the policies of a partition earned
 
 Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG. Series
 differ in shape and dash too, and bear their names.
 """
 
 from cabs_core.plots.charts import bars, heatmap, histogram, intervals, lines, points
-from cabs_core.plots.diagnostics import diagnostic_plots
+from cabs_core.plots.diagnostics import diagnostic_plots, utility_plot
 from cabs_core.plots.figure import Choice, Figure, FigureTable
 from cabs_core.plots.page import render_page
 from cabs_core.plots.theme import Style
@@ -29,4 +30,5 @@ __all__ = [
     "lines",
     "points",
     "render_page",
+    "utility_plot",
 ]

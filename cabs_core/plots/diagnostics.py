@@ -1,4 +1,4 @@
-"""Small plots of the oracles' diagnostics, as PNG bytes for reports and metadata (each under 100 kB)."""
+"""Small plots for reports and metadata: the oracles' diagnostics (PNG, each under 100 kB), a partition's utility (SVG)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = N
     if training and len(training.get("epochs", [])) > 1:
         plots["training"] = _training(training)
     return plots
+
+
+def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
+    """Utility of every policy with its 95 % interval over trials, as SVG. rows: policy, utility, se; the best first.
+
+    Drawn for every partition: as PNG it takes three times as long and six times the room.
+    """
+    frame = pd.DataFrame(
+        {
+            "name": [row["policy"] for row in rows],
+            "value": [row["utility"] for row in rows],
+            "low": [row["utility"] - 1.96 * row["se"] for row in rows],
+            "high": [row["utility"] + 1.96 * row["se"] for row in rows],
+            "text": [f"{row['utility']:.4f}" for row in rows],
+            "style": [Style(0)] * len(rows),
+        }
+    )
+    return Figure("utility", title, "", "", bars(frame, x_title="utility"), _NONE, width=480).svg
 
 
 def _png(title: str, chart, width: int = 480) -> bytes:
