@@ -39,7 +39,9 @@ class Partition:
             {
                 "policy": policy,
                 "utility": cell.record.summary["utility"],
-                "se": cell.record.summary["standard error"],
+                "se": round(
+                    cell.record.summary["standard error"], 12
+                ),  # a static one differs by rounding alone
                 "regret": cell.record.summary["regret per round"],
                 "state": "reused" if cell.reused else "computed",
                 "seconds": cell.record.seconds,

@@ -84,6 +84,7 @@ class Figure:
     def svg(self) -> bytes:
         """The first view as SVG with fixed colours, for a file of its own."""
         spec = {**fixed_colours(self._sized(self.width, page=False)), "title": self.title}
+        spec["padding"] = {"left": 6, "top": 6, "bottom": 6, "right": 24}  # the viewer's font may be wider
         return vl_convert.vegalite_to_svg(spec, vl_version=_VERSION).encode()
 
     @cached_property
