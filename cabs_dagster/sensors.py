@@ -18,6 +18,7 @@ from cabs_core.hashing import stable_hash
 from cabs_core.paths import pools_dir
 from cabs_core.pools.registry import active_pools
 from cabs_dagster import partitions
+from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS, STAGES
 from cabs_dagster.resources import AlertResource, CabsResource
 
@@ -172,31 +173,14 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
     texts = []
     for record in instance.get_records_for_run(run.run_id, of_type=kinds).records:
         event = record.event_log_entry.dagster_event
-        if event is None:
-            continue
-        if event.is_step_failure:
-            texts.append(failure_text(event))
-            continue
-        found = event.asset_check_evaluation_data
-        if not found.passed:
-            place = found.asset_key.to_user_string() + (f" [{found.partition}]" if found.partition else "")
-            text = f"{found.severity.value}: check {found.check_name} of {place}: {found.description or ''}"
-            yield f"{place}:{found.check_name}:{found.severity.value}", text
+        if event is not None and event.is_step_failure:
+            texts.append(step_text(event))
+        elif event is not None and not (found := event.asset_check_evaluation_data).passed:
+            identity = f"{check_place(found)}:{found.check_name}:{found.severity.value}"
+            yield identity, f"{found.severity.value}: {check_text(found)}"
     if run.status == dg.DagsterRunStatus.FAILURE:
         said = "\n".join(texts) or "it ended without a word: killed, or see it in the UI"
         yield f"{where}:{said}", f"run {run.run_id} of {where} failed:\n{said}"
-
-
-def failure_text(event: dg.DagsterEvent) -> str:
-    """What a failing step said, without the stack trace."""
-    data = event.step_failure_data
-    description = getattr(data.user_failure_data, "description", None)
-    if not description and data.error is not None:
-        cause = data.error
-        while cause.cause is not None:
-            cause = cause.cause
-        description = cause.message.strip()
-    return f"{event.step_key}: {description}"
 
 
 SENSORS = [pool_files, next_part, alerts]

@@ -13,7 +13,8 @@ from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.pools import PoolFile
 from cabs_core.report.verdicts import Case, Outcome
 from cabs_dagster import checks, jobs
-from cabs_dagster.cli.runner import QUIET, failure_texts, job
+from cabs_dagster.cli.runner import QUIET, job
+from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.sensors import POOL_TAG
@@ -89,9 +90,9 @@ def _evaluate(
             outcome = "error" if found.severity == dg.AssetCheckSeverity.ERROR else "warning"
         place = _place(found.asset_key.to_user_string(), "" if name == jobs.RESULTS else partition)
         cases.append(Case(place, found.check_name, outcome, found.description or "", result.run_id))
-    texts = [] if result.success else failure_texts(result.all_events)
+    texts = [] if result.success else run_texts(result.all_events)
     for key in sorted(keys - seen):
-        text = "; ".join(line.strip() for line in texts[:3]) or "it gave no result"
+        text = "; ".join(texts[:3]) or "it gave no result"
         place = _place(key.asset_key.to_user_string(), partition)
         cases.append(Case(place, key.name, "broken", text, result.run_id))
     return cases

@@ -14,10 +14,11 @@ from cabs_core.errors import CabsError
 from cabs_core.pools import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
+from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, observe, register
-from cabs_dagster.sensors import POOL_TAG, failure_text
+from cabs_dagster.sensors import POOL_TAG
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts
 
@@ -171,22 +172,5 @@ class Runner:
             run_config=QUIET | dict(config),
         ) as result:
             if not result.success:
-                texts = failure_texts(result.all_events)
-                raise RunFailed("\n".join(texts) + f"\n  (run {result.run_id} of {name} [{partition}])")
-
-
-def failure_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
-    """What the failing steps and blocking checks of a run said, without stack traces."""
-    texts, own = [], []
-    for event in events:
-        if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-            found = event.asset_check_evaluation_data
-            if not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
-                texts.append(
-                    f"  check {found.check_name} of {found.asset_key.to_user_string()}: {found.description}"
-                )
-        elif event.is_step_failure and not (texts and "AssetCheckFailed" in failure_text(event)):
-            texts.append(f"  {failure_text(event)}")
-        elif event.is_job_failure and event.job_failure_data.error:
-            own.append(f"  {event.job_failure_data.error.message.strip()}")
-    return texts or own or ["  it ended without saying why; see the UI"]
+                texts = [f"  {text}\n" for text in run_texts(result.all_events)]
+                raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")

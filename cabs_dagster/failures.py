@@ -1,0 +1,42 @@
+"""What failing steps and checks of a run said, in words: without stack traces."""
+
+from collections.abc import Iterable
+
+import dagster as dg
+
+
+def step_text(event: dg.DagsterEvent) -> str:
+    """What a failing step said."""
+    data = event.step_failure_data
+    description = getattr(data.user_failure_data, "description", None)
+    if not description and data.error is not None:
+        cause = data.error
+        while cause.cause is not None:
+            cause = cause.cause
+        description = cause.message.strip()
+    return f"{event.step_key}: {description}"
+
+
+def check_place(found: dg.AssetCheckEvaluation) -> str:
+    """Asset and partition of a check's result."""
+    return found.asset_key.to_user_string() + (f" [{found.partition}]" if found.partition else "")
+
+
+def check_text(found: dg.AssetCheckEvaluation) -> str:
+    """What a check found."""
+    return f"check {found.check_name} of {check_place(found)}: {found.description or ''}"
+
+
+def run_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
+    """What the failing steps and blocking checks of a run said; what the run itself said where none did."""
+    texts, own = [], []
+    for event in events:
+        if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            found = event.asset_check_evaluation_data
+            if not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
+                texts.append(check_text(found))
+        elif event.is_step_failure and not (texts and "AssetCheckFailed" in step_text(event)):
+            texts.append(step_text(event))
+        elif event.is_job_failure and event.job_failure_data.error:
+            own.append(event.job_failure_data.error.message.strip())
+    return texts or own or ["it ended without saying why; see the UI"]
