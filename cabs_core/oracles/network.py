@@ -85,7 +85,11 @@ class OracleNetwork(nn.Module):
         surrogates = None
         if scores is not None:
             surrogates = self.propagate(h, ybar, scores)
-        return Heads(ybar, surrogates, self.cost(h) + self.cost_skip(x), features, self.readout(features))
+        return Heads(ybar, surrogates, self.costs(x, h), features, self.readout(features))
+
+    def costs(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """Cost head `[B, K]` for inputs and trunk states."""
+        return self.cost(h) + self.cost_skip(x)
 
     def propagate(self, h: torch.Tensor, ybar: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head and anchors' scores `[B, K]`."""

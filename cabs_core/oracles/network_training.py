@@ -179,17 +179,21 @@ def _constant_errors(train, validation) -> dict[str, float]:
 @one_torch_thread()
 @torch.no_grad()
 def network_outputs(
-    network: OracleNetwork, inputs: np.ndarray, scores: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
-    """Outputs of all heads as arrays: scores, costs (z), features, and surrogates where scores are given."""
-    parts: dict[str, list[np.ndarray]] = {}
+    network: OracleNetwork, inputs: np.ndarray, head: str, scores: np.ndarray | None = None
+) -> np.ndarray:
+    """Output of one head as an array: scores, costs (z), features, or surrogates, for which scores are given."""
+    parts = []
     for start in range(0, len(inputs), 2048):
         rows = slice(start, start + 2048)
         x = torch.as_tensor(inputs[rows], dtype=torch.float32)
-        y = None if scores is None else torch.as_tensor(scores[rows], dtype=torch.float32)
-        heads = network(x, y)
-        for name in ("scores", "surrogates", "costs", "features"):
-            value = getattr(heads, name)
-            if value is not None:
-                parts.setdefault(name, []).append(value.numpy())
-    return {name: np.concatenate(values) for name, values in parts.items()}
+        h = network.trunk(x)
+        if head == "costs":
+            found = network.costs(x, h)
+        elif head == "features":
+            found = network.features(h)
+        else:
+            found = network.accuracy(h)
+            if head == "surrogates":
+                found = network.propagate(h, found, torch.as_tensor(scores[rows], dtype=torch.float32))
+        parts.append(found.numpy())
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -14,7 +14,7 @@ from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.predictors import CostPredictor, KnnPredictor, load_score_predictor
+from cabs_core.predictors import CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures, length_features
@@ -60,10 +60,10 @@ class Oracles:
         """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
         model = model or self.chosen["accuracy"]
         if model == "network":
-            return self._network(embeddings, prompt_lengths)["scores"]
+            return self._network("scores", embeddings, prompt_lengths)
         if model == "blend":
             share = self.blend["accuracy"]
-            network = self._network(embeddings, prompt_lengths)["scores"]
+            network = self._network("scores", embeddings, prompt_lengths)
             return share * network + (1.0 - share) * self._predictor("kernel_ridge").predict(
                 embeddings, prompt_lengths
             )
@@ -73,7 +73,7 @@ class Oracles:
         """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
         model = model or self.chosen["cost"]
         if model == "network":
-            return self._network(embeddings, prompt_lengths)["costs"]
+            return self._network("costs", embeddings, prompt_lengths)
         if model == "ridge":
             return self.context_costs.predict(embeddings, prompt_lengths)
         return self.costs.predict(prompt_lengths)
@@ -86,7 +86,7 @@ class Oracles:
         ]
         out: Any = 0.0
         if share > 0.0:
-            network = self._network(embeddings, prompt_lengths, scores)["surrogates"]
+            network = self._network("surrogates", embeddings, prompt_lengths, scores)
             out = share * np.clip(network, 0.0, 1.0)
         if share < 1.0:
             base = self.predict_scores(embeddings, prompt_lengths)
@@ -111,7 +111,7 @@ class Oracles:
         if (kind or self.chosen["features"]) == "head":
             if self.head_pca is None:
                 raise DataError("these oracles have no contexts from the network's feature head")
-            return self.head_pca.transform(self._network(embeddings, prompt_lengths)["features"])
+            return self.head_pca.transform(self._network("features", embeddings, prompt_lengths))
         return self.pca.transform(embeddings)
 
     def static_scores(self, embeddings, prompt_lengths) -> dict[str, np.ndarray]:
@@ -120,11 +120,8 @@ class Oracles:
 
     def _predictor(self, name: str) -> ScorePredictor:
         if name == "knn_literal":
-            # the published k = 3 on the same neighbours
-            near = KnnPredictor(k=3)
-            known: Any = self.predictors["knn"]
-            near.points_, near.scores_, near.k_ = known.points_, known.scores_, min(3, len(known.scores_))
-            return near
+            near: Any = self.predictors["knn"]
+            return near.with_k(3)  # as published
         name = current_name(name)
         if name not in self.predictors:
             raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
@@ -137,18 +134,20 @@ class Oracles:
         extra = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
         return np.hstack([x, extra]).astype(np.float32)
 
-    def _network(self, embeddings, prompt_lengths, scores=None) -> dict[str, np.ndarray]:
+    def _network(self, head: str, embeddings, prompt_lengths, scores=None) -> np.ndarray:
+        """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
         from cabs_core.oracles.network_training import network_outputs
 
         inputs = self.network_inputs(embeddings, prompt_lengths)
-        out = network_outputs(self.network, inputs, None if scores is None else np.asarray(scores))
-        out = {name: value.astype(np.float64) for name, value in out.items()}
-        out["scores"] = np.clip(out["scores"], 0.0, 1.0)
-        mean = self.scaling["cost_center"]
-        costs = mean + out["costs"] * self.scaling["cost_scale"]
-        out["costs"] = np.clip(costs, 0.25 * mean, 4.0 * mean)
+        out = network_outputs(self.network, inputs, head, None if scores is None else np.asarray(scores))
+        out = out.astype(np.float64)
+        if head == "scores":
+            return np.clip(out, 0.0, 1.0)
+        if head == "costs":
+            mean = self.scaling["cost_center"]
+            return np.clip(mean + out * self.scaling["cost_scale"], 0.25 * mean, 4.0 * mean)
         return out
 
     # ---- files ----------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def _add_network(oracles, x, lengths, y, c, train, validation, config, features,
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
         max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
-    head = network_outputs(oracles.network, inputs[train])["features"]
+    head = network_outputs(oracles.network, inputs[train], "features")
     oracles.head_pca = PcaFeatures.fit(head, features.dim)
     oracles.metrics["training"] = log.to_dict()
 

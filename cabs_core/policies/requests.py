@@ -137,9 +137,9 @@ def _token(name: str, value: Any) -> str:
 
 def _array_to_json(value: np.ndarray) -> dict[str, Any]:
     value = np.asarray(value)
-    flat = [
-        x if not isinstance(x, float) or math.isfinite(x) else repr(x) for x in value.reshape(-1).tolist()
-    ]
+    flat = value.ravel().tolist()
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        flat = [x if math.isfinite(x) else repr(x) for x in flat]
     return {"dtype": value.dtype.str, "shape": list(value.shape), "values": flat}
 
 

@@ -65,10 +65,13 @@ class KernelPredictor(ScorePredictor):
 
     def _rbf(self, points):
         cross = points @ self.marks_.T
-        square = (points**2).sum(1)[:, None] + (self.marks_**2).sum(1) - 2.0 * cross
+        square = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
         np.maximum(square, 0.0, out=square)
         square *= -self.bandwidth
         return np.exp(square, out=square)
+
+    def _set_marks(self, marks):
+        self.marks_, self.marks_square_ = marks, (marks**2).sum(1)
 
     # ---- fit ------------------------------------------------------------------------------------------
     def _fit(self, x, lengths, y, validation, seed):
@@ -90,7 +93,7 @@ class KernelPredictor(ScorePredictor):
         self.norm_ = float(max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
         points = self._points(x, lengths)
         rng = np.random.default_rng([seed, 21])
-        self.marks_ = points[rng.permutation(len(points))[: self.landmarks]]
+        self._set_marks(points[rng.permutation(len(points))[: self.landmarks]])
         m = len(self.marks_)
         self.mean_ = y.mean(axis=0)
         centred = y - self.mean_
@@ -191,7 +194,8 @@ class KernelPredictor(ScorePredictor):
     @classmethod
     def restore(cls, arrays, settings) -> Self:
         self = cls(**settings["options"])
-        for name in ("marks", "mean", "rotation", "weights", "share", "stack_first", "stack_rest"):
+        self._set_marks(arrays["marks"])
+        for name in ("mean", "rotation", "weights", "share", "stack_first", "stack_rest"):
             setattr(self, name + "_", arrays[name])
         self.log_center_, self.log_scale_ = settings["log_center"], settings["log_scale"]
         self.norm_ = settings["norm"]

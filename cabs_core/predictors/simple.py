@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import ClassVar, Self
 
 import numpy as np
@@ -121,12 +122,20 @@ class KnnPredictor(ScorePredictor):
 
     def _remember(self, x, y):
         # float32 halves memory and time; neighbours at equal distance within it are interchangeable
-        self.points_ = x.astype(np.float32)
+        self.points_ = x.astype(np.float32, copy=False)
+        # made once: for a single prompt it would cost more than all its products with the points
+        self.half_ = 0.5 * (self.points_**2).sum(axis=1)
         self.scores_ = y
+
+    def with_k(self, k: int) -> Self:
+        """The same train prompts with another k; nothing is copied."""
+        near = copy(self)
+        near.k = near.k_ = min(k, len(self.scores_))
+        return near
 
     def _neighbour_means(self, x, ks):
         """For chunks of rows: (slice, means of the k nearest for every k in ks `[len(ks), rows, K]`)."""
-        half = 0.5 * (self.points_**2).sum(axis=1)
+        half = self.half_
         top = max(ks)
         for start in range(0, len(x), 512):
             rows = slice(start, min(start + 512, len(x)))
@@ -154,5 +163,6 @@ class KnnPredictor(ScorePredictor):
     @classmethod
     def restore(cls, arrays, settings) -> Self:
         self = cls(settings["k"], tuple(settings["grid"]))
-        self.points_, self.scores_, self.k_ = arrays["points"], arrays["scores"], int(settings["chosen"])
+        self._remember(arrays["points"], arrays["scores"])
+        self.k_ = int(settings["chosen"])
         return self

@@ -108,7 +108,7 @@ def test_training_beats_the_means_and_stops_at_the_best_epoch(rows):
     tensors = [torch.tensor(a, dtype=torch.float32) for a in vars(rows("validation")).values()]
     assert validation_errors(network, *tensors)["accuracy"] == pytest.approx(best["accuracy"], abs=1e-7)
     test = rows("test")
-    error = ((network_outputs(network, test.inputs)["scores"] - test.scores) ** 2).mean()
+    error = ((network_outputs(network, test.inputs, "scores") - test.scores) ** 2).mean()
     assert error < ((rows("train").scores.mean(axis=0) - test.scores) ** 2).mean()
 
 
@@ -141,8 +141,12 @@ def test_two_arms_and_graded_scores_train(data):
         return Rows(rng.normal(size=(n, 5)), rng.random((n, 2)), rng.normal(size=(n, 2)))
 
     network, _ = train_network(part(60), part(20), hidden=8, max_epochs=2)
-    outputs = network_outputs(network, rng.normal(size=(7, 5)), rng.random((7, 2)))
-    assert outputs["surrogates"].shape == (7, 2, 2) and all(np.isfinite(v).all() for v in outputs.values())
+    inputs, scores = rng.normal(size=(7, 5)), rng.random((7, 2))
+    whole = network(torch.tensor(inputs, dtype=torch.float32), torch.tensor(scores, dtype=torch.float32))
+    for head in ("scores", "costs", "features", "surrogates"):
+        found = network_outputs(network, inputs, head, scores)
+        assert np.isfinite(found).all() and np.array_equal(found, getattr(whole, head).detach().numpy())
+    assert found.shape == (7, 2, 2)
 
 
 def test_l1_fits_medians_and_huber_means():

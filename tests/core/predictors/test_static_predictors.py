@@ -85,6 +85,17 @@ def test_knn_is_the_mean_of_the_nearest(k, n, seed):
         np.testing.assert_allclose(got[row], y[order].mean(axis=0), atol=1e-12)
 
 
+def test_knn_with_another_k_is_the_one_fitted_with_it():
+    rng = np.random.default_rng(2)
+    x, lengths, y = rng.normal(size=(60, 5)), np.full(60, 9.0), rng.random((60, 3))
+    one = KnnPredictor(k=20).fit(x, lengths, y)
+    again = KnnPredictor.restore(*one.state())
+    other = KnnPredictor(k=3).fit(x, lengths, y).predict(x, lengths)
+    assert np.array_equal(one.with_k(3).predict(x, lengths), other)
+    assert np.array_equal(again.with_k(3).predict(x, lengths), other)
+    assert one.k_ == 20 and one.with_k(1000).k_ == 60
+
+
 def test_knn_chooses_the_k_of_least_validation_error():
     x, lengths, y, _ = sample(n=600)
     train, held = slice(0, 450), slice(450, 600)
