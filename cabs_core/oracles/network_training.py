@@ -194,6 +194,7 @@ def network_outputs(
         else:
             found = network.accuracy(h)
             if head == "surrogates":
+                assert scores is not None
                 found = network.propagate(h, found, torch.as_tensor(scores[rows], dtype=torch.float32))
         parts.append(found.numpy())
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
