@@ -2,6 +2,8 @@
 PYTHON ?= python3
 EXTRAS ?=
 PORT ?= 3000
+# Tests at once: as many as there are cores, four at most, for each takes a gigabyte. 0: one after the other.
+WORKERS ?= logical
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -37,8 +39,10 @@ force:
 demo: venv
 	@$(BIN)/cabs run --pool demo
 
+# The tests of a file stay together, for their fixtures; a thread a worker, for more would wait for each other.
 test: venv
-	@$(BIN)/python -m pytest -m "not e2e and not ray" $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not e2e and not ray" \
+		-n $(WORKERS) --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 # The rest: real processes, kill -9, a browser, Ray, PostgreSQL.
 test-all: test

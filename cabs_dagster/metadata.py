@@ -10,7 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import Chain, Made, materialize
+from cabs_core.artifacts import Chain, Made
+from cabs_core.chain.make import make_artifact
 from cabs_core.errors import explained, is_transient
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -148,7 +149,7 @@ def stage_result(
     with guarded():
         chain = cabs.chain(context.partition_key, policies)
         target = chain.stage(name)
-        made = materialize(chain, target, cabs.options(context, force, device))
+        made = make_artifact(chain, target, cabs.options(context, force, device))
     context.log.info(said(made))
     shown = {**more.pop("metadata", {}), **provenance(made, chain.store.location(target.parts))}
     result = dg.MaterializeResult(

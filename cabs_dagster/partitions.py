@@ -15,7 +15,7 @@ from cabs_core.artifacts import POOL_STAGES, Chain
 from cabs_core.artifacts.stages import REPLAY, pick
 from cabs_core.errors import CabsError
 from cabs_core.hashing import stable_hash
-from cabs_core.pools import ModelPool, PoolFile, parse_rho_key, rho_key
+from cabs_core.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
 from cabs_core.pools.registry import differences
 
 POOLS = "pools"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cabs_core.catalog import asset_name
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.replay.storage import save_replay_result
 
 #: how often each policy plays the best arm of the query; the rest of the time an arm at random

@@ -3,10 +3,10 @@
     store = ArtifactStore()                          # $CABS_HOME/artifacts, or any fsspec URL
     chain = Chain(store, find_pool("demo"))
     chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked; `.reasons` say why
-    materialize(chain, chain.stage("splits"))        # makes it unless it is fresh
 
 `stages` is the table of stages, `code_versions` follows imports, `provenance` holds records and the one rule of
-freshness, `planner` the statuses. What a stage does stands in `cabs_core.chain`.
+freshness, `planner` the statuses, `materialize` publishes what a stage built. What a stage does stands in
+`cabs_core.chain`; `cabs_core.chain.make.make_artifact(chain, target)` makes it.
 """
 
 from cabs_core.artifacts.materialize import Made, Options, materialize

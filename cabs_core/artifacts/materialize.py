@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,11 @@ class Made:
 Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], dict[str, Any]]
 
 
-def materialize(
-    chain: Chain, target: Target, options: Options | None = None, *, build: Builder | None = None
-) -> Made:
+def materialize(chain: Chain, target: Target, options: Options | None = None, *, build: Builder) -> Made:
     """Make a stage or a replay of a pool unless it is there and fresh.
 
     Args:
-        build: its work; default: what the table of stages names.
+        build: its work.
 
     Raises:
         ProvenanceError: an input is missing, out of date or altered.
@@ -70,7 +67,6 @@ def materialize(
     inputs = chain.require(target)
     recipe = chain.status(target).recipe
     assert recipe is not None  # of every target whose inputs are there
-    build = build or import_module(target.definition.module).build
 
     def work(folder: Path) -> dict[str, Any]:
         return build(chain, target, folder, inputs, options)

@@ -15,7 +15,7 @@ from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.stages import POOL_STAGES, Target
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.errors import ProvenanceError
-from cabs_core.pools import PoolFile
+from cabs_core.pool_files import PoolFile
 
 State = Literal["fresh", "stale", "missing", "waiting", "blocked"]
 

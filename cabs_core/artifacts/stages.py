@@ -10,9 +10,8 @@ from cabs_core import catalog
 from cabs_core.artifacts.code_versions import code_version
 from cabs_core.artifacts.provenance import described
 from cabs_core.hashing import stable_hash
-from cabs_core.pools import ModelPool, rho_key
-from cabs_core.pools.config import OUTCOME_FIELDS
-from cabs_core.pools.registry import flatten
+from cabs_core.pool_files import ModelPool, flatten, rho_key
+from cabs_core.pool_files.config import OUTCOME_FIELDS
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Stage:
 COVERED = (
     "cabs_core.catalog.*",
     "cabs_core.policies.registry",
-    "cabs_core.pools.files",
-    "cabs_core.pools.config",
+    "cabs_core.pool_files.read",
+    "cabs_core.pool_files.config",
 )
 
 _DATA = ("outcomes", "splits", "prompt_embeddings")

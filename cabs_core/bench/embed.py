@@ -21,7 +21,7 @@ from cabs_core.atomic import write_text
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 ROUTERBENCH_TOKENS = 350
 TARGET_PROMPTS_PER_MINUTE = 50_000

@@ -26,7 +26,8 @@ from cabs_core.oracles import Oracles, diagnose, train_oracles
 from cabs_core.oracles.diagnostics import candidates, row_pair_errors
 from cabs_core.outcomes import Outcomes, make_splits
 from cabs_core.paths import cabs_home
-from cabs_core.pools import ModelPool, find_pool
+from cabs_core.pool_files import ModelPool
+from cabs_core.pools import find_pool
 from cabs_core.utility import binary_share, clipped_utility, expected_utility
 
 POOLS = ("openllm_lb_v2_carrot", "routerbench_sub3", "mmlu_pro_tiger")

@@ -62,8 +62,8 @@ def build_problem(pool_name: str, split_seed: int) -> ReplayProblem:
     from cabs_core.encoders import embed_prompts
     from cabs_core.oracles import build_problems, train_oracles
     from cabs_core.outcomes import load_outcomes, make_splits
+    from cabs_core.pool_files.config import Encoder, Oracle
     from cabs_core.pools import find_pool
-    from cabs_core.pools.config import Encoder, Oracle
 
     found = find_pool(pool_name)
     pool = found.pool.model_copy(

@@ -14,8 +14,8 @@ from cabs_core.bench.study_plan import CONDITIONS, Setup
 from cabs_core.catalog import STREAM_CONDITIONS
 from cabs_core.errors import PoolError
 from cabs_core.paths import cabs_home
-from cabs_core.pools.config import ModelPool
-from cabs_core.pools.rhos import PAPER_GRID
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.rhos import PAPER_GRID
 from cabs_core.problem import ReplayProblem
 
 #: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks go first

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cabs_core.artifacts import Chain, Made, Options, Target, materialize
+from cabs_core.artifacts import Chain, Made, Options, Target
+from cabs_core.chain.make import make_artifact
 from cabs_core.chain.replay import examine_again
 from cabs_core.errors import ProvenanceError, explained, is_transient
 from cabs_core.hashing import stable_hash
@@ -84,7 +85,7 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
     failed: dict[str, str] = {}
     for policy in policies:
         try:
-            made[policy] = materialize(chain, Target("replay", chain.pool, rho, policy), options)
+            made[policy] = make_artifact(chain, Target("replay", chain.pool, rho, policy), options)
         except Exception as error:
             if is_transient(error):
                 raise

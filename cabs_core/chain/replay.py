@@ -11,7 +11,7 @@ import numpy as np
 
 from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.inputs import tuned_options
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.replay.storage import load_trace, save_replay_result

@@ -25,7 +25,7 @@ from cabs_core.threads import one_torch_thread
 
 if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
-    from cabs_core.pools import ModelPool
+    from cabs_core.pool_files import ModelPool
 
 TIMES = "decisions.parquet"
 #: prompts that are embedded again one at a time, and whole decisions that are timed

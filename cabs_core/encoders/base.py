@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from cabs_core.catalog import EncoderRecord
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 
 class PromptEncoder(Protocol):

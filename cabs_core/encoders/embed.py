@@ -19,7 +19,7 @@ from cabs_core.encoders.report import EmbeddingReport
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.store import EmbeddingStore, prompt_key
 from cabs_core.errors import DataError
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 Progress = Callable[[int, int], None]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from cabs_core.catalog import EncoderRecord, encoder_record, encoders
 from cabs_core.errors import EncoderError
 from cabs_core.hashing import hash_file
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 FORMAT = 1
 _SMALL_FILES = ["*.json", "*.model", "*.txt", "1_Pooling/*"]

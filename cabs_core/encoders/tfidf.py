@@ -16,7 +16,7 @@ import numpy as np
 
 from cabs_core.encoders.store import prompt_key
 from cabs_core.errors import EncoderError
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 from cabs_core.threads import one_blas_thread
 
 DIM = 256

@@ -30,7 +30,7 @@ from cabs_core.ope.evaluate import evaluate
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.paths import deployed_folder
 from cabs_core.policies import build_policy
-from cabs_core.pools import ModelPool, PoolFile
+from cabs_core.pool_files import ModelPool, PoolFile
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.router.build import BUNDLE, deployable

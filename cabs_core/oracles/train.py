@@ -10,7 +10,7 @@ from cabs_core.errors import DataError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
 from cabs_core.outcomes import Outcomes
-from cabs_core.pools.config import Features, Oracle
+from cabs_core.pool_files.config import Features, Oracle
 from cabs_core.predictors import CostPredictor, make_score_predictor
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures

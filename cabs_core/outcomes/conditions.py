@@ -22,7 +22,7 @@ from cabs_core.catalog import condition_that_changes
 from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
-from cabs_core.pools.config import Split
+from cabs_core.pool_files.config import Split
 
 #: share of labels that `noisy_oracle` exchanges
 NOISE = 0.3

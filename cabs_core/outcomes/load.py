@@ -11,7 +11,7 @@ from cabs_core.catalog import sources
 from cabs_core.errors import DataError
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import Outcomes
-from cabs_core.pools import ModelPool, PoolFile
+from cabs_core.pool_files import ModelPool, PoolFile
 
 
 def load_outcomes(pool_file: PoolFile) -> Outcomes:

@@ -6,7 +6,7 @@ import numpy as np
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes.table import Outcomes
-from cabs_core.pools.config import Split
+from cabs_core.pool_files.config import Split
 
 SPLITS = ("train", "validation", "test")
 _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}

@@ -1,8 +1,7 @@
-"""Model pools: the validated YAML files that say what is routed and how it is replayed."""
+"""The pools there are: finding, adding and retiring their files."""
 
-from cabs_core.pools.config import DEFAULT_POLICIES, RHO_GRID, ModelPool
-from cabs_core.pools.files import PoolFile, find_pool, list_pools, load_pool_file
-from cabs_core.pools.rhos import parse_rho_key, rho_key
+from cabs_core.pool_files import DEFAULT_POLICIES, RHO_GRID, ModelPool, PoolFile, parse_rho_key, rho_key
+from cabs_core.pools.find import find_pool, list_pools, load_pool_file
 
 __all__ = [
     "DEFAULT_POLICIES",

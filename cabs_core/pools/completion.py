@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cabs_core.catalog import all_policies
-from cabs_core.pools.files import list_pools
+from cabs_core.pools.find import list_pools
 
 
 def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 from cabs_core.atomic import write_bytes, write_text
 from cabs_core.errors import PoolError
 from cabs_core.paths import cabs_home, pools_dir
-from cabs_core.pools.files import PoolFile, find_pool, list_pools, load_pool_file
+from cabs_core.pool_files import PoolFile, flatten
+from cabs_core.pools.find import find_pool, list_pools, load_pool_file
 
 
 def retired() -> set[str]:
@@ -104,16 +105,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         for name in sorted(set(before) | set(after))
         if before.get(name) != after.get(name)
     ]
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level with dotted names; empty mappings stay."""
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    found: dict[str, Any] = {}
-    for name, item in value.items():
-        found |= flatten(item, f"{prefix}.{name}" if prefix else str(name))
-    return found
 
 
 def _short(value: Any) -> str:

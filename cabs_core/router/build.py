@@ -21,7 +21,7 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.policies import build_policy, policy_class
 from cabs_core.policies.lanes import Offline
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho

@@ -12,7 +12,7 @@ import numpy as np
 from cabs_core.catalog import encoder_record
 from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 #: Characters per token that are tokenised at first: what comes later is cut off anyway
 CHARACTERS = 100

@@ -8,8 +8,8 @@ import numpy as np
 
 from cabs_core.errors import DataError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
-from cabs_core.pools import PoolFile
-from cabs_core.pools.rhos import dollars, grid_for_costs
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.validation.catalog import check_names
 from cabs_core.validation.run import run_checks
 

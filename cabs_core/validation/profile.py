@@ -10,7 +10,7 @@ import numpy as np
 from cabs_core.atomic import write_text
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.plots import render_page
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
 from cabs_core.validation.alignment import Blocks, correlation_blocks

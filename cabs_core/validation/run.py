@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.outcomes import Outcomes
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.validation.catalog import CheckResult, CheckSpec, Stage, check_names
 from cabs_core.validation.expectations import RULES, Validator, plain
 from cabs_core.validation.tables import Tables

@@ -15,7 +15,7 @@ from scipy import stats
 from cabs_core.catalog import sources
 from cabs_core.outcomes import PUBLISHED, Outcomes, outcomes_from_frame
 from cabs_core.outcomes.splits import SPLITS
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.validation.alignment import (
     Blocks,
     Predictability,

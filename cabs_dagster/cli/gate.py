@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.pools import PoolFile
+from cabs_core.pool_files import PoolFile
 from cabs_core.report.verdicts import Case, Outcome
 from cabs_dagster import checks, jobs
 from cabs_dagster.cli.runner import QUIET, job

@@ -11,7 +11,7 @@ from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
-from cabs_core.pools import PoolFile
+from cabs_core.pool_files import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
 from cabs_dagster.failures import run_texts

@@ -14,6 +14,7 @@ from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import POOL_STAGES, Options, Target, materialize
+from cabs_core.chain.make import make_artifact
 from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
@@ -31,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("instance"))) as instance,
     ):
         for name in POOL_STAGES:
-            materialize(chain_of(), chain_of().stage(name))
+            make_artifact(chain_of(), chain_of().stage(name))
         partitions.register(instance, [chain_of().pool])
         yield home, instance
 
@@ -176,7 +177,7 @@ def test_the_audit_finds_a_replay_that_differs(world) -> None:
         (check,) = result.get_asset_check_evaluations()
         assert not check.passed and "random at rho 0" in (check.description or "")
     finally:
-        materialize(chain_of(), target, Options(force=True))
+        make_artifact(chain_of(), target, Options(force=True))
 
 
 def test_data_stages_have_two_checks_with_a_table_of_expectations(world) -> None:

@@ -133,8 +133,8 @@ def test_killed_download_from_a_raw_file_host_goes_on_where_it_stopped(
     matrix, questions = openllm_files(tasks)
     questions = questions.replace(b"few shots.", b"few shots. " + b"All work and no play. " * 20)
     name = openllm_v2.MATRIX[0]
-    hub.put_raw(f"/{openllm_v2._FOLDER}/{name}", matrix)
-    hub.put_raw(f"/{openllm_v2._FOLDER}/{openllm_v2.QUESTIONS}", questions)
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{name}", matrix)
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", questions)
     pin = (name, len(matrix), hashlib.sha256(matrix).hexdigest())
 
     def part(home: Path) -> int:
@@ -144,7 +144,7 @@ def test_killed_download_from_a_raw_file_host_goes_on_where_it_stopped(
         tmp_path, hub, "openllm_v2", openllm_v2.QUESTIONS, len(questions) // 2, part, PINNED.format(pin=pin)
     )
     assert 0 < left < len(questions)
-    assert asked == [(f"/{openllm_v2._FOLDER}/{openllm_v2.QUESTIONS}", f"bytes={left}-")]
+    assert asked == [(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", f"bytes={left}-")]
 
 
 def test_killed_download_from_the_hub_asks_for_the_unfinished_files_only(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.bench.chaos import run_chaos
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.router import build_bundle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]

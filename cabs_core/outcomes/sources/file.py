@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from cabs_core.errors import DataError, shortened
 from cabs_core.outcomes.raw import Place, RawOutcomes, number_column, text_column
 from cabs_core.outcomes.table import text_array
-from cabs_core.pools import PoolFile
-from cabs_core.pools.config import Columns
-from cabs_core.pools.files import did_you_mean
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.config import Columns
+from cabs_core.pool_files.read import did_you_mean
 
 READERS = (".parquet", ".csv", ".jsonl", ".ndjson")
 _CANONICAL = {

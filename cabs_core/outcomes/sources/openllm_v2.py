@@ -23,10 +23,10 @@ from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.converted import converted_path
 from cabs_core.outcomes.table import text_array
 from cabs_core.outcomes.unpickle import NUMPY_GLOBALS, restricted_load
-from cabs_core.pools.config import Source
+from cabs_core.pool_files.config import Source
 
 COMMIT = "2d47d1fd4e7870d095fcd3b4f8aa87185b5d8e3d"
-_FOLDER = f"somerstep/CARROT/{COMMIT}/data/open-llm-lb-v2"
+FOLDER = f"somerstep/CARROT/{COMMIT}/data/open-llm-lb-v2"
 MATRIX = ("new_leaderboard_processed_20241205.pickle", 3_284_835,
           "becbe6bc270fb8e11b23bef99fa1c8ec86afbd7157578489a620c58a9367b5ed")  # fmt: skip
 QUESTIONS = "data_QA.json"
@@ -77,8 +77,8 @@ def remote_files() -> tuple[RemoteFile, RemoteFile]:
     base = (os.environ.get("CABS_GITHUB_RAW") or "https://raw.githubusercontent.com").rstrip("/")
     name, size, sha256 = MATRIX
     return (
-        RemoteFile(name, url=f"{base}/{_FOLDER}/{name}", revision=COMMIT, size=size, sha256=sha256),
-        RemoteFile(QUESTIONS, url=f"{base}/{_FOLDER}/{QUESTIONS}", revision=COMMIT),
+        RemoteFile(name, url=f"{base}/{FOLDER}/{name}", revision=COMMIT, size=size, sha256=sha256),
+        RemoteFile(QUESTIONS, url=f"{base}/{FOLDER}/{QUESTIONS}", revision=COMMIT),
     )
 
 

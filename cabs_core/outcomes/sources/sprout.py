@@ -13,7 +13,7 @@ from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import text_array
-from cabs_core.pools.config import Source
+from cabs_core.pool_files.config import Source
 
 REPO = "CARROT-LLM-Routing/SPROUT"
 FILES = {

@@ -18,7 +18,7 @@ from cabs_core.outcomes.published import PUBLISHED
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
 from cabs_core.outcomes.table import text_array
-from cabs_core.pools.config import Source
+from cabs_core.pool_files.config import Source
 
 #: invented relative strengths (math, code, knowledge, language), vendor, and length of answers
 _TRAITS = {

@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import RouterError
-from cabs_core.pools.config import Price
+from cabs_core.pool_files.config import Price
 
 
 class _Strict(BaseModel):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, Options, materialize
+from cabs_core.artifacts import POOL_STAGES, Options
+from cabs_core.chain.make import make_artifact
 from cabs_core.chain.partition import chain_over
 
 
@@ -20,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with home_with(pool, tmp_path):
         for name in POOL_STAGES:
             if name not in ("tuning", "router"):
-                materialize(chain_of(), chain_of().stage(name))
+                make_artifact(chain_of(), chain_of().stage(name))
         yield tmp_path
 
 
@@ -28,7 +29,7 @@ def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
     told: list[str] = []
     some = chain_over(chain_of(), ["lin_ucb"])
     assert some.pool.policies == ("lin_ucb",) and some.pool_file.path == chain_of().pool_file.path
-    made = materialize(some, some.stage("tuning"), Options(notify=told.append))
+    made = make_artifact(some, some.stage("tuning"), Options(notify=told.append))
     first = json.loads((made.folder / "tuning.json").read_text())
     assert set(first) == {"lin_ucb"}
     assert told == ["tuning lin_ucb: 1 of 2 configurations (50% of the tuning)"]
@@ -37,7 +38,7 @@ def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
 
     whole = chain_of()
     assert whole.status(whole.stage("tuning")).state == "stale"
-    made = materialize(whole, whole.stage("tuning"), Options(notify=told.append))
+    made = make_artifact(whole, whole.stage("tuning"), Options(notify=told.append))
     both = json.loads((made.folder / "tuning.json").read_text())
     assert set(both) == {"lin_ucb", "lin_ucb_full"} and both["lin_ucb"] == first["lin_ucb"]
     assert [text.split(":")[0] for text in told] == ["tuning lin_ucb", "tuning lin_ucb_full"]

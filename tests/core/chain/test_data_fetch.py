@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from hub_server import HubServer
+from huggingface_hub import constants
 from published_files import openllm_files
 from tests_support import TINY
 
@@ -32,15 +33,15 @@ def hub(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]
     name = openllm_v2.MATRIX[0]
     # the published matrix has a pin in the code; the small one needs its own
     monkeypatch.setattr(openllm_v2, "MATRIX", (name, len(matrix), hashlib.sha256(matrix).hexdigest()))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # read from the environment when it was imported
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (cabs_home / "pools").mkdir()
     (cabs_home / "pools" / "fetched.yaml").write_text(POOL)
     with HubServer() as server:
         monkeypatch.setenv("CABS_GITHUB_RAW", server.url)
-        server.put_raw(f"/{openllm_v2._FOLDER}/{name}", matrix)
-        server.put_raw(f"/{openllm_v2._FOLDER}/{openllm_v2.QUESTIONS}", questions)
+        server.put_raw(f"/{openllm_v2.FOLDER}/{name}", matrix)
+        server.put_raw(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", questions)
         yield server
 
 
@@ -61,7 +62,7 @@ def test_a_source_is_downloaded_once_verified_and_shown(hub: HubServer) -> None:
 
 def test_an_altered_file_is_refused(hub: HubServer) -> None:
     name, size, _ = openllm_v2.MATRIX
-    hub.put_raw(f"/{openllm_v2._FOLDER}/{name}", bytes(size))
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{name}", bytes(size))
     with pytest.raises(CabsError, match=f"(?s){name}.*(?i:sha-?256)"):
         fetch("fetched")
 

@@ -8,7 +8,7 @@ import pytest
 from cabs_core.bench import embed as bench
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.transformer import Tokens, TransformerEncoder
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 
 def test_prompts_differ_and_have_the_stated_lengths():

@@ -15,7 +15,7 @@ from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.store import EmbeddingStore
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
 from cabs_core.errors import DataError, EncoderError
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 PROMPTS = [f"what is the cost of {i} models ?" + " the cat sat on a mat ." * (i % 7) for i in range(40)]
 ODD = ["", "   \n", "日本語 の 語", "Ünïcödé ça va", "x" * 500, "a \ud800 b", "🙂" * 40, "\x00\x07 bell"]
@@ -102,7 +102,7 @@ def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(
 KILLED = """
 import os, signal, sys
 from cabs_core.encoders import chunks, embed_prompts
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 chunks.SHARD_PROMPTS = 9
 prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 def kill(done, total):

@@ -7,7 +7,7 @@ import pytest
 
 from cabs_core.encoders import embed_prompts
 from cabs_core.errors import EncoderError
-from cabs_core.pools.config import Encoder
+from cabs_core.pool_files.config import Encoder
 
 ENCODER = Encoder(name="tfidf-svd")
 TRAIN = [f"{subject} question number {i}: {detail}" for i in range(40) for subject, detail in

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core import catalog, metrics
-from cabs_core.pools import RHO_GRID
+from cabs_core.pool_files import RHO_GRID
 
 
 @pytest.mark.parametrize("grid", [RHO_GRID, (0, 300, 900), (750.0,), (0, 250, 500, 750, 1000)])

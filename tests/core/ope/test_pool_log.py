@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, Options, materialize
+from cabs_core.artifacts import POOL_STAGES, Options
+from cabs_core.chain.make import make_artifact
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.errors import DataError
 from cabs_core.ope.cli import evaluate as command
@@ -33,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
     home = tmp_path_factory.mktemp("home")
     with home_with(EXPLORES, home):
         for name in POOL_STAGES:
-            materialize(chain_of(), chain_of().stage(name))
+            make_artifact(chain_of(), chain_of().stage(name))
         inputs = chain_of().require(chain_of().stage("router"))
         problem, prompts = ReplayProblem.load(inputs["replay_problem"] / "test"), prompts_of(inputs)
         bundle = home / "artifacts" / "router" / "tiny" / "bundle"

@@ -12,7 +12,7 @@ from cabs_core.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under
-from cabs_core.pools.config import Features, Oracle, Split
+from cabs_core.pool_files.config import Features, Oracle, Split
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
 

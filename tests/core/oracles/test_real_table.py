@@ -7,8 +7,8 @@ import pytest
 from cabs_core.bench.oracles import compare, show, worse_than
 from cabs_core.encoders import embed_prompts
 from cabs_core.outcomes import load_outcomes, make_splits
+from cabs_core.pool_files.config import Encoder
 from cabs_core.pools import find_pool
-from cabs_core.pools.config import Encoder
 
 pytestmark = pytest.mark.data
 

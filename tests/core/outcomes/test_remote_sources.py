@@ -19,8 +19,9 @@ from published_files import openllm_files, routerbench_table, sprout_part
 from cabs_core.errors import DataError
 from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.outcomes.sources import openllm_v2, routerbench, sprout
-from cabs_core.pools import PoolFile, find_pool
-from cabs_core.pools.config import Source
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.config import Source
+from cabs_core.pools import find_pool
 
 RNG = np.random.default_rng(3)
 
@@ -173,8 +174,8 @@ def test_sprout_of_another_form(hub: HubServer) -> None:
 def put_openllm(hub: HubServer, monkeypatch: pytest.MonkeyPatch, matrix: bytes, questions: bytes) -> None:
     name = openllm_v2.MATRIX[0]
     monkeypatch.setattr(openllm_v2, "MATRIX", (name, len(matrix), hashlib.sha256(matrix).hexdigest()))
-    hub.put_raw(f"/{openllm_v2._FOLDER}/{name}", matrix)
-    hub.put_raw(f"/{openllm_v2._FOLDER}/{openllm_v2.QUESTIONS}", questions)
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{name}", matrix)
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", questions)
 
 
 def document_scores() -> dict[str, np.ndarray]:

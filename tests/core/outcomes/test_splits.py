@@ -10,7 +10,7 @@ from test_table import make
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes import SPLITS, Outcomes, make_splits
-from cabs_core.pools.config import Split
+from cabs_core.pool_files.config import Split
 
 
 def outcomes_of(

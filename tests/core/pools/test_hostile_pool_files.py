@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cabs_core.errors import CabsError, PoolError
+from cabs_core.pool_files.plain_yaml import NotPlain, read
 from cabs_core.pools import find_pool, list_pools, load_pool_file
-from cabs_core.pools.plain_yaml import NotPlain, read
 
 FINE = "source: {kind: synthetic}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

@@ -12,9 +12,10 @@ from cabs_core.catalog import CONDITIONS
 from cabs_core.errors import PoolError
 from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.paths import safe_name
-from cabs_core.pools import RHO_GRID, find_pool, list_pools, load_pool_file
-from cabs_core.pools.config import ModelPool
-from cabs_core.pools.rhos import grid_for_costs
+from cabs_core.pool_files import RHO_GRID
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.rhos import grid_for_costs
+from cabs_core.pools import find_pool, list_pools, load_pool_file
 from cabs_core.validation.overview import overview
 
 MINIMAL = {"source": {"kind": "file", "path": "t.csv"}}

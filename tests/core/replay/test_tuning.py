@@ -7,7 +7,7 @@ import pytest
 from cabs_core.catalog import FIXED_PRESETS, policies
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import policy_class
-from cabs_core.pools import ModelPool
+from cabs_core.pool_files import ModelPool
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.tuning import TuningResult, configurations, tunable, tune, tune_policies
 

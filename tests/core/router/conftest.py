@@ -13,7 +13,7 @@ import pytest
 from cabs_core.encoders import embed_prompts
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.pools import ModelPool, PoolFile
+from cabs_core.pool_files import ModelPool, PoolFile
 from cabs_core.router import Router, build_bundle
 
 POOL = {

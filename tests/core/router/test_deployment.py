@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, materialize
+from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.deployment import deploy, held_out_rows
+from cabs_core.chain.make import make_artifact
 from cabs_core.chain.router import examine_again
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts
@@ -29,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory):
     home = tmp_path_factory.mktemp("home")
     with home_with(TINY, home):
         for name in POOL_STAGES:
-            materialize(chain_of(), chain_of().stage(name))
+            make_artifact(chain_of(), chain_of().stage(name))
     return home
 
 
@@ -45,7 +46,7 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def set_pool(home: Path, line: str) -> None:
     """The pool with one more line, its router made again."""
     (home / "pools" / "tiny.yaml").write_text(TINY + line + "\n", encoding="utf-8")
-    materialize(chain_of(), chain_of().stage("router"))
+    make_artifact(chain_of(), chain_of().stage("router"))
 
 
 def bundle(home: Path) -> Path:
@@ -71,7 +72,7 @@ def test_made_again_it_is_the_same_bundle(home: Path) -> None:
     before = read_manifest(bundle(home)).id
     content = chain_of().store.record(("router", "tiny")).content
     chain_of().store.delete(("router", "tiny"))
-    again = materialize(chain_of(), chain_of().stage("router"))
+    again = make_artifact(chain_of(), chain_of().stage("router"))
     assert again.record.content == content and read_manifest(bundle(home)).id == before
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from cabs_core.outcomes import Outcomes, load_outcomes
 from cabs_core.outcomes.sources.openllm_v2 import RUNS, process_order
-from cabs_core.pools import PoolFile, find_pool
+from cabs_core.pool_files import PoolFile
+from cabs_core.pools import find_pool
 from cabs_core.validation import run_checks
 from cabs_core.validation.alignment import centre_by_task, correlation_blocks, predictability, text_features
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits
-from cabs_core.pools.config import ModelPool, Split
+from cabs_core.pool_files.config import ModelPool, Split
 from cabs_core.validation import CHECKS, CheckResult, check_names, run_checks
 
 POOL = ModelPool(name="p", source={"kind": "synthetic"})

@@ -23,7 +23,7 @@ from pydantic import (
 
 from cabs_core.catalog import CONDITIONS, current_name, sources
 from cabs_core.paths import safe_name
-from cabs_core.pools.rhos import PAPER_GRID, rounded_rho
+from cabs_core.pool_files.rhos import PAPER_GRID, rounded_rho
 
 RHO_GRID = PAPER_GRID
 DEFAULT_POLICIES = (
@@ -376,3 +376,13 @@ class ModelPool(_Strict):
         """
         data: dict[str, Any] = self.model_dump(mode="json", include=set(sections) if sections else None)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level with dotted names; empty mappings stay."""
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        found |= flatten(item, f"{prefix}.{name}" if prefix else str(name))
+    return found

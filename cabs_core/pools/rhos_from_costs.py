@@ -16,9 +16,9 @@ from cabs_core.errors import CabsError
 from cabs_core.hashing import stable_hash
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.paths import cabs_home
-from cabs_core.pools.config import OUTCOME_FIELDS
-from cabs_core.pools.files import PoolFile
-from cabs_core.pools.rhos import PAPER_GRID, grid_for_costs, rounded_rho
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.config import OUTCOME_FIELDS
+from cabs_core.pool_files.rhos import PAPER_GRID, grid_for_costs, rounded_rho
 
 _RULE = 1  #: raise it when `grid_for_costs` changes
 _tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}

@@ -1,12 +1,11 @@
-"""Finding and reading pool files: the shipped ones and the user's folder (`CABS_POOLS_DIR`)."""
+"""Reading one pool file: its pool, where its table is, and errors that name file, line and field."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,12 +14,10 @@ from pydantic import BaseModel, ValidationError
 from cabs_core.catalog import check_policy_name, sources
 from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
-from cabs_core.paths import data_dir, pools_dir
-from cabs_core.pools import plain_yaml
-from cabs_core.pools.config import ModelPool, Source
+from cabs_core.paths import data_dir
+from cabs_core.pool_files import plain_yaml
+from cabs_core.pool_files.config import ModelPool, Source
 
-SHIPPED = Path(__file__).parent / "shipped"
-_SUFFIXES = (".yaml", ".yml")
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
 
@@ -37,7 +34,7 @@ class PoolFile:
 
     pool: ModelPool
     path: Path
-    shipped: bool
+    shipped: bool = False
     rhos_from: str = "file"
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
@@ -56,7 +53,7 @@ class PoolFile:
         folder = next((place for place in places if _is(Path.is_dir, place)), None)
         if folder is not None:
             raise self._error(f"source.path {folder} is a folder; expected one .parquet, .csv or .jsonl file")
-        looked = " nor ".join(_shown(p) for p in places)
+        looked = " nor ".join(shown_path(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
         raise self._error(f"source.path {self.pool.source.path!r:.120} is not at {looked}.{hint}")
 
@@ -114,7 +111,7 @@ class PoolFile:
         return [path] if path.is_absolute() else [folder / path for folder in folders if folder is not None]
 
     def _error(self, message: str) -> PoolError:
-        return _problem(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
+        return pool_error(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
 
     def external_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a mirror.
@@ -131,8 +128,10 @@ class PoolFile:
         return {f"mirror/{p.relative_to(folder).as_posix()}": hash_file(p) for p in files}
 
 
-def load_pool_file(path: Path) -> PoolFile:
-    """Read and validate one pool file.
+def read_pool_file(path: Path) -> PoolFile:
+    """Read and validate one pool file; no table is opened.
+
+    Rhos that the file leaves to the costs of its table are still the default ones.
 
     Raises:
         PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and value in
@@ -141,31 +140,23 @@ def load_pool_file(path: Path) -> PoolFile:
     path = Path(path)
     try:
         if not path.is_file():
-            raise PoolError(f"pool file {_shown(path)} {'is no file' if path.exists() else 'does not exist'}")
+            raise PoolError(
+                f"pool file {shown_path(path)} {'is no file' if path.exists() else 'does not exist'}"
+            )
         if path.stat().st_size > 4 * plain_yaml.LARGEST:
-            raise _problem(path, None, "is larger than 4 MiB: this is not a pool file", separator=" ")
+            raise pool_error(path, None, "is larger than 4 MiB: this is not a pool file", separator=" ")
         text = path.read_text(encoding="utf-8-sig")
         pool, document, auto = _parse(path, text)
     except UnicodeDecodeError as error:
-        raise _problem(
+        raise pool_error(
             path, None, f"is not plain YAML: byte {error.start} is not UTF-8", separator=" "
         ) from None
     except (OSError, ValueError) as error:
-        raise _problem(path, None, f"cannot be read: {error}", separator=" ") from None
+        raise pool_error(path, None, f"cannot be read: {error}", separator=" ") from None
     except PoolError as error:
         error.path = path
         raise
-    absolute = path.absolute()
-    pool_file = PoolFile(pool, absolute, absolute.parent == SHIPPED, "costs" if auto else "file", document)
-    return _with_rhos_for_its_table(pool_file) if auto else pool_file
-
-
-def _with_rhos_for_its_table(pool_file: PoolFile) -> PoolFile:
-    # Only the room above reads tables; it is asked for by name, when a file leaves its rhos to one.
-    rhos, reason = import_module("cabs_core.outcomes.grid").rhos_for_table(pool_file)
-    replay = pool_file.pool.replay.model_copy(update={"rhos": rhos})
-    pool = pool_file.pool.model_copy(update={"replay": replay})
-    return replace(pool_file, pool=pool, rhos_from=reason or "costs")
+    return PoolFile(pool, path.absolute(), rhos_from="costs" if auto else "file", document=document)
 
 
 @lru_cache(maxsize=256)
@@ -174,11 +165,11 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
     try:
         document = plain_yaml.read(text)
     except plain_yaml.NotPlain as error:
-        raise _problem(path, error.line, f"not plain YAML: {error}") from None
+        raise pool_error(path, error.line, f"not plain YAML: {error}") from None
     data = document.data
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
-        raise _problem(path, 1, f"expected a mapping of fields at the top, found {found}")
+        raise pool_error(path, 1, f"expected a mapping of fields at the top, found {found}")
     data = {"name": path.stem, **data}
     replay = data.get("replay")
     asked = False
@@ -190,59 +181,13 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
     except ValidationError as error:
         raise _explain(path, document, error) from None
     except PoolError as error:  # of a name; pydantic lets it through as it is
-        raise _problem(path, document.line(("name",)), str(error)) from None
+        raise pool_error(path, document.line(("name",)), str(error)) from None
     silent = not {"rhos", "answer_value_usd"} & pool.replay.model_fields_set
     if asked and not (silent and pool.source.kind == "file"):
         why = "replay.answer_value_usd is given too" if not silent else "it is for source kind file"
-        raise _problem(path, document.line(("replay", "rhos")), f"replay.rhos is auto, but {why}")
+        raise pool_error(path, document.line(("replay", "rhos")), f"replay.rhos is auto, but {why}")
     _check_policies(path, document, pool)
     return pool, document, silent and pool.source.kind == "file"
-
-
-def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
-    """All valid pools, shipped first, and the errors of the invalid files. A broken file hides no other."""
-    found: dict[str, PoolFile] = {}
-    errors: list[PoolError] = []
-    for folder in (SHIPPED, pools_dir()):
-        try:
-            paths = sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES and p.name[0] != ".")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            errors.append(PoolError(f"pool folder {_shown(folder)} cannot be read: {error.strerror}"))
-            continue
-        for path in paths:
-            try:
-                pool_file = load_pool_file(path)
-                name = pool_file.pool.name
-                if name in found:
-                    taken = _problem(path, None, f"the name {name!r} is taken by {_shown(found[name].path)}")
-                    taken.path = path
-                    raise taken
-                found[name] = pool_file
-            except PoolError as error:
-                errors.append(error)
-    return list(found.values()), errors
-
-
-def find_pool(name: str) -> PoolFile:
-    """The pool called `name`.
-
-    Raises:
-        PoolError: no such pool (the closest and the known ones are named), or its file is invalid.
-    """
-    pools, errors = list_pools()
-    for pool_file in pools:
-        if pool_file.pool.name == name:
-            return pool_file
-    for error in errors:
-        if error.path is not None and error.path.stem == name:
-            raise error
-    names = [p.pool.name for p in pools]
-    raise PoolError(
-        f"no pool called {name!r:.100}.{did_you_mean(name, names)} Known pools: {', '.join(names)}. Add one with "
-        "`cabs pool add FILE`."
-    )
 
 
 def did_you_mean(wanted: str, known: list[str]) -> str:
@@ -258,13 +203,15 @@ def _is(question, place: Path) -> bool:
         return False
 
 
-def _shown(path: Path) -> str:
+def shown_path(path: Path) -> str:
+    """A path as messages show it: printable, at most 160 characters."""
     text = printable(str(path))
     return text if len(text) <= 160 else f"...{text[-157:]}"
 
 
-def _problem(path: Path, line: int | None, message: str, separator: str = ": ") -> PoolError:
-    return PoolError(f"pool file {_shown(path)}{f', line {line}' if line else ''}{separator}{message}")
+def pool_error(path: Path, line: int | None, message: str, separator: str = ": ") -> PoolError:
+    """The error of a pool file: where, and what is wrong."""
+    return PoolError(f"pool file {shown_path(path)}{f', line {line}' if line else ''}{separator}{message}")
 
 
 def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
@@ -280,9 +227,9 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
         lines.append(f"line {document.line(place)}: {name + ': ' if name else ''}{message}{shown}")
     more = f"\n  and {len(lines) - _SHOWN} more problems" if len(lines) > _SHOWN else ""
     if len(lines) == 1:
-        return PoolError(f"pool file {_shown(path)}, {lines[0]}")
+        return PoolError(f"pool file {shown_path(path)}, {lines[0]}")
     listed = "".join(f"\n  {text}" for text in lines[:_SHOWN])
-    return PoolError(f"pool file {_shown(path)} is not a valid model pool:{listed}{more}")
+    return PoolError(f"pool file {shown_path(path)} is not a valid model pool:{listed}{more}")
 
 
 def _told_once(error: ValidationError) -> list[Any]:
@@ -338,4 +285,4 @@ def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) 
         try:
             check_policy_name(name)
         except PolicyError as error:
-            raise _problem(path, document.line(place), f"{place[0]}: {error}") from None
+            raise pool_error(path, document.line(place), f"{place[0]}: {error}") from None

@@ -1,0 +1,25 @@
+"""Making a stage or a replay: the artifact, filled by the module of this package that its stage names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cabs_core.artifacts import Chain, Made, Options, Target, materialize
+
+
+def make_artifact(chain: Chain, target: Target, options: Options | None = None) -> Made:
+    """Make a stage or a replay of a pool unless it is there and fresh.
+
+    Raises:
+        ProvenanceError: an input is missing, out of date or altered.
+    """
+    return materialize(chain, target, options, build=_build)
+
+
+def _build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    # by its name: every stage imports heavy packages that the others do without
+    return import_module(target.definition.module).build(chain, target, folder, inputs, options)
