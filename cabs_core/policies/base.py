@@ -126,7 +126,7 @@ class Policy(ABC):
         self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
         self.learnt = Ledger()
         self._lock = threading.RLock()
-        self._memory_fields: dict[int, dict[str, checks.Field]] = {}
+        self._memory_fields: dict[int, dict[str, tuple]] = {}
         self.prepare()
         arrays = None if saved is None else saved.arrays(self)
         checks.check_size(name, self.layout())
@@ -277,7 +277,8 @@ class Policy(ABC):
             k = len(decision.arms)
             fields = self._memory_fields.get(k)
             if fields is None:
-                fields = self._memory_fields[k] = self.memory_layout(k)
+                fields = {name: tuple(field) for name, field in self.memory_layout(k).items()}
+                self._memory_fields[k] = fields
             kept = checks.check_decision(self.name, decision, fields)
             outcome = checks.outcome(
                 self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, kept
@@ -444,7 +445,8 @@ class Policy(ABC):
         if callable(surrogate):
             deltas = surrogate(decision.arm, outcome.score)
         else:
-            deltas = checks.surrogate(self.name, surrogate, k)[decision.arm]
+            whole = type(surrogate) is np.ndarray and surrogate.shape == (k, k)
+            deltas = (surrogate if whole else checks.surrogate(self.name, surrogate, k))[decision.arm]
         return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
     def today(self, decision: Decision) -> np.ndarray | None:

@@ -121,8 +121,7 @@ def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> Exploration
     prove, in the units of the losses. Raises SolverError for other inputs. When tol cannot be proven, the
     best point found is returned with `certified=False` and its honest gap.
     """
-    f, G, g = check_instances(losses, graph, gamma, batch=False)
-    batch = _solve_batch(f[None], G[None], g.reshape(1), check_tol(tol))
+    batch = _solve_batch(*check_instances(losses, graph, gamma, batch=False), check_tol(tol))
     return ExplorationSolution(
         p=batch.p[0],
         objective=float(batch.objective[0]),
@@ -135,8 +134,7 @@ def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> Exploration
 
 def solve_exploration_batch(losses, graphs, gammas, tol: float = 1e-8) -> ExplorationBatch:
     """`solve_exploration` for losses [B, K], graphs [B, K, K] and gammas [B] (B may be 0)."""
-    f, G, g = check_instances(losses, graphs, gammas, batch=True)
-    return _solve_batch(f, G, g, check_tol(tol))
+    return _solve_batch(*check_instances(losses, graphs, gammas, batch=True), check_tol(tol))
 
 
 def _solve_batch(f, G, gammas, tol) -> ExplorationBatch:

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import math
+from typing import NoReturn
+
 import numpy as np
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.errors import CabsError
 
 #: a workspace of that many takes gigabytes, and a solve minutes
 MOST_ARMS = 10_000
+_F8 = np.dtype(np.float64)
 
 
 class SolverError(CabsError, ValueError):
     """The losses, graph, gamma or tolerance of an exploration program are not what they must be."""
 
 
+@kernel
+def _sound(losses, graphs, gammas):
+    """Whether losses [B, K] are finite, graphs [B, K, K] in [0, 1] with a positive diagonal, gammas [B] > 0 and finite."""
+    wrong = 0
+    for b in range(losses.shape[0]):
+        wrong += not (0.0 < gammas[b] < np.inf)
+        for i in range(losses.shape[1]):
+            wrong += not (-np.inf < losses[b, i] < np.inf)
+            wrong += not graphs[b, i, i] > 0.0
+            for j in range(losses.shape[1]):
+                wrong += not (0.0 <= graphs[b, i, j] <= 1.0)
+    return wrong == 0
+
+
 def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
+    if type(value) is np.ndarray and value.dtype is _F8 and value.ndim == dimensions and value.flags.carray:
+        return value
     try:
         found = np.asarray(value)
         if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
             raise TypeError(
                 f"found {'masked' if isinstance(value, np.ma.MaskedArray) else found.dtype} values"
             )
-        array = np.ascontiguousarray(found, dtype=np.float64)
+        array = np.require(found, _F8, "CAW")  # one compiled form serves all
     except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(
             f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"
@@ -45,6 +66,8 @@ def _first(mask: np.ndarray):
 
 def check_tol(tol) -> float:
     """tol as a float: positive and finite, in the units of the losses."""
+    if type(tol) is float and 0.0 < tol < math.inf:
+        return tol
     try:
         if isinstance(tol, (str, bytes)) or np.ndim(tol):
             raise TypeError
@@ -68,23 +91,35 @@ def check_arms(arms) -> int:
 
 
 def check_instances(losses, graphs, gammas, *, batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contiguous float64 losses, graphs and gammas (with a leading axis B when `batch`), or a SolverError.
+    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`), or a SolverError.
 
     Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
     outside [0, 1] (0 means no edge) and gamma that is not positive and finite.
     """
-    extra = 1 if batch else 0
-    f = _array(losses, "losses", 1 + extra, "B x K" if batch else "one per arm")
-    G = _array(graphs, "graph", 2 + extra, "B x K x K" if batch else "K x K")
-    gamma = _array(gammas, "gamma", extra, "one per instance" if batch else "a single number")
+    if batch:
+        f = _array(losses, "losses", 2, "B x K")
+        G = _array(graphs, "graph", 3, "B x K x K")
+        gamma = _array(gammas, "gamma", 1, "one per instance")
+    else:
+        f = _array(losses, "losses", 1, "one per arm")
+        G = _array(graphs, "graph", 2, "K x K")
+        gamma = _array(gammas, "gamma", 0, "a single number").reshape(1)
     K = f.shape[-1]
     if K == 0:
         raise SolverError("losses are empty: the program needs at least one arm")
-    check_arms(K)
+    if K > MOST_ARMS:
+        check_arms(K)
     if G.shape != (*f.shape, K):
         raise SolverError(f"graph has shape {G.shape} but losses {f.shape} need {(*f.shape, K)}")
     if batch and gamma.shape != f.shape[:1]:
         raise SolverError(f"gammas has shape {gamma.shape} but there are {f.shape[0]} instances")
+    every = (f, G, gamma) if batch else (f[None], G[None], gamma)
+    if not _sound(*every):
+        _say_what_is_wrong(f, G, gamma, batch)
+    return every
+
+
+def _say_what_is_wrong(f: np.ndarray, G: np.ndarray, gamma: np.ndarray, batch: bool) -> NoReturn:
     if not np.isfinite(f).all():
         at = _first(~np.isfinite(f))
         raise SolverError(f"losses{_place(at, batch)} is {f[at]}: every loss must be finite")
@@ -102,8 +137,6 @@ def check_instances(losses, graphs, gammas, *, batch: bool) -> tuple[np.ndarray,
             f"graph{_place((*at, at[-1]), batch)} is 0: arm {int(at[-1])} has no self loop, but playing an arm "
             "always reveals it; set the diagonal to 1"
         )
-    if not (np.isfinite(gamma) & (gamma > 0)).all():
-        at = _first(np.atleast_1d(~(np.isfinite(gamma) & (gamma > 0))))
-        where = _place(at, batch) if batch else ""
-        raise SolverError(f"gamma{where} is {np.atleast_1d(gamma)[at]}: it must be positive and finite")
-    return f, G, gamma
+    at = _first(~(np.isfinite(gamma) & (gamma > 0)))
+    where = _place(at, batch) if batch else ""
+    raise SolverError(f"gamma{where} is {gamma[at]}: it must be positive and finite")

@@ -55,7 +55,12 @@ class Expert:
 
 
 class LinearPolicy(Policy):
-    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1."""
+    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1.
+
+    Attributes:
+        uses_surrogates: whether any expert learns from surrogates.
+        shares: whether any expert's arms still share one matrix (`kernel_arrays.SHARED`).
+    """
 
     PRESETS: ClassVar[dict] = {"warm": {}}
     needs_context: ClassVar[bool] = True
@@ -89,6 +94,7 @@ class LinearPolicy(Policy):
     def prepare(self) -> None:
         """Experts and rules from the options."""
         self._experts = self.expert_rules()
+        self.uses_surrogates = any(e.kind == "cabs_c" for e in self._experts)
         params = np.stack([e.row for e in self._experts])
         meta = np.zeros(kernel_arrays.META)
         meta[kernel_arrays.COPIES] = 1
@@ -96,6 +102,7 @@ class LinearPolicy(Policy):
         for entry, value in self.mixture_rules().items():
             meta[entry] = value
         self.rules = kernel_arrays.Rules(params, meta, np.ascontiguousarray(self.keys))
+        self.shares = bool(params[:, kernel_arrays.SHARED].any())
         m = len(self._experts)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
@@ -132,12 +139,11 @@ class LinearPolicy(Policy):
     def _resized(self) -> None:
         """Scratch for the present number of arms."""
         m, k, d = len(self._experts), len(self._arms), self.dim
-        solves = any(e.kind == "cabs_c" for e in self._experts)
         copies = int(self.rules.meta[kernel_arrays.COPIES])
         self.scratch = kernel_arrays.Scratch(
             np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(d),
             np.zeros((m, k, k)), np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * copies), np.zeros(m),
-            make_workspace(k) if solves else np.zeros(1),
+            make_workspace(k) if self.uses_surrogates else np.zeros(1),
         )  # fmt: skip
         self._memory = self._slots(1)
 
@@ -153,6 +159,7 @@ class LinearPolicy(Policy):
         for m in np.flatnonzero(self.rules.params[:, kernel_arrays.SHARED]):
             self.model.inverse[m, 1:] = self.model.inverse[m, 0]
             self.rules.params[m, kernel_arrays.SHARED] = 0.0
+        self.shares = False
 
     def settle(self) -> None:
         """Bring `model` up to date, where compiled rounds may leave work for later (`bandits`)."""
@@ -174,6 +181,7 @@ class LinearPolicy(Policy):
         ):
             raise PolicyError(f"{self.name}: shared {checks.text(shared, 80)} does not fit experts {fresh}")
         self.rules.params[:, kernel_arrays.SHARED] = shared
+        self.shares = any(shared)
         # of the arms that it began with, which may have been others
         gamma = values.get("gamma_ix", float(self.rules.meta[kernel_arrays.GAMMA_IX]))
         self.rules.meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
@@ -229,11 +237,6 @@ class LinearPolicy(Policy):
 
     # -- online -----------------------------------------------------------------------------------------------
 
-    @property
-    def uses_surrogates(self) -> bool:
-        """Whether any expert learns from surrogates."""
-        return any(e.kind == "cabs_c" for e in self._experts)
-
     def _decide(self, request: Request) -> Decision:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
         self.settle()
@@ -276,22 +279,24 @@ class LinearPolicy(Policy):
         if arm < 0:
             return False
         affinity, prices = kept["affinity"], kept["prices"]
-        parts = {name: kept[name] for name in kernel_arrays.Memory._fields}
+        parts = [kept[name] for name in kernel_arrays.Memory._fields]
         if places is not None:
             seen = places >= 0
             # arms that did not exist then were no neighbours: they learn nothing from this round
-            parts = {name: np.where(seen, value[..., places], 0.0) for name, value in parts.items()}
-            affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
-        if (parts["reach"][self.rules.params[:, kernel_arrays.SHARED] > 0.0] <= 0.0).any():
-            self._unshare()  # a copy of this policy decided while an arm was away
+            affinity, prices, d, *parts = (
+                np.ascontiguousarray(np.where(seen, v[..., places], 0.0))
+                for v in (affinity, prices, d, *parts)
+            )
+        memory = kernel_arrays.Memory(*[value[None] for value in parts])
+        if self.shares:
+            shared = self.rules.params[:, kernel_arrays.SHARED] > 0.0
+            if (memory.reach[0, shared] <= 0.0).any():
+                self._unshare()  # a copy of this policy decided while an arm was away
         reward = outcome.utility(decision.rho)
         target = score if self.target == "score" else reward
-        memory = kernel_arrays.Memory(
-            *(np.ascontiguousarray(parts[name])[None] for name in kernel_arrays.Memory._fields)
-        )
         learning.learn(
-            self.rules, self.model, kept["context"], np.ascontiguousarray(affinity), np.ascontiguousarray(prices),
-            np.ascontiguousarray(d), arm, target, reward, score, self.scratch, memory, 0,
+            self.rules, self.model, kept["context"], affinity, prices, d, arm, target, reward, score, self.scratch,
+            memory, 0,
         )  # fmt: skip
         return True
 
