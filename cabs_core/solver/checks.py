@@ -42,7 +42,7 @@ def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
             raise TypeError(
                 f"found {'masked' if isinstance(value, np.ma.MaskedArray) else found.dtype} values"
             )
-        array = np.require(found, _F8, "CAW")  # one compiled form serves all
+        array = np.require(found, _F8, ["C", "A", "W"])  # one compiled form serves all
     except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(
             f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"

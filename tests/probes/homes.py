@@ -19,6 +19,7 @@ from pathlib import Path
 import cabs_core
 from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
 from cabs_core.hashing import hash_folder
+from cabs_core.paths import project_root
 
 from .runner import Nonsense
 
@@ -101,6 +102,12 @@ def settings(home: Path, **more: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
     }
     return keep | own | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | more
+
+
+def anew(home: Path, **more: str) -> dict[str, str]:
+    """The same for a new interpreter, which has to find our packages."""
+    path = os.pathsep.join(filter(None, [str(project_root()), os.environ.get("PYTHONPATH")]))
+    return settings(home, PYTHONPATH=path, **more)
 
 
 def start(home: Path, *arguments: str, first: Callable[[], object] = lambda: None, **more: str) -> Process:

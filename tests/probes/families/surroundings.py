@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 from cabs_core.artifacts.provenance import RECORD_NAME, Record
-from cabs_core.paths import project_root
 
 from .. import homes
 from ..homes import MINE, OTHER
@@ -227,10 +226,9 @@ SURROUNDINGS = (
 def _fresh(home: Path, **more: str) -> homes.Ended:
     """`cabs run` in a new interpreter, for what is settled before the first import."""
     began = time.monotonic()
-    path = os.pathsep.join([str(project_root()), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", "from cabs_dagster.cli import main; main()", "run", "--pool", MINE],
-        env=homes.settings(home, PYTHONPATH=path, **more), capture_output=True, timeout=homes.PATIENCE, check=False,
+        env=homes.anew(home, **more), capture_output=True, timeout=homes.PATIENCE, check=False,
     )  # fmt: skip
     text = (done.stdout + done.stderr).decode("utf-8", errors="replace")
     return homes.Ended(done.returncode, text, time.monotonic() - began)
