@@ -4,7 +4,8 @@
 
 Every prompt is routed once, in the order of the test split. Rewards come 1 to 200 requests late, one in ten never, and
 one model is down for a third of the time. The replay is of the same policy, options and order, with every reward at
-once and every model up. With --budget the pacer chooses rho, and what was spent is compared with the target.
+once and every model up; a second one has rewards as late (mean of ten draws of the delays), which says what delay costs
+the policy wherever it runs. With --budget the pacer chooses rho, and what was spent is compared with the target.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def simulate(
         problem, manifest.policy, manifest.rho, [0], manifest.provenance["seed"], pool=manifest.pool,
         order=order[None], options=manifest.provenance["options"],
     )  # fmt: skip
+    delayed = replay(
+        problem, manifest.policy, manifest.rho, 10, manifest.provenance["seed"], pool=manifest.pool,
+        order=np.tile(order, (10, 1)), condition="delayed_rewards", options=manifest.provenance["options"],
+    )  # fmt: skip
     down = int(np.bincount(played.actions[0], minlength=problem.K).argmax())
     away = (order >= n * (0.5 - outage / 2)) & (order < n * (0.5 + outage / 2))
     others = [arm for j, arm in enumerate(problem.arms) if j != down]
@@ -85,12 +90,15 @@ def simulate(
             "mean rho": float(rhos.mean()), "cheapest": float(problem.costs.mean(axis=0).min()),
             "dearest": float(problem.costs.mean(axis=0).max()),
         }  # fmt: skip
+    waiting = (delayed.best_rewards - delayed.rewards).mean(axis=1)
     regret = best - utilities
     other = played.best_rewards[0] - played.rewards[0]
     gap = regret - other
     return found | {
         "regret": float(regret.mean()), "regret of the replay": float(other.mean()), "difference": float(gap.mean()),
         "standard error": float(gap.std(ddof=1) / np.sqrt(n)),
+        "regret of a replay with late rewards": float(waiting.mean()),
+        "its standard error over delays": float(waiting.std(ddof=1) / np.sqrt(len(waiting))),
         "difference while all models are up": float(gap[~away].mean()),
     }  # fmt: skip
 

@@ -47,6 +47,11 @@ def _known_condition(name: str) -> str:
 
 
 def _known_source(kind: str) -> str:
+    if kind == "logs" and kind not in sources():
+        raise ValueError(
+            "a log knows the outcome of one model a prompt, so it cannot be replayed; give the table that the router was "
+            "trained on as the source and the log as router: {log: PATH}: `cabs evaluate` and the report estimate from it"
+        )
     if kind not in sources():
         raise ValueError(f"Input should be one of {', '.join(sources())}, found {kind!r:.60}")
     return kind

@@ -140,6 +140,7 @@ def _tables(data: PoolData, evidence: Evidence | None) -> dict[str, Table | None
         "oracles": stages.oracle_heads(data),
         "oracle_arms": stages.oracle_arms(data),
         "tuning": stages.tuning(data),
+        "logged": stages.logged(data),
         "tasks": sections.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
         if evidence and names
         else None,
@@ -187,6 +188,7 @@ def _contents(tables, figures, text, evidence, found) -> list[tuple[str, str]]:
         ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),
         ("examples", "Examples", _examples(evidence, found)), ("utility", "Every policy", True), ("learning", "Learning", True),
         ("trust", "Traces", figures["calibration"] or tables["propensities"]), ("arms", "Models played", tables["arms"]),
+        ("logged", "Logged traffic", tables["logged"]),
         ("paper", "The paper's questions", tables["coupled"] or tables["presets"] or text["paper"]),
         ("robustness", "Encoders", tables["encoders"]),
         ("inside", "Speed, oracles, tuning", any(tables[k] for k in ("latency", "oracles", "solver", "tuning"))),

@@ -1,4 +1,4 @@
-"""Tables of what other stages left as JSON: oracle quality and tuning, rebuilt from the flattened marts.
+"""Tables of other stages: oracle quality and tuning, rebuilt from the flattened marts, and estimates from logged traffic.
 
 A file of another shape than expected is shown entry by entry, never dropped.
 """
@@ -159,3 +159,41 @@ def _leaves(tree: dict, path: tuple[str, ...]):
             yield from _leaves(value, here)
         else:
             yield here, value
+
+
+def logged(data: PoolData) -> Table | None:
+    """What the policies would have earned on logged traffic, at the lowest, middle and highest rho; or why not."""
+    mart = data.mart("off_policy")
+    if mart.empty:
+        return None
+    rhos = sorted(mart["rho"].unique())
+    shown = {rhos[0], rhos[len(rhos) // 2], rhos[-1]}
+    first = mart.iloc[0]
+    rows = []
+    for (policy, rho), part in mart[mart["rho"].isin(shown)].groupby(["policy", "rho"], sort=False):
+        found = {(r.estimator, r.outcome): r for r in part.itertuples()}
+        best = found.get(("dr", "utility"))
+        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
+        if best is None:
+            rows.append([*row, *[number(None)] * 6, words(part["refused"].iloc[0])])
+            continue
+        row += [number(best.value), _interval(best.low, best.high)]
+        row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
+        other = found.get(("snips", "utility"))
+        row += [number(None if other is None else other.value), number(best.n_eff, 0)]
+        rows.append([*row, words("")])
+    assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
+    return Table(
+        "logged", "What the policies would have earned on logged traffic (estimates)",
+        ["Policy", "ρ", "DR", "95 %", "DR", "95 %", "SNIPS", "Effective decisions", "No estimate because"], rows,
+        [("", 2), ("utility", 2), ("minus the log", 2), ("utility", 1), ("", 2)],
+        f"Off-policy estimates from {int(first['decisions']):,} scored decisions on {int(first['prompts']):,} prompts. A log knows "
+        "the outcome of one model a prompt, so there is no replay of it, no regret and no best model of a query; what other "
+        "models would have scored is estimated. DR: doubly robust; SNIPS: by the propensities alone; minus the log: difference of DR to "
+        "what the log's own policy earned. Policies as they start, before they learn from the log. All rhos, estimators, scores and "
+        "costs: mart_off_policy." + (assumed if bool(first["assumed"]) else ""),
+    )  # fmt: skip
+
+
+def _interval(low: float, high: float) -> Cell:
+    return Cell(f"{low:.3f} to {high:.3f}".replace("-", "−"))

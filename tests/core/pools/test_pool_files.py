@@ -155,6 +155,7 @@ BAD_POOLS = {
     "unknown field": ("source: {kind: synthetic}\nmodel: [a, b]\n", "model: unknown field"),
     "unknown nested field": ("source: {kind: synthetic, seeds: 3}\n", "source.seeds: unknown field"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: Input should be .*found 'csv'"),
+    "a log alone": ("source: {kind: logs, path: log.csv}\n", r"one model a prompt.*router: .log: PATH"),
     "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
     "pipe": ("name: a|b\nsource: {kind: synthetic}\n", "cannot be used"),

@@ -98,6 +98,25 @@ def test_synthetic_data_are_labelled_on_page_markdown_and_leaderboard(pages):
     assert "(synthetic)" in leaderboard.path.read_text() and report.summary["synthetic"] is True
 
 
+def test_logged_traffic_is_estimated_or_refused_with_the_reason(pages):
+    _, report, _ = pages
+    page = report.path.read_text(encoding="utf-8")
+    section = re.search(r'<section id="logged">.*?</section>', page, flags=re.S).group()
+    text = " ".join(Outline(section).text)
+    for said in (
+        "0.400 to 0.600",
+        "+0.100",
+        "the log is too short",
+        "90 scored decisions on 60 prompts",
+        "no replay of it",
+    ):
+        assert said in text, said
+    assert 'href="#logged"' in page
+    rows = list(csv.DictReader(io.StringIO((report.path.parent / "tables" / "logged.csv").read_text())))
+    assert [row["Policy"] for row in rows] == [label("hier_mix"), label("lin_ucb")]
+    assert float(rows[0]["utility: DR"]) == 0.5 and rows[1]["utility: DR"] == ""
+
+
 def test_ranking_says_what_the_marts_say(pages):
     artifacts, report, _ = pages
     board = read_mart(artifacts, "mart_policy_leaderboard", "one").set_index("policy")

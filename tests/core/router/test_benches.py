@@ -18,6 +18,7 @@ def test_without_trouble_the_deployment_is_the_replay(make_bundle, problem, test
         make_bundle("carrot", epsilon=0.0), problem, test_prompts, delay=1, never=0.0, outage=0.0
     )
     assert found["difference"] == pytest.approx(0.0, abs=1e-12) and found["regret"] > 0
+    assert found["regret of a replay with late rewards"] == pytest.approx(found["regret"])  # it never learns
 
 
 def test_with_trouble_it_says_so(make_bundle, problem, test_prompts):
