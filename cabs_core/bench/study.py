@@ -101,8 +101,9 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
     if condition == "severe" and not can_be_severe(pool):
         print(f"{pool}: no task of it is known to be another kind of work, so no severe", flush=True)
         return
-    begin = time.perf_counter()
+    begin, processor = time.perf_counter(), time.process_time()
     test = problem(work, pool, condition, seed, plan.setup)
+    built = time.process_time() - processor
     stream = condition if condition in STREAM_CONDITIONS else "none"
     for policy, rho in todo:
         name, options = VARIANTS.get(policy, (policy, SILENT.get(policy, {})))
@@ -110,9 +111,11 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
             test, name, rho=rho, trials=trials, threads=threads, options=options, condition=stream
         )
         _save(cell_path(work, pool, condition, seed, policy, rho), result, test)
-    spent = time.perf_counter() - begin
+    spent, processor = time.perf_counter() - begin, time.process_time() - processor
     print(
-        f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials in {spent:.0f} s", flush=True
+        f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials in {spent:.0f} s (processor "
+        f"{processor:.1f} s, {built:.1f} of it for the problem)",
+        flush=True,
     )
 
 
