@@ -28,8 +28,6 @@ from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
 
 RHOS = (0.0, 50.0, 150.0)
-MARCH = {"gpt-3.5-turbo": "gpt-3.5-turbo-0301", "gpt-4": "gpt-4-0314"}
-JUNE = {"gpt-3.5-turbo": "gpt-3.5-turbo-0613", "gpt-4": "gpt-4-0613"}
 #: name -> (policy, options); `lin_ts` and its kin on scores, as the strongest form of them
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "best_single": ("best_single", {}),
@@ -51,26 +49,20 @@ def snapshots(split_seed: int = 0) -> ReplayProblem:
     from cabs_core.outcomes import load_outcomes, make_splits
     from cabs_core.pools import find_pool
 
-    found = find_pool("llmdrift")
+    found = find_pool("llmdrift_june")
     split_settings = found.pool.split.model_copy(
         update={"fractions": (0.4, 0.1, 0.5), "split_seed": split_seed}
     )
-    march = set_up(found.pool, FIELD_SETUP).model_copy(update={"models": MARCH, "split": split_settings})
-    outcomes = load_outcomes(dataclasses.replace(found, pool=march))
-    plain = found.pool.model_copy(update={"rescale_grand_mean_cost": None})
-    unscaled, june = (
-        load_outcomes(dataclasses.replace(found, pool=plain.model_copy(update={"models": m})))
-        for m in (MARCH, JUNE)
-    )
-    split = make_splits(outcomes, split_settings)
-    fit = [p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"]
-    x, _ = embed_prompts(outcomes.prompts, march.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)
-    oracles = train_oracles(x, outcomes, split, march.oracle, features=march.features)
-    test = build_problems(outcomes, split, x, oracles, march)["test"]
-    place = {query: i for i, query in enumerate(june.query_ids)}
-    rows = [place[query] for query in test.query_ids]
-    factor = outcomes.costs.mean() / unscaled.costs.mean()
-    return followed_by(test, june.scores[rows], june.costs[rows] * factor)
+    pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
+    outcomes = load_outcomes(dataclasses.replace(found, pool=pool))
+    march = dataclasses.replace(outcomes, later_scores=None, later_costs=None)
+    split = make_splits(march, split_settings)
+    fit = [p for p, part in zip(march.prompts, split, strict=True) if part == "train"]
+    x, _ = embed_prompts(march.prompts, pool.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)
+    oracles = train_oracles(x, march, split, pool.oracle, features=pool.features)
+    test = build_problems(march, split, x, oracles, pool)["test"]
+    rows = np.flatnonzero(split == "test")
+    return followed_by(test, outcomes.later_scores[rows], outcomes.later_costs[rows])
 
 
 def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> ReplayProblem:

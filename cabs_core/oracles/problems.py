@@ -7,6 +7,7 @@ import numpy as np
 from cabs_core.errors import ProvenanceError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes.conditions import routed_outcomes
 from cabs_core.pool_files.config import ModelPool
 from cabs_core.problem import ReplayProblem
 from cabs_core.threads import one_blas_thread
@@ -33,6 +34,7 @@ def build_problems(
             f"pool {pool.name!r}: the oracles were trained for arms {oracles.arms} and {oracles.inputs}-d "
             f"embeddings, the data have {outcomes.arms} and {embeddings.shape[1]}-d: train them again"
         )
+    outcomes, times = routed_outcomes(outcomes, split, pool.split.split_seed)
     lengths = outcomes.prompt_lengths
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
@@ -57,6 +59,7 @@ def build_problems(
             embeddings=x,
             offline_embeddings=embeddings[train],
             prompt_lengths=long,
+            times=times[rows] if times is not None and name == "test" else None,
             offline_prompt_lengths=lengths[train],
             static_scores=oracles.static_scores(x, long),
             name=name,

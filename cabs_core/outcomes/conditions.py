@@ -72,6 +72,30 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
     return replace(outcomes, scores=scores, report={**outcomes.report, "condition": condition})
 
 
+def routed_outcomes(
+    outcomes: Outcomes, split: np.ndarray, seed: int = 0
+) -> tuple[Outcomes, np.ndarray | None]:
+    """(outcomes, times `[n]`): half of the test queries at time 1, answered by the models' later versions, all others at 0.
+
+    The half is random and depends on the seed and the number of test queries; times are None where no model has a
+    later version.
+    """
+    if outcomes.later_scores is None or outcomes.later_costs is None:
+        return outcomes, None
+    test = np.flatnonzero(split == "test")
+    times = np.zeros(len(outcomes))
+    times[_generator("later_models", seed).permutation(test)[: len(test) // 2]] = 1.0
+    after = times[:, None] > 0
+    timed = outcomes.latencies is not None and outcomes.later_latencies is not None
+    changed = replace(
+        outcomes,
+        scores=np.where(after, outcomes.later_scores, outcomes.scores),
+        costs=np.where(after, outcomes.later_costs, outcomes.costs),
+        latencies=np.where(after, outcomes.later_latencies, outcomes.latencies) if timed else None,
+    )
+    return changed, times
+
+
 def corrupted_scores(scores: np.ndarray) -> np.ndarray:
     """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and so on.
 

@@ -18,7 +18,7 @@ def load_outcomes(pool_file: PoolFile) -> Outcomes:
     """Outcomes of a pool, from whatever source it names.
 
     Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop incomplete
-    queries, rescale costs. `Outcomes.report` says what was done.
+    queries, rescale costs, later versions of models. `Outcomes.report` says what was done.
 
     Raises:
         PoolError, DataError: with the place, the value, what was expected and what to do.
@@ -37,6 +37,33 @@ def read_source(pool_file: PoolFile) -> RawOutcomes:
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """Apply the pool's options to the outcomes of its source."""
+    outcomes = _rescale(_chosen(raw, pool), pool)
+    if not pool.later_models:
+        return outcomes
+    later = _chosen(raw, pool.model_copy(update={"models": pool.later_names()}))
+    return with_later(outcomes, later)
+
+
+def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
+    """The outcomes with those of the models' later versions, on the queries that both have, costs scaled alike."""
+    place = {query: row for row, query in enumerate(later.query_ids.tolist())}
+    both = np.array([query in place for query in outcomes.query_ids.tolist()], dtype=bool)
+    if not both.any():
+        raise DataError("no query has outcomes of all models before and after the change (later_models)")
+    factors = outcomes.report.get("cost_factors", {})
+    kept = outcomes.take(both)
+    rows = [place[query] for query in kept.query_ids.tolist()]
+    return replace(
+        kept,
+        later_scores=later.scores[rows],
+        later_costs=later.costs[rows] * [factors.get(arm, 1.0) for arm in kept.arms],
+        later_latencies=None if later.latencies is None else later.latencies[rows],
+        report={**kept.report, "queries_without_later": int((~both).sum())},
+    )
+
+
+def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """The pool's models and tasks with costs, on complete queries."""
     names = pool.source_names()
     if names is not None:
         raw = raw.select_models(names)
@@ -45,8 +72,7 @@ def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if pool.tasks:
         raw = raw.select_tasks(pool.tasks)
     raw = _with_costs(raw, pool)
-    outcomes = raw.complete("error" if pool.missing == "error" else "drop_queries")
-    return _rescale(outcomes, pool)
+    return raw.complete("error" if pool.missing == "error" else "drop_queries")
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:

@@ -18,12 +18,14 @@ from cabs_core.errors import DataError
 
 FORMAT = 1
 _CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
+_LATER = ("later_scores", "later_costs", "later_latencies")
 _COLUMNS = {
     "scores": "score",
     "costs": "cost",
     "input_tokens": "n_input_tokens",
     "output_tokens": "n_output_tokens",
     "latencies": "latency",
+    **{name: name for name in _LATER},
 }
 
 
@@ -41,6 +43,7 @@ class Outcomes:
         input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
+        later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
@@ -57,11 +60,14 @@ class Outcomes:
     output_tokens: np.ndarray | None = None
     latencies: np.ndarray | None = None
     source_splits: np.ndarray | None = None
+    later_scores: np.ndarray | None = None
+    later_costs: np.ndarray | None = None
+    later_latencies: np.ndarray | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, k = len(self.query_ids), len(self.arms)
-        for name in _CELLS:
+        for name in (*_CELLS, *_LATER):
             array = getattr(self, name)
             if array is None:
                 continue
@@ -80,13 +86,17 @@ class Outcomes:
         if len(set(self.query_ids.tolist())) != n:
             values, counts = np.unique(self.query_ids, return_counts=True)
             raise DataError(f"query_id {str(values[counts > 1][0])!r} stands for more than one query")
-        self._in_range("scores", lambda a: (a >= 0) & (a <= 1), "a number in [0, 1]")
-        self._in_range("costs", lambda a: (a >= 0) & np.isfinite(a), "a finite number of USD >= 0")
-        if self.latencies is not None:
-            self._in_range("latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
+        for prefix in ("", "later_"):
+            self._in_range(f"{prefix}scores", lambda a: (a >= 0) & (a <= 1), "a number in [0, 1]")
+            self._in_range(
+                f"{prefix}costs", lambda a: (a >= 0) & np.isfinite(a), "a finite number of USD >= 0"
+            )
+            self._in_range(f"{prefix}latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
 
     def _in_range(self, name: str, valid, expected: str) -> None:
         array = getattr(self, name)
+        if array is None:
+            return
         bad = np.argwhere(~valid(array))
         if len(bad):
             i, j = bad[0]
@@ -106,7 +116,7 @@ class Outcomes:
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of the given rows (indices or a boolean mask), in that order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
-        columns = {name: getattr(self, name) for name in _CELLS}
+        columns = {name: getattr(self, name) for name in (*_CELLS, *_LATER)}
         cells: dict[str, Any] = {name: a if a is None else a[rows] for name, a in columns.items()}
         return replace(
             self,
@@ -142,6 +152,10 @@ class Outcomes:
         for name in _CELLS:
             array = getattr(self, name)
             digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
+        for name in _LATER:
+            array = getattr(self, name)
+            if array is not None:
+                digest.update(name.encode() + array.tobytes())
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
@@ -159,7 +173,7 @@ class Outcomes:
             "task": queries["task"].take(pa.array(np.repeat(np.arange(n), k))),
             "model": pa.array(list(self.arms), pa.string()).take(pa.array(np.tile(np.arange(k), n))),
         }
-        for name in _CELLS:
+        for name in (*_CELLS, *_LATER):
             array = getattr(self, name)
             if array is not None:
                 cells[_COLUMNS[name]] = pa.array(array.ravel())
@@ -167,7 +181,7 @@ class Outcomes:
             "format": FORMAT,
             "arms": list(self.arms),
             "queries": n,
-            "cells": [name for name in _CELLS if getattr(self, name) is not None],
+            "cells": [name for name in (*_CELLS, *_LATER) if getattr(self, name) is not None],
             "content_hash": self.content_hash(),
             "report": self.report,
         }

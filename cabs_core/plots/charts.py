@@ -28,6 +28,7 @@ def lines(
     diagonal: bool = False,
     symbols: int = 8,
     y_zero: bool = False,
+    marks: Sequence[tuple[float, str]] = (),
     height: int = 380,
 ) -> alt.LayerChart | alt.FacetChart:
     """Lines with bands, symbols along them and their names at their ends.
@@ -38,6 +39,7 @@ def lines(
         shown: series drawn and named at first; None for all.
         choices: (column, first value): only rows with the parameter's value are drawn.
         symbols: number of symbols along a line; 0 for one at every point.
+        marks: (x, text) of vertical lines.
     """
     frame = _rounded(frame)
     frame["tick"] = _every(frame, [c for c, _ in choices], symbols)
@@ -82,6 +84,12 @@ def lines(
         layers.append(
             alt.Chart(ends).mark_line(color="var(--soft)", strokeDash=[4, 4]).encode(x="x:Q", y="y:Q")
         )
+    if marks:
+        at = alt.Chart(pd.DataFrame(list(marks), columns=["x", "text"])).encode(x="x:Q")
+        layers += [
+            at.mark_rule(color="var(--fg)", strokeDash=[4, 4], strokeWidth=1.2),
+            at.mark_text(align="left", dx=5, dy=8, color="var(--fg)").encode(text="text:N", y=alt.value(0)),
+        ]
     read = [
         alt.Tooltip("series:N", title=" "),
         alt.Tooltip("x:Q", title=x_title),

@@ -35,7 +35,7 @@ DEFAULT_POLICIES = (
 
 #: fields that say which outcomes a pool has
 OUTCOME_FIELDS = (
-    "source", "models", "tasks", "score_scale", "prices", "cost_per_call", "missing", "rescale_mean_cost",
+    "source", "models", "later_models", "tasks", "score_scale", "prices", "cost_per_call", "missing", "rescale_mean_cost",
     "rescale_grand_mean_cost",
 )  # fmt: skip
 
@@ -266,6 +266,11 @@ class ModelPool(_Strict):
     models: dict[str, Text] | tuple[str, ...] = Field(
         (), description="Models to use (default all): a list, or a mapping {name shown: name in the source}"
     )
+    later_models: dict[str, Text] = Field(
+        {},
+        description="Models that change under their names: {name shown: name in the source of its later version}. Half of "
+        "the test queries come after the change",
+    )
     tasks: tuple[Text, ...] = Field((), max_length=10_000, description="Keep only these tasks (default all)")
     score_scale: float = Field(
         1.0, gt=0, le=1e9, description="file: the score that counts as 1; scores are divided by it"
@@ -342,6 +347,8 @@ class ModelPool(_Strict):
         if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
             raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
         names = self.arm_names()
+        if self.later_models and names is None:
+            raise ValueError("later_models needs models: say which version of each model comes first")
         if names is not None:
             if len(names) > 1000:
                 raise ValueError(f"models names {len(names):,} models: expected at most 1000")
@@ -354,7 +361,7 @@ class ModelPool(_Strict):
             long = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
             if long:
                 raise ValueError(f"models holds {long[0]!r:.80}: expected 1 to 200 printable characters")
-            for field in ("prices", "cost_per_call", "rescale_mean_cost"):
+            for field in ("later_models", "prices", "cost_per_call", "rescale_mean_cost"):
                 unknown = sorted(set(getattr(self, field)) - set(names))
                 if unknown:
                     raise ValueError(
@@ -373,6 +380,10 @@ class ModelPool(_Strict):
         if not self.models:
             return None
         return dict(self.models) if isinstance(self.models, dict) else {m: m for m in self.models}
+
+    def later_names(self) -> dict[str, str]:
+        """{name shown: name in the source} after the change of `later_models`."""
+        return {**(self.source_names() or {}), **self.later_models}
 
     def content_hash(self, *sections: str) -> str:
         """SHA-256 (hex, 16 characters) of the pool's settings, or of the named top-level fields alone.

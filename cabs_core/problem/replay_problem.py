@@ -64,6 +64,8 @@ class ReplayProblem:
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
+        times: `[n]` when each query comes, in any unit: replays play in this order, queries of one time in random order;
+            None: all in random order.
         name, pool: what the problem is (test, validation, ...) and whose.
         metadata: whatever else describes it; JSON. `binary_share` there overrides the one from offline_scores.
     """
@@ -87,6 +89,7 @@ class ReplayProblem:
     offline_prompt_lengths: np.ndarray | None = None
     static_scores: dict[str, np.ndarray] = field(default_factory=dict)
     static_costs: np.ndarray | None = None
+    times: np.ndarray | None = None
     name: str = "test"
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -157,7 +160,7 @@ class ReplayProblem:
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
-            "offline_prompt_lengths": (N,), "static_costs": (n, k),
+            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}
         for key, value in self.static_scores.items():
@@ -218,7 +221,7 @@ class ReplayProblem:
         changed: dict[str, Any] = {}
         for name in (
             "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
-            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs",
+            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times",
         ):  # fmt: skip
             value = getattr(self, name)
             changed[name] = None if value is None else value[index]

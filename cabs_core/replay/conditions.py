@@ -43,7 +43,8 @@ def stream_condition(name, problem, stream: Stream, orders, trials, *, seed, poo
         raise PolicyError(f"replay: rounds {rounds} must be between 1 and the {n} rounds of an order")
     if name == "drift":
         orders = [
-            drift_order(o, problem.tasks, _generator(name, seed, pool, i)) for o, i in zip(orders, trials)
+            in_time(drift_order(o, problem.tasks, _generator(name, seed, pool, i)), problem.times)
+            for o, i in zip(orders, trials)
         ]
     orders = [np.ascontiguousarray(o[: rounds or n]) for o in orders]
     total = len(orders[0])
@@ -63,6 +64,11 @@ def stream_condition(name, problem, stream: Stream, orders, trials, *, seed, poo
 
 def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed), str(pool), int(trial))[0])))
+
+
+def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+    """The queries of an order by their times `[n]`, those of one time in the order's sequence; None: as they are."""
+    return order if times is None else order[np.argsort(times[order], kind="stable")]
 
 
 def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Generator) -> np.ndarray:

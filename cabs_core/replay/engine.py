@@ -22,7 +22,7 @@ from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.conditions import stream_condition
+from cabs_core.replay.conditions import in_time, stream_condition
 from cabs_core.replay.result import ReplayResult
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
@@ -106,7 +106,7 @@ def replay(
         problem: the arrays.
         policy: `name` or `name@preset`; rho: cost sensitivity >= 0, score units per USD.
         trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
-        seed: `order_seed`. A trial's order depends on (seed, pool, trial) alone.
+        seed: `order_seed`. A trial's order depends on (seed, pool, trial) and the problem's times alone.
         pool: name for the seeds and the record; default the problem's.
         rounds: play only the first rounds of every order; None: every query once.
         order: rows `[trials, T]` instead of the seeded orders.
@@ -140,7 +140,7 @@ def replay(
     threads = default_threads() if threads is None else checks.whole("replay", "threads", threads, 1, 4096)
     stream = make_stream(problem, rho, latency_weight)
     if order is None:
-        orders = [query_order(seed, pool, i, problem.n) for i in numbers]
+        orders = [in_time(query_order(seed, pool, i, problem.n), problem.times) for i in numbers]
     else:
         given = np.atleast_2d(order)
         if (

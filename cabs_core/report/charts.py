@@ -12,11 +12,11 @@ from cabs_core.plots.theme import Style, default_styles
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.names import headline, label, style
+from cabs_core.report.names import LEVEL_NAMES, headline, label, style
+from cabs_core.report.recovery import recovery
 from cabs_core.report.tables import number_text, percent_text
 from cabs_core.report.verdict import routers, savings_against_models
 
-_LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Medium ρ", "high": "High ρ"}
 _MOST_MODELS = 6
 
 
@@ -26,6 +26,7 @@ def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | Non
         "overview": overview(data),
         "frontiers": frontiers(data, evidence),
         "regret": regret(data),
+        "recovery": recovery(data, evidence),
         "rho": utility_by_rho(data),
         "savings": None,
         "shares": None,
@@ -213,7 +214,7 @@ def regret(data: PoolData) -> Figure | None:
             own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
             if own.empty:
                 continue
-            ends = [label(policy), _LEVEL_NAMES[level]]
+            ends = [label(policy), LEVEL_NAMES[level]]
             for kind, column in kinds:
                 part = own[own[column].notna()]
                 if part.empty:
@@ -244,7 +245,7 @@ def regret(data: PoolData) -> Figure | None:
     )
     choices.append(("level", levels[0]))
     options.append(
-        Choice("level", "Cost regime", tuple((level, _LEVEL_NAMES[level]) for level in levels), levels[0])
+        Choice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in levels), levels[0])
     )
     headers = [
         "Policy",
@@ -254,7 +255,7 @@ def regret(data: PoolData) -> Figure | None:
             for k, _ in kinds
         ),
     ]
-    end = next((r for r in rows if r[0] == label(data.best) and r[1] == _LEVEL_NAMES[levels[0]]), None)
+    end = next((r for r in rows if r[0] == label(data.best) and r[1] == LEVEL_NAMES[levels[0]]), None)
     return Figure(
         key="regret",
         title="Cumulative regret over the rounds",

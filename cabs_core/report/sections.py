@@ -340,6 +340,11 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
         )
     if data.missing:
         said.append(data.missing_text())
+    if later := data.settings.get("later_models"):
+        said.append(
+            f"Half of the queries come after {', '.join(later)} changed under their names; every mean on this page is over both halves, "
+            "“Learning” shows them along the stream."
+        )
     if evidence is not None:
         rhos = [r for r in replayed if r > 0]
         cost = evidence.problem.costs.mean(axis=0)

@@ -1,4 +1,5 @@
--- Cumulative regret by round and regime, and relative to the pool's reference policy (RQ4), with errors over trials.
+-- Cumulative regret by round and regime, relative to the pool's reference policy (RQ4), and per round over the last tenth
+-- of the checkpoints, with errors over trials.
 WITH by_regime AS (
   SELECT
     pool, policy, regime, trial, round,
@@ -15,10 +16,17 @@ overall AS (
   FROM by_regime
   GROUP BY pool, policy, trial, round
 ),
-both_levels AS (
+united AS (
   SELECT pool, policy, regime, trial, round, cumulative_regret, cumulative_utility FROM by_regime
   UNION ALL
   SELECT pool, policy, regime, trial, round, cumulative_regret, cumulative_utility FROM overall
+),
+both_levels AS (
+  SELECT
+    *,
+    (cumulative_regret - lag(cumulative_regret, 10) OVER earlier) / (round - lag(round, 10) OVER earlier) AS recent_regret
+  FROM united
+  WINDOW earlier AS (PARTITION BY pool, policy, regime, trial ORDER BY round)
 )
 SELECT
   a.pool,
@@ -30,6 +38,8 @@ SELECT
   any_value(p.reference_policy) AS reference_policy,
   avg(a.cumulative_regret - b.cumulative_regret) AS relative_regret,
   standard_error_of(a.cumulative_regret - b.cumulative_regret) AS relative_regret_se,
+  avg(a.recent_regret) AS recent_regret,
+  standard_error_of(a.recent_regret) AS recent_regret_se,
   avg(a.cumulative_utility) / a.round AS average_utility,
   count(*) AS trials
 FROM both_levels AS a

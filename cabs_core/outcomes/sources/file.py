@@ -57,7 +57,9 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
         required = _REQUIRED[:-1]  # a cost column is used where there is one
     if pool.source.layout == "tidy":
         return _tidy(path, columns, required, pool.score_scale)
-    return _wide(path, columns, required, pool.source_names(), pool.score_scale)
+    names = pool.source_names()
+    wanted = None if names is None else list(dict.fromkeys([*names.values(), *pool.later_models.values()]))
+    return _wide(path, columns, required, wanted, pool.score_scale)
 
 
 def column_names(path: Path) -> list[str]:
@@ -231,7 +233,7 @@ def _wide(
     path: Path,
     columns: Columns,
     required: tuple[str, ...],
-    models: dict[str, str] | None,
+    models: list[str] | None,
     score_scale: float,
 ) -> RawOutcomes:
     names = _known_columns(path)
@@ -264,9 +266,7 @@ def _wide(
             f"{path}: source.layout is wide, so source.columns.cost must hold {_MODEL}, e.g. "
             f"'{_MODEL}_cost', or give prices or cost_per_call; found {columns.cost!r}"
         )
-    wanted_models = (
-        list(models.values()) if models else _discover(path, names, patterns, set(per_query.values()))
-    )
+    wanted_models = models or _discover(path, names, patterns, set(per_query.values()))
     for model in wanted_models:
         for canonical, pattern in patterns.items():
             if pattern.replace(_MODEL, model) not in names:

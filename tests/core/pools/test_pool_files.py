@@ -37,12 +37,12 @@ def test_shipped_pools() -> None:
     names = {p.pool.name for p in pools if p.shipped}
     assert names == {
         "demo", "openllm_lb_v2_carrot", "mmlu_pro_tiger", "routerbench_sub3", "routerbench", "sprout", "openllm_v2",
-        "demo_tfidf", "openllm_lb_v2_carrot_tfidf", *ON_THEIR_OWN_GRID,
+        "demo_tfidf", "openllm_lb_v2_carrot_tfidf", "llmdrift_june", *ON_THEIR_OWN_GRID,
     }  # fmt: skip
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
         assert (pool_file.pool.replay.rhos == RHO_GRID) == (
-            pool_file.pool.name not in ("demo", "demo_tfidf", *ON_THEIR_OWN_GRID)
+            pool_file.pool.name not in ("demo", "demo_tfidf", "llmdrift_june", *ON_THEIR_OWN_GRID)
         )
         assert pool_file.rhos_from == "file", "no shipped pool waits for its table"
     assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo", "demo_tfidf"]
@@ -168,6 +168,14 @@ BAD_POOLS = {
     "unknown price": (
         "source: {kind: synthetic}\nmodels: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
         r"prices names models that are not in the pool: \['c'\]",
+    ),
+    "later version of an unknown model": (
+        "source: {kind: synthetic}\nmodels: [a, b]\nlater_models: {c: x}\n",
+        r"later_models names models that are not in the pool: \['c'\]",
+    ),
+    "later version without models": (
+        "source: {kind: synthetic}\nlater_models: {a: x}\n",
+        "later_models needs models",
     ),
     "negative price": (
         "source: {kind: synthetic}\nprices: {c: {input: -1, output: 1}}\n",

@@ -57,6 +57,21 @@ def test_relative_regret_curve_from_raw_actions(built):
     assert mart["relative_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
 
 
+def test_recent_regret_from_raw_actions(built):
+    artifacts, problems, _ = built
+    ours = utilities(artifacts, problems["one"], "one", "hier_mix")
+    replays = {r: load_replay_result(artifacts / f"replay/one/{r:04.0f}/hier_mix") for r in (0.0, 300.0)}
+    best = {r: np.clip(problems["one"].scores - r * problems["one"].costs, 0, 1).max(axis=1) for r in replays}
+    # a checkpoint a round, so the ten before round 30 are rounds 21 to 30
+    lost = [(best[r][raw.order] - ours[r])[:, 20:30].mean(axis=1) for r, raw in replays.items()]
+    expected = np.mean(lost, axis=0)
+    chosen = "pool = 'one' AND policy = 'hier_mix' AND regime = 'low'"
+    mart = read_model("mart_regret_curves", artifacts, chosen).set_index("round")
+    assert mart.loc[30, "recent_regret"] == pytest.approx(expected.mean())
+    assert mart.loc[30, "recent_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
+    assert mart["recent_regret"].isna().sum() == 10
+
+
 def test_arm_share_and_money_from_raw_actions(built):
     artifacts, problems, _ = built
     problem = problems["one"]

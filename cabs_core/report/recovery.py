@@ -1,0 +1,105 @@
+"""How policies fare along a stream that changes: regret a round, with the round of the change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.catalog import STREAM_CONDITIONS, policy_record
+from cabs_core.plots import Choice, Figure, FigureTable, lines
+from cabs_core.report.data import LEVELS, PoolData
+from cabs_core.report.evidence import Evidence
+from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
+
+
+def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
+    """Rolling regret by round; None where nothing changes along the stream."""
+    later = data.settings.get("later_models") or {}
+    condition = str(data.info["condition"])
+    if not later and condition not in STREAM_CONDITIONS:
+        return None
+    curves = data.mart("regret_curves")
+    curves = curves[curves["recent_regret"].notna() & ~curves["policy"].isin(["oracle_best", "random"])]
+    if curves.empty:
+        return None
+    rounds = int(data.mart("regret_curves")["round"].max())
+    marks = _changes(condition, bool(later), rounds, evidence)
+    levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
+    order = [p for p in data.board.index if p in set(curves["policy"])]
+    frames, rows = [], []
+    for policy in order:
+        for level in levels:
+            own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
+            own = own.iloc[np.unique(np.linspace(0, len(own) - 1, 30).astype(int))]
+            spread = 1.96 * own["recent_regret_se"].fillna(0.0)
+            y = own["recent_regret"]
+            frames.append(
+                pd.DataFrame(
+                    {"series": label(policy), "x": own["round"].astype(float), "y": y, "low": y - spread, "high": y + spread,
+                     "level": level}
+                )
+            )  # fmt: skip
+            rows.append([label(policy), LEVEL_NAMES[level], *_figures(frames[-1], marks)])
+    styles = {label(p): style(p) for p in order}
+    shown = headline(order, data.best, data.reference) | {
+        p for p in order if policy_record(p).family == "static" and p in ("best_single", "kernel_ridge")
+    }
+    says = _says(later, condition)
+    window = int(curves["round"].min())
+    first = next(r for r in rows if r[0] == label(data.best))
+    return Figure(
+        key="recovery",
+        title="Regret along the stream",
+        caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over trials; lower is better. {says} "
+        "Where a line falls again after the change, the policy recovers; one that learns nothing online does not.",
+        alt=f"Lines of rolling regret by round for {len(order)} policies. {says} {first[0]}: {first[2]} before, {first[3]} at "
+        f"its highest after, {first[4]} at the end.",
+        chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="regret of a round (utility)",
+                    shown={label(p) for p in shown}, choices=[("level", levels[0])], marks=marks, y_zero=True),
+        table=FigureTable(["Policy", "Regime", "Before the change", "Highest after", "At the end (95 %)"], rows),
+        choices=(Choice("level", "Cost regime", tuple((v, LEVEL_NAMES[v]) for v in levels), levels[0]),),
+        legend=tuple((label(p), style(p), p in shown) for p in order),
+    )  # fmt: skip
+
+
+def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | None) -> list[tuple[float, str]]:
+    """(round, text) of what changes at one round."""
+    marks = []
+    if models and evidence is not None and evidence.problem.times is not None:
+        times = np.sort(evidence.problem.times)
+        marks = [(float(i + 1), "models change") for i in np.flatnonzero(np.diff(times)) if i + 1 < rounds]
+    texts = {
+        "arms_arrive": "models arrive",
+        "arms_disappear": "models disappear",
+        "drift": "half of the drift",
+    }
+    if condition in texts:
+        marks.append((float(rounds // 2), texts[condition]))
+    return marks
+
+
+def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
+    """Regret at the last point before the (first) change, the highest after it, and the last one with its interval."""
+    last = line.iloc[-1]
+    end = f"{last['y']:.3f} ({last['low']:.3f} to {last['high']:.3f})"
+    before = line[line["x"] <= marks[0][0]] if marks else line.iloc[:1]
+    after = line[line["x"] > marks[0][0]] if marks else line.iloc[1:]
+    return [
+        f"{before['y'].iloc[-1]:.3f}" if len(before) else "–",
+        f"{after['y'].max():.3f}" if len(after) else "–",
+        end,
+    ]
+
+
+def _says(later: dict[str, str], condition: str) -> str:
+    """What changes, in a sentence or two."""
+    said = []
+    if later:
+        said.append(
+            "In the middle of the stream models change under their names: "
+            + ", ".join(f"{name} becomes {version}" for name, version in later.items())
+            + "; nothing tells the routers."
+        )
+    if condition in STREAM_CONDITIONS:
+        said.append(f"{condition_text(condition)}.")
+    return " ".join(said)
