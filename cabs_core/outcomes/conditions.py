@@ -86,12 +86,14 @@ def routed_outcomes(
     times = np.zeros(len(outcomes))
     times[_generator("later_models", seed).permutation(test)[: len(test) // 2]] = 1.0
     after = times[:, None] > 0
-    timed = outcomes.latencies is not None and outcomes.later_latencies is not None
+    latencies = None
+    if outcomes.latencies is not None and outcomes.later_latencies is not None:
+        latencies = np.where(after, outcomes.later_latencies, outcomes.latencies)
     changed = replace(
         outcomes,
         scores=np.where(after, outcomes.later_scores, outcomes.scores),
         costs=np.where(after, outcomes.later_costs, outcomes.costs),
-        latencies=np.where(after, outcomes.later_latencies, outcomes.latencies) if timed else None,
+        latencies=latencies,
     )
     return changed, times
 
