@@ -9,8 +9,9 @@ import pytest
 from cabs_core.errors import DataError
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.outcomes.conditions import routed_outcomes
-from cabs_core.pools import PoolFile, find_pool
-from cabs_core.pools.config import ModelPool
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pools import find_pool
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.conditions import in_time
