@@ -49,7 +49,7 @@ test-all: test
 	@$(BIN)/python -m pytest -m "e2e or ray" $(PYTEST_ARGS)
 
 probes: venv
-	@$(BIN)/python -m tests.probes $(PROBES_ARGS)
+	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui --port $(PORT)

@@ -26,6 +26,7 @@ _REFUSED = (
     errno.ENOTDIR,
     errno.EEXIST,
     errno.ENAMETOOLONG,
+    errno.ELOOP,
 )
 
 
@@ -38,7 +39,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
     path = Path(path)
     temporary = _beside(path)
-    with _storage(path, temporary):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
@@ -61,7 +62,7 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = _beside(path)
-    with _storage(path, temporary):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         try:
@@ -96,8 +97,8 @@ def _note_size(error: BaseException, temporary: Path) -> None:
 
 
 @contextmanager
-def _storage(path: Path, temporary: Path) -> Iterator[None]:
-    """Errors of the disk as StorageError; all others as they are."""
+def storage_errors(path: Path) -> Iterator[None]:
+    """Errors of the disk that `path` lies on as StorageError; all others as they are."""
     try:
         yield
     except StorageError:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import write_text
-from cabs_core.errors import DataError
+from cabs_core.atomic import storage_errors, write_text
+from cabs_core.errors import DataError, StorageError
 from cabs_core.paths import cabs_home
 
 ATTEMPTS = 6
@@ -190,6 +190,7 @@ def _from_hub(file: RemoteFile, lock: _Lock) -> tuple[Path, str | None]:
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     from httpx2 import HTTPError  # the transport of huggingface_hub: a cut connection is no OSError there
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -201,7 +202,10 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
 
     for attempt in range(ATTEMPTS):
         try:
-            return download()
+            with storage_errors(Path(HF_HUB_CACHE) / Path(file.name).name):
+                return download()
+        except StorageError:  # another try does not help
+            raise
         except (HfHubHTTPError, HTTPError, OSError, RuntimeError) as error:
             chain = list(_causes(error))
             statuses = [e.response.status_code for e in chain if getattr(e, "response", None) is not None]
@@ -280,14 +284,17 @@ def _from_https(file: RemoteFile) -> Path:
         raise DataError(f"{url} is refused: data are downloaded over https only")
     key = file.sha256 or hashlib.sha256(url.encode()).hexdigest()
     target = cabs_home() / "downloads" / key[:16] / Path(file.name).name
-    target.parent.mkdir(parents=True, exist_ok=True)
     lock = _Lock(file)
-    with FileLock(str(target) + ".lock"):
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors(target), FileLock(str(target) + ".lock"):
         if target.is_file() and (_offline() or lock.matches(target)):
             return target
         if _offline():
             raise DataError(_unreachable(file, "", []))
         partial = target.with_name(target.name + ".partial")
+        if partial.is_symlink():  # what it leads to is not ours to write to
+            partial.unlink()
         resumed = partial.is_file() and partial.stat().st_size > 0
         _download(file, url, partial)
         if resumed and not lock.matches(partial):
@@ -322,8 +329,11 @@ def _download(file: RemoteFile, url: str, partial: Path) -> None:
                     raise DataError(f"{url} cannot be downloaded: the server answered {response.status_code}")
                 if response.status_code == 200:
                     have = 0
-                _stream(file, response, partial, have)
+                with storage_errors(partial):
+                    _stream(file, response, partial, have)
                 return
+        except StorageError:  # another try does not help
+            raise
         except (requests.RequestException, OSError) as error:
             if attempt == ATTEMPTS - 1:
                 status = [] if response is None or response.status_code < 400 else [response.status_code]

@@ -9,12 +9,16 @@ import os
 import pkgutil
 import select
 import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -205,6 +209,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="the part that the test suite runs; named families only, or all but those of whole runs",
     )
     parser.add_argument("--limit", type=float, help="seconds a probe may take")
+    parser.add_argument("--workers", type=int, default=1, help="families at once, each in its own process")
     parser.add_argument("--json", type=Path, help="write the summary there")
     parser.add_argument("--probe", help="family:index: run this one in this process and show what happens")
     given = parser.parse_args(arguments)
@@ -218,8 +223,11 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(given.families) - set(names()))
     if unknown:
         parser.error(f"unknown families {unknown}; known: {', '.join(names())}")
+    wanted = given.families or (quick_names() if given.quick else names())
+    if given.workers > 1 and len(wanted) > 1:
+        return _side_by_side(given, wanted)
     summary: dict[str, Any] = {}
-    for family in given.families or (quick_names() if given.quick else names()):
+    for family in wanted:
         module = load(family)
         count = given.count or (module.QUICK if given.quick else module.COUNT)
         summary[family] = found = run(family, module, seed=given.seed, count=count, limit=given.limit)
@@ -234,6 +242,42 @@ def main(arguments: list[str] | None = None) -> int:
                 f"  {failure['outcome']} in --probe {failure['probe']}: {failure['text'].strip()[-600:]}",
                 flush=True,
             )
+    if given.json:
+        given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    return 1 if any(found["failures"] for found in summary.values()) else 0
+
+
+def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:
+    """Several families at once, each in a process of its own, those of whole runs first; the exit code of `main`."""
+    lock = threading.Lock()
+
+    def one(family: str) -> tuple[str, dict[str, Any]]:
+        with tempfile.TemporaryDirectory(prefix="probe-summary-") as folder:
+            path = Path(folder) / "summary.json"
+            command = [
+                sys.executable,
+                "-m",
+                __package__,
+                family,
+                "--seed",
+                str(given.seed),
+                "--json",
+                str(path),
+            ]
+            command += ["--quick"] if given.quick else []
+            for option in ("count", "limit"):
+                value = getattr(given, option)
+                command += [] if value is None else [f"--{option}", str(value)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            with lock:
+                print(done.stdout, end="", flush=True)
+            if not path.exists():
+                raise SystemExit(f"{family}: the harness itself ended with {done.returncode}")
+            return family, json.loads(path.read_text(encoding="utf-8"))[family]
+
+    first = sorted(wanted, key=lambda family: not getattr(load(family), "WHOLE_RUNS", False))
+    with ThreadPoolExecutor(given.workers) as pool:
+        summary = dict(pool.map(one, first))
     if given.json:
         given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
     return 1 if any(found["failures"] for found in summary.values()) else 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hub_server import COMMIT, HubServer
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, StorageError
 from cabs_core.outcomes.download import RemoteFile, fetch
 
 CONTENT = bytes(range(256)) * 1200
@@ -88,6 +88,55 @@ def test_foreign_partial_file_is_thrown_away(hub: HubServer, cabs_home: Path) ->
     partial.write_bytes(b"x" * (len(CONTENT) + 7))  # longer than the file: the server answers 416
     (partial.parent / "a.bin").unlink()
     assert fetch(raw_file(hub)).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("link", ["elsewhere", "nowhere", "circle"])
+@pytest.mark.parametrize("name", ["a.bin", "a.bin.partial"])
+def test_nothing_is_written_through_a_link(
+    hub: HubServer, cabs_home: Path, tmp_path: Path, name: str, link: str
+) -> None:
+    put_both(hub)
+    other, place = tmp_path / "other", cabs_home / "downloads" / SHA[:16] / name
+    place.parent.mkdir(parents=True)
+    if link == "elsewhere":
+        other.write_bytes(b"somebody's")
+    place.symlink_to(place if link == "circle" else other)
+    found = fetch(raw_file(hub)).path
+    assert found.read_bytes() == CONTENT and not found.is_symlink()
+    assert link != "elsewhere" or other.read_bytes() == b"somebody's"
+    assert link != "nowhere" or not other.exists()
+
+
+@pytest.mark.parametrize("link", ["nowhere", "circle", "a file"])
+@pytest.mark.parametrize("place", ["downloads", f"downloads/{SHA[:16]}", f"downloads/{SHA[:16]}/a.bin.lock"])
+def test_a_link_where_a_folder_should_be(hub: HubServer, cabs_home: Path, place: str, link: str) -> None:
+    put_both(hub)
+    path = cabs_home / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (cabs_home / "file").write_bytes(b"old")
+    path.symlink_to(
+        {"nowhere": cabs_home / "none" / "none", "circle": path, "a file": cabs_home / "file"}[link]
+    )
+    with pytest.raises(StorageError, match=r"downloads.* cannot be written"):
+        fetch(raw_file(hub))
+    assert (cabs_home / "file").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for a full disk")
+@pytest.mark.parametrize("kind", ["hub", "https"])
+def test_a_full_disk_is_not_blamed_on_the_server(hub: HubServer, cabs_home: Path, kind: str) -> None:
+    import resource
+
+    put_both(hub)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"a\.bin.* cannot be written: .*bytes; .* are free in"):
+            fetch(either(hub, kind))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(hub.gets()) == 1, "tried again on the same disk"
+    assert fetch(either(hub, kind)).path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("kind", ["hub", "https"])
