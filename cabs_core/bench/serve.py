@@ -3,8 +3,9 @@
     cabs bench serve --router router --rate 50 --seconds 20 --workers 1
 
 Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
-server for a model by name, so that it forwards and decides nothing; `routed` lets it decide. The three alternate
-second by second, so that what else the machine does hits all of them alike.
+server for a model by name, so that it forwards and decides nothing; `routed` lets it decide; `simple_shuffle` is LiteLLM's
+own router with its default strategy, where the extra `litellm` is installed. They alternate second by second, so that
+what else the machine does hits all of them alike.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ import httpx2 as httpx
 import numpy as np
 
 from cabs_core.atomic import write_text
+from cabs_core.bench import shuffle
 from cabs_core.bench.chaos import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
-
-WAYS = ("direct", "forward", "routed")
 
 
 async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) -> dict[str, dict[str, Any]]:
@@ -71,7 +71,7 @@ async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) ->
 
 
 def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) -> dict[str, Any]:
-    """Times of the three ways, and what forwarding and deciding add to the median.
+    """Times of the ways, and what each adds to the median.
 
     Args:
         rate: requests a second; seconds: of each way; workers: processes of the server.
@@ -85,26 +85,29 @@ def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) 
             "upstreams": str(write_upstreams(folder / "upstreams.yaml", manifest.names, upstream)),
         }  # fmt: skip
         port = free_port()
-        server = start_server(settings, port, workers=workers)
+        running = [echo, start_server(settings, port, workers=workers)]
+        mine = f"http://127.0.0.1:{port}/v1/chat/completions"
+        urls = {
+            "direct": (f"http://127.0.0.1:{upstream}/v1/chat/completions", {"model": manifest.names[0]}),
+            "forward": (mine, {"model": manifest.names[0]}),
+            "routed": (mine, {"model": "cabs"}),
+        }
         try:
+            if shuffle.available():
+                other = free_port()
+                running.append(shuffle.start(other, manifest.names, upstream, workers=workers))
+                urls["simple_shuffle"] = (f"http://127.0.0.1:{other}/v1/chat/completions", {"model": "cabs"})
+                wait_for(other)
             wait_for(port)
-            mine = f"http://127.0.0.1:{port}/v1/chat/completions"
-            urls = {
-                "direct": (f"http://127.0.0.1:{upstream}/v1/chat/completions", {"model": manifest.names[0]}),
-                "forward": (mine, {"model": manifest.names[0]}),
-                "routed": (mine, {"model": "cabs"}),
-            }
             found = asyncio.run(_load(urls, rate, seconds))
         finally:
-            server.terminate()
-            server.wait()
-            echo.kill()
-            echo.wait()
+            for process in reversed(running):
+                process.terminate()
+                process.wait()
     return {
         "bundle": manifest.id, "policy": manifest.policy, "encoder": manifest.encoder["name"], "rate": rate,
         "workers": workers, **found,
-        "forward_adds_p50_ms": found["forward"]["p50_ms"] - found["direct"]["p50_ms"],
-        "routed_adds_p50_ms": found["routed"]["p50_ms"] - found["direct"]["p50_ms"],
+        **{f"{way}_adds_p50_ms": found[way]["p50_ms"] - found["direct"]["p50_ms"] for way in urls if way != "direct"},
     }  # fmt: skip
 
 
@@ -113,9 +116,13 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     parser = argparse.ArgumentParser(prog="cabs bench serve")
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
-    parser.add_argument("--seconds", type=int, default=20, help="of each of the three ways")
+    parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(list(argv))
+    if not shuffle.available():
+        print(
+            "LiteLLM is not installed (pip install 'cabs-routing[litellm]'): its simple-shuffle is left out"
+        )
     found = measure(options.router, rate=options.rate, seconds=options.seconds, workers=options.workers)
     print(json.dumps(found, indent=1))
     if json_path:

@@ -54,7 +54,7 @@ def build(
         "milliseconds from text": timed.to_dict(),
         "_match": plain(match(folder / BUNDLE, inputs)),
         "_card": (folder / BUNDLE / "README.md").read_text(encoding="utf-8"),
-        **_budgets(pool, inputs, choice),
+        **_budgets(pool, inputs, choice, manifest.provenance["spending"]),
         **summary,
     }  # fmt: skip
 
@@ -86,7 +86,9 @@ def examine_again(chain: Chain) -> dict[str, Any]:
     return {**record.summary, **({"_match": plain(again)} if again else {})}
 
 
-def _budgets(pool: ModelPool, inputs: dict[str, Path], choice: Choice) -> dict[str, Any]:
+def _budgets(
+    pool: ModelPool, inputs: dict[str, Path], choice: Choice, curve: dict[str, list[float]] | None
+) -> dict[str, Any]:
     """What each of the pool's budgets buys on the test split, or why that cannot be said."""
     if not pool.router.budgets:
         return {}
@@ -95,7 +97,7 @@ def _budgets(pool: ModelPool, inputs: dict[str, Path], choice: Choice) -> dict[s
     try:
         rows = replay_budgets(
             problem, choice.policy, pool.router.budgets, rhos=ends, start=min(max(choice.rho, ends[0]), ends[1]),
-            seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs, choice.policy),
+            curve=curve, seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs, choice.policy),
         )  # fmt: skip
     except RouterError as error:
         return {"budgets": str(error)}

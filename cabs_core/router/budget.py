@@ -18,8 +18,8 @@ from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import RouterError
 from cabs_core.policies import build_policy
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import make_stream
-from cabs_core.router.pacer import Pacer
+from cabs_core.replay.engine import make_stream, replay
+from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.threads import one_blas_thread
 
 
@@ -48,6 +48,29 @@ class Paced:
             "target": self.target, "spent": spent, "off": spent / self.target - 1.0, "score": float(score.mean()),
             "se": se, "mean rho": float(self.rhos.mean()),
         }  # fmt: skip
+
+
+def spending(
+    problem: ReplayProblem,
+    policy: str,
+    rhos: tuple[float, float],
+    *,
+    seed: int = 0,
+    pool: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, list[float]]:
+    """What a policy spends a request at rhos between two ends, for `pacer.first_rho`: {'rhos': [...], 'usd': [...]}.
+
+    Args:
+        problem: the validation problem; one order is played at each rho. rhos: lowest and highest.
+    """
+    low, high = (float(r) for r in rhos)
+    grid = np.unique([low, *np.geomspace(high / 1000, high, 16).clip(low, high)])
+    usd = []
+    for rho in grid.tolist():
+        found = replay(problem, policy, rho, [0], seed, pool=pool, options=options)
+        usd.append(float(problem.costs[found.order, found.actions].mean()))
+    return {"rhos": grid.tolist(), "usd": usd}
 
 
 def replay_budget(
@@ -104,11 +127,17 @@ def replay_budget(
 
 
 def replay_budgets(
-    problem: ReplayProblem, policy: str, targets: Sequence[float], **settings: Any
+    problem: ReplayProblem,
+    policy: str,
+    targets: Sequence[float],
+    *,
+    curve: Mapping[str, Sequence[float]] | None = None,
+    **settings: Any,
 ) -> list[dict[str, Any]]:
     """One row a target (see `Paced.row`), beside the model that fits it on the train split: `alone`, its test `score alone`.
 
     Args:
+        curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that fits it.
         settings: of `replay_budget`.
     """
     scores, costs = problem.offline_scores.mean(axis=0), problem.offline_costs.mean(axis=0)
@@ -116,6 +145,8 @@ def replay_budgets(
     for target in targets:
         fits = np.flatnonzero(costs <= target)
         best = int(fits[np.argmax(scores[fits])]) if len(fits) else None
+        if curve is not None:
+            settings["start"] = first_rho(target, curve)
         rows.append(
             {
                 **replay_budget(problem, policy, target, **settings).row(),

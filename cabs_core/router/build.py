@@ -25,6 +25,7 @@ from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
+from cabs_core.router.budget import spending
 from cabs_core.router.bundle import SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import save_fitted
@@ -169,6 +170,10 @@ def build_bundle(
         name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, share=stream.share,
         keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
+    ends = min(pool.replay.rhos), max(pool.replay.rhos)
+    spends = None
+    if made.any_rho_now() and ends[0] < ends[1]:
+        spends = spending(validation, name, ends, seed=seed, pool=pool.name, options=options.get(name))
     train = np.flatnonzero(split == "train")
     arms = _arms(table, train, (*said.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
@@ -185,7 +190,7 @@ def build_bundle(
         "epsilon": float(epsilon), "mode": mode, "evidence": choice.evidence(),
         "provenance": {
             "problem": test.content_hash(), "pool_settings": pool.content_hash(), "seed": seed,
-            "options": made.settings.model_dump(mode="json"), "horizon": test.n, "validation": choice.rows,
+            "options": made.settings.model_dump(mode="json"), "horizon": test.n, "spending": spends, "validation": choice.rows,
             "versions": {p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")},
             **(provenance or {}),
         },

@@ -11,11 +11,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from cabs_core.errors import RouterError
 
 SECONDS_PER_DAY = 86_400.0
+
+
+def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
+    """The rho at which a policy was seen to spend `target` USD a request, so that a pacer that starts there owes little.
+
+    Args:
+        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`; interpolated, and taken to
+            fall with rho. Beyond its ends: the end.
+    """
+    falling = np.minimum.accumulate(np.asarray(curve["usd"], dtype=np.float64))
+    return float(np.interp(-target, -falling, np.asarray(curve["rhos"], dtype=np.float64)))
 
 
 class Pacer:

@@ -35,7 +35,7 @@ from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
-from cabs_core.router.pacer import Pacer
+from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
@@ -138,9 +138,12 @@ class Router:
                     f"{self.manifest.policy} learnt utilities at rho = {self.manifest.rho:g}, so no budget can move rho: "
                     "export a policy that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
                 )
+            start, curve = self.manifest.rho, self.manifest.provenance.get("spending")
+            if curve and budget_per_request is not None:
+                start = first_rho(budget_per_request, curve)
             self.pacer = Pacer(
                 per_request=budget_per_request, per_day=budget_per_day, low=min(self.manifest.rhos),
-                high=max(self.manifest.rhos), start=self.manifest.rho,
+                high=max(self.manifest.rhos), start=start,
             )  # fmt: skip
         self._followed = -1
         self.follow()

@@ -9,7 +9,8 @@ from cabs_core.errors import RouterError
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.router.budget import replay_budget, replay_budgets
+from cabs_core.router.budget import replay_budget, replay_budgets, spending
+from cabs_core.router.pacer import first_rho
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,28 @@ def test_a_budget_within_reach_is_met(problem, policy):
     found = replay_budget(problem, policy, target, rhos=(0.0, 2000.0), trials=2)
     assert found.row()["spent"] == pytest.approx(target, rel=0.02)
     assert found.costs.mean() == pytest.approx(problem.costs[found.order, found.actions].mean())
+
+
+def test_it_starts_where_validation_spent_the_target(problem):
+    """Streams of 300 requests, which are too short to pay back what a bad start costs."""
+    validation, short = synthetic_problem(n=600, K=5, d=6, seed=3, offline=300), problem.rows(np.arange(300))
+    curve = spending(validation, "carrot", (0.0, 2000.0), pool="v")
+    assert curve["rhos"][0] == 0.0 and curve["rhos"][-1] == 2000.0 and curve["usd"][0] > 2 * curve["usd"][-1]
+    target = (curve["usd"][0] + curve["usd"][-1]) / 2
+    ends = {"rhos": (0.0, 2000.0), "trials": 4}
+    (far,) = replay_budgets(short, "carrot", [target], start=2000.0, **ends)
+    (near,) = replay_budgets(short, "carrot", [target], curve=curve, **ends)
+    assert abs(near["off"]) < abs(far["off"])
+
+
+def test_the_first_rho_is_read_off_the_curve():
+    curve = {
+        "rhos": [0.0, 10.0, 20.0, 30.0],
+        "usd": [4.0, 2.0, 2.5, 1.0],
+    }  # noise lets it rise between 10 and 20
+    assert [first_rho(t, curve) for t in (9.0, 3.0, 1.5, 0.1)] == [0.0, 5.0, 25.0, 30.0]
+    rhos = [first_rho(t, curve) for t in np.linspace(0.5, 5.0, 50)]
+    assert np.all(np.diff(rhos) <= 0)
 
 
 def test_rows_name_the_model_that_fits(problem):

@@ -10,6 +10,10 @@ import pytest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm")
 
+import httpx2 as httpx  # noqa: E402
+
+from cabs_core.bench import shuffle  # noqa: E402
+from cabs_core.bench.chaos import free_port, start_echo, wait_for  # noqa: E402
 from cabs_core.errors import RouterError  # noqa: E402
 from cabs_core.router import Router  # noqa: E402
 from cabs_core.router.litellm import CabsLogger  # noqa: E402
@@ -158,3 +162,19 @@ def test_answers_say_which_decision_they_are(made):
         ]
 
     assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
+
+
+def test_simple_shuffle_of_the_benchmark_forwards_a_call():
+    echo, upstream = start_echo()
+    port = free_port()
+    server = shuffle.start(port, ["large", "small"], upstream)
+    try:
+        wait_for(port)
+        body = {"model": "cabs", "messages": [{"role": "user", "content": "hello"}]}
+        with httpx.Client(timeout=60.0, trust_env=False) as http:
+            answer = http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).json()
+        assert answer["choices"][0]["message"]["content"] in ("large: hello", "small: hello")
+    finally:
+        for process in (server, echo):
+            process.terminate()
+            process.wait()

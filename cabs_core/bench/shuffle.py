@@ -1,0 +1,59 @@
+"""A server around LiteLLM's own router with its default strategy, `simple-shuffle`: what `cabs bench serve` compares with.
+
+It is the least that forwards a call through `litellm.Router`: no keys, no log, no proxy, which would all cost time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+_SETTINGS = "CABS_BENCH_SHUFFLE"
+
+
+def available() -> bool:
+    """Whether LiteLLM is installed (extra `litellm`)."""
+    return find_spec("litellm") is not None
+
+
+def start(port: int, models: Sequence[str], upstream: int, *, workers: int = 1) -> subprocess.Popen:
+    """The server in processes of its own: `models` are all the stand-in at port `upstream`."""
+    settings = json.dumps({"models": list(models), "url": f"http://127.0.0.1:{upstream}/v1"})
+    command = [
+        sys.executable, "-m", "uvicorn", f"{__name__}:make_app", "--factory", "--port", str(port), "--workers", str(workers),
+        "--log-level", "error", "--no-access-log",
+    ]  # fmt: skip
+    # without this it fetches a price list from the internet, and waits for it
+    environment = {**os.environ, _SETTINGS: settings, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def make_app() -> Starlette:
+    """The application of one worker."""
+    import litellm
+
+    settings = json.loads(os.environ[_SETTINGS])
+    deployments = [
+        {
+            "model_name": "cabs",
+            "litellm_params": {"model": f"openai/{model}", "api_base": settings["url"], "api_key": "none"},
+        }
+        for model in settings["models"]
+    ]
+    router = litellm.Router(deployments, routing_strategy="simple-shuffle", num_retries=0)
+
+    async def complete(request: Request) -> Response:
+        body = await request.json()
+        answer = await router.acompletion(model="cabs", messages=body["messages"])
+        return JSONResponse(answer.model_dump())
+
+    return Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
