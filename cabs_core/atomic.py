@@ -69,7 +69,7 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
             yield temporary
             if not path.exists():
                 os.replace(temporary, path)
-            elif not _exchange(temporary, path):
+            elif not exchange(temporary, path):
                 old = _beside(path)
                 os.replace(path, old)
                 os.replace(temporary, path)
@@ -130,7 +130,7 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
     return found
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def exchange(one: Path, other: Path) -> bool:
     """Swap two names in one step; False where the system or the file system cannot (Linux can, since 3.15)."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2

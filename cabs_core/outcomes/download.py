@@ -20,7 +20,7 @@ from cabs_core.errors import DataError, StorageError
 from cabs_core.paths import cabs_home
 
 ATTEMPTS = 6
-_BACKOFF_SECONDS = 1.0
+BACKOFF_SECONDS = 1.0
 _LONGEST_WAIT = 60.0
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _CHUNK = 1 << 16  # what is lost of a cut connection
@@ -266,9 +266,9 @@ def _unreachable(file: RemoteFile, reason: str, statuses: list[int]) -> str:
 def _wait(attempt: int, response: Any) -> None:
     wanted = None if response is None else response.headers.get("Retry-After")
     try:
-        seconds = float(wanted) if wanted is not None else _BACKOFF_SECONDS * 2**attempt
+        seconds = float(wanted) if wanted is not None else BACKOFF_SECONDS * 2**attempt
     except ValueError:  # an HTTP date: the server's clock is not ours, so back off as usual
-        seconds = _BACKOFF_SECONDS * 2**attempt
+        seconds = BACKOFF_SECONDS * 2**attempt
     time.sleep(max(0.0, min(seconds, _LONGEST_WAIT)))
 
 

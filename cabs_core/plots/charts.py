@@ -350,12 +350,14 @@ def end_labels(
         values = inside[[c for c in ("y", "low", "high") if c in inside]].to_numpy(dtype=float)
         seen = span or (float(np.nanmax(values) - np.nanmin(values)) if values.size else 1.0)
         named = own[own["series"].isin(shown)].sort_values("y")
-        parts.append(named.assign(y=_apart(named["y"].to_numpy(dtype=float), 15 * (seen or 1.0) / height)))
+        parts.append(
+            named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), 15 * (seen or 1.0) / height))
+        )
         parts.append(own[~own["series"].isin(shown)])
     return _rounded(pd.concat(parts)[["series", "x", "y", *by]])
 
 
-def _apart(values: np.ndarray, gap: float) -> np.ndarray:
+def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
     """Rising values, moved as little as possible until neighbours are `gap` apart (least squares, by pooling)."""
     blocks: list[list[float]] = []  # [sum of the free positions, count]
     for i, value in enumerate(values):

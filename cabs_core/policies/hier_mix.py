@@ -1,6 +1,6 @@
 """`hier_mix`: hierarchical Bayesian models of the score, anchored on the static `kernel_ridge` prediction to several degrees.
 
-Linear models (`hier_kernels`) that all see every outcome:
+Linear models (`hier_kernels`) that all see every outcome (the rounds are compiled in `hier_loop`):
 
     anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
                 its level, slope and dependence on the context, and a small one per arm;
@@ -45,323 +45,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cabs_core.compiled.jit import kernel
-from cabs_core.compiled.rng import ACTION, draw, uniform
-from cabs_core.compiled.utility import value_and_slope
 from cabs_core.policies import checks
 from cabs_core.policies.base import Policy
-from cabs_core.policies.hier_kernels import (
-    anchored_learn,
-    anchored_predict,
-    contrast_deviation,
-    residual_learn,
-    residual_predict,
+from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, scratch
+from cabs_core.policies.hier_loop import (
+    decide_round,
+    ease_of,
+    fill_weights,
+    learn_outcome,
+    pay,
+    restart,
+    run_lane,
 )
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.mix import arrival_table, draw_largest, traced_weights
+from cabs_core.policies.mix import arrival_table, traced_weights
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.policies.thompson import CELLS, best_probabilities
 
 DEFAULT_HORIZON = 10_000
 LEAST_DISPERSION = 0.02
-
-# Tuples of arrays that the kernels take (C residual models: the corrections, then the cold one):
-#   anchored = (mean [d + 2], cov [d + 2, d + 2], var [K], cross [K, d + 2], total [K], level [K])
-#   residual = (mean [C, d + 1], cov [C, d + 1, d + 1], cov_arm [C, K, d + 1, d + 1], mean_arm [C, K, d + 1],
-#               prior [C, d + 1], kind [C]: 0 offset 1/2, 1 the arms' mean scores, 2 the static prediction)
-#   work     = scratch: (f, v, sd, mean, pmf, other, offset [K], below [2, K], x [d + 1], difference, row, gain [d + 2],
-#              u_anchored [K, d + 2], u_residual [K, d + 1], weights [C + 1], cost [K])
-#   paid     = [3, K] over the outcomes of every arm: their number, what they cost, what was predicted (USD)
-#   numbers  = (rho, share, noise, clip, fixed share, dispersion, cost prior, whether propensities are integrals, alarm that
-#               restarts, then per model: prior weight [C + 1],
-#               exploration [C + 1], then prior variances: anchored level, slope, context, arm; per residual model level, context)
-_HEAD = 9
-#: what the alarm leaves out a round, in nats: surprises of a mixture that is only slightly wrong
-ALLOWANCE = 0.1
-
-
-def scratch(k: int, d: int, models: int) -> tuple[np.ndarray, ...]:
-    """Arrays that the kernels write to."""
-    return (
-        *(np.zeros(k) for _ in range(7)),
-        np.zeros((2, k)),
-        np.zeros(d + 1),
-        *(np.zeros(d + 2) for _ in range(3)),
-        np.zeros((k, d + 2)),
-        np.zeros((k, d + 1)),
-        np.zeros(models),
-        np.zeros(k),
-    )
-
-
-@kernel
-def _offset(kind, base, level, ease):
-    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score."""
-    if kind == 0:
-        return 0.5
-    if kind == 1:
-        return level
-    if kind == 2:
-        return base
-    if kind == 3:
-        return level + ease
-    if kind == 4:
-        return level + ease + 0.5 * (base - level - ease)
-    return 0.5 + ease
-
-
-@kernel
-def _ease(base, level):
-    """How much easier than the train prompts this one is, for the mean of all arms."""
-    total = 0.0
-    for j in range(base.size):
-        total += base[j] - level[j]
-    return total / base.size
-
-
-@kernel
-def _values(model, z, base, costs, mask, numbers, anchored, residual, work):
-    """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
-    available."""
-    f, v, sd, mean, _, _, offset, _, x, difference, _, _, u_anchored, u_residual, weights, _ = work
-    rho, share, exploration = numbers[0], numbers[1], numbers[_HEAD + weights.size + model]
-    level = anchored[5]
-    if model == 0:
-        a_mean, _, a_var, a_cross, a_total, _ = anchored
-        anchored_predict(z, base, level, mask, a_mean, a_var, a_cross, a_total, f, u_anchored, v)
-    else:
-        r_mean, _, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
-        m = model - 1
-        x[0] = 1.0
-        for i in range(z.size):
-            x[i + 1] = z[i]
-        ease = _ease(base, level)
-        for j in range(f.size):
-            offset[j] = _offset(r_kind[m], base[j], level[j], ease)
-        residual_predict(
-            x, offset, mask, r_prior[m], r_mean[m], r_cov_arm[m], r_mean_arm[m], f, u_residual, v
-        )
-    greedy, most = -1, -np.inf
-    for j in range(f.size):
-        mean[j], sd[j] = -np.inf, 0.0
-        if mask[j]:
-            mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
-            if mean[j] > most:
-                greedy, most = j, mean[j]
-    if exploration == 0.0:
-        return
-    if model == 0:
-        contrast_deviation(u_anchored, v, mask, greedy, anchored[1], sd, difference)
-    else:
-        contrast_deviation(u_residual, v, mask, greedy, residual[1][model - 1], sd, difference)
-    for j in range(f.size):
-        if mask[j]:
-            _, slope = value_and_slope(f[j], costs[j], rho, share)
-            sd[j] *= exploration * slope
-
-
-@kernel
-def _weigh(log_weights, out):
-    """out [M] = weights of the models, from their logarithms up to a constant; the last is what the others leave."""
-    rest = 1.0
-    for m in range(out.size - 1):
-        total = 0.0
-        for k in range(out.size):
-            total += np.exp(log_weights[k] - log_weights[m])
-        out[m] = 1.0 / total
-        rest -= out[m]
-    out[-1] = max(0.0, rest)
-
-
-@kernel
-def _calibrated(costs, paid, prior, out):
-    """out [K] = predicted costs times what every arm cost over what was predicted, shrunk to 1 by `prior` plays."""
-    for j in range(costs.size):
-        out[j] = costs[j]
-        if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
-            out[j] *= (prior + paid[0, j] * paid[1, j] / paid[2, j]) / (prior + paid[0, j])
-
-
-@kernel
-def _restart(numbers, log_weights, paid, anchored, residual, alarm):
-    """Forget what was learnt online."""
-    a_mean, a_cov, a_var, a_cross, a_total, _ = anchored
-    r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
-    first = _HEAD + 2 * log_weights.size
-    alarm[0] = 0.0
-    paid[:] = 0.0
-    a_mean[:] = 0.0
-    a_cov[:] = 0.0
-    for i in range(a_mean.size):
-        a_cov[i, i] = numbers[first + min(i, 2)]
-    a_var[:] = numbers[first + 3]
-    a_cross[:] = 0.0
-    a_total[:] = 0.0
-    r_mean[:] = 0.0
-    r_cov[:] = 0.0
-    r_mean_arm[:] = 0.0
-    r_cov_arm[:] = 0.0
-    for m in range(r_kind.size):
-        for i in range(r_mean.shape[1]):
-            r_cov[m, i, i] = numbers[first + 4 + 2 * m + min(i, 1)]
-            for j in range(r_cov_arm.shape[1]):
-                r_cov_arm[m, j, i, i] = r_prior[m, i]
-    for m in range(log_weights.size):
-        log_weights[m] = np.log(numbers[_HEAD + m])
-
-
-@kernel
-def _pay(paid, arm, cost, predicted):
-    """Add an outcome's cost."""
-    paid[0, arm] += 1.0
-    paid[1, arm] += cost
-    paid[2, arm] += predicted
-
-
-@kernel
-def _decide(
-    z,
-    base,
-    predicted_costs,
-    mask,
-    keys,
-    t,
-    force,
-    numbers,
-    log_weights,
-    plays,
-    paid,
-    anchored,
-    residual,
-    work,
-):
-    """Play a round: returns the arm and fills pmf [K] in work."""
-    sd, mean, pmf, other, below, weights = work[2], work[3], work[4], work[5], work[7], work[14]
-    if force and t % 3 == 2:
-        least = -1
-        for j in range(mask.size):
-            if mask[j] and (least < 0 or plays[j] < plays[least]):
-                least = j
-        if plays[least] == 0:
-            pmf[:] = 0.0
-            pmf[least] = 1.0
-            plays[least] += 1
-            return least
-    costs = work[15]
-    _calibrated(predicted_costs, paid, numbers[6], costs)
-    _weigh(log_weights, weights)
-    model = draw(weights, uniform(keys, ACTION, t, 0))
-    pmf[:] = 0.0
-    if numbers[7] > 0.0:
-        for m in range(weights.size):
-            if m != model and weights[m] > 0.0:
-                _values(m, z, base, costs, mask, numbers, anchored, residual, work)
-                best_probabilities(mean, sd, other, below, CELLS)
-                for j in range(pmf.size):
-                    pmf[j] += weights[m] * other[j]
-    _values(model, z, base, costs, mask, numbers, anchored, residual, work)
-    if numbers[7] > 0.0:
-        best_probabilities(mean, sd, other, below, CELLS)
-        for j in range(pmf.size):
-            pmf[j] += weights[model] * other[j]
-    arm = draw_largest(keys, t, mean, sd)
-    if not numbers[7] > 0.0:
-        pmf[arm] = 1.0
-    plays[arm] += 1
-    return arm
-
-
-@kernel
-def _likelihood(score, predicted, clip):
-    p = min(1.0 - clip, max(clip, predicted))
-    return score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
-
-
-@kernel
-def _surprise(score, predicted, clip):
-    """Log loss of a prediction less what it expects of itself, in nats."""
-    p = min(1.0 - clip, max(clip, predicted))
-    return (p - score) * np.log(p / (1.0 - p))
-
-
-@kernel
-def _learn(z, base, ease, arm, score, numbers, log_weights, anchored, residual, alarm, work):
-    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights; the alarm [1] is the sum of
-    what the mixture was more surprised than it expects to be, less ALLOWANCE a round, never below 0."""
-    a_mean, a_cov, a_var, a_cross, a_total, level = anchored
-    r_mean, r_cov, r_cov_arm, r_mean_arm, r_prior, r_kind = residual
-    x, row, gain, weights = work[8], work[10], work[11], work[14]
-    noise, clip, share, dispersion = numbers[2], numbers[3], numbers[4], numbers[5]
-    x[0] = 1.0
-    for i in range(z.size):
-        x[i + 1] = z[i]
-    d = x.size
-    _weigh(log_weights, weights)
-    mixed = 0.0
-    predicted = anchored_learn(
-        z, base, level[arm], arm, score, noise, a_mean, a_cov, a_var, a_cross, a_total, row, gain
-    )
-    mixed += weights[0] * predicted
-    log_weights[0] += _likelihood(score, predicted, clip) / dispersion
-    for m in range(r_kind.size):
-        predicted = residual_learn(
-            x, _offset(r_kind[m], base, level[arm], ease), arm, score, noise, r_prior[m], r_mean[m], r_cov[m], r_cov_arm[m],
-            r_mean_arm[m], row[:d], gain[:d],
-        )  # fmt: skip
-        mixed += weights[m + 1] * predicted
-        log_weights[m + 1] += _likelihood(score, predicted, clip) / dispersion
-    alarm[0] = max(0.0, alarm[0] + _surprise(score, mixed, clip) / dispersion - ALLOWANCE)
-    _weigh(log_weights, weights)
-    rest = 1.0
-    for m in range(weights.size - 1):
-        weights[m] = (1.0 - share) * weights[m] + share * numbers[_HEAD + m]
-        rest -= weights[m]
-    weights[-1] = rest
-    for m in range(weights.size):
-        log_weights[m] = np.log(max(weights[m], 1e-300))
-
-
-@kernel
-def _run(
-    order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores, charged,
-    active_from, active_until, numbers, log_weights, plays, paid, alarm, anchored, residual, work, actions, propensities, traced,
-):  # fmt: skip
-    k, d = costs.shape[1], contexts.shape[1]
-    mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
-    due = 0
-    while due < arrivals.shape[0] and arrivals[due, 0] < start:
-        due += 1
-    for t in range(start, stop):
-        query = order[t]
-        for j in range(k):
-            mask[j] = active_from[j] <= t < active_until[j]
-        for i in range(d):
-            z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
-        _weigh(log_weights, work[14])
-        for m in range(log_weights.size):
-            traced[t, m] = work[14][m]
-        arm = _decide(
-            z, base[query], costs[query], mask, keys, first + t - start, force, numbers, log_weights, plays,
-            paid, anchored, residual, work,
-        )  # fmt: skip
-        actions[t], propensities[t] = arm, work[4][arm]
-        while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
-            s = t if immediate else arrivals[due, 1]
-            played = order[s]
-            for i in range(d):
-                z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
-            a = actions[s]
-            _learn(
-                z, base[played, a], _ease(base[played], anchored[5]), a, scores[played, a], numbers, log_weights, anchored,
-                residual, alarm, work,
-            )  # fmt: skip
-            _pay(paid, a, charged[played, a], costs[played, a])
-            if alarm[0] > numbers[8]:
-                _restart(numbers, log_weights, paid, anchored, residual, alarm)
-            if immediate:
-                break
-            due += 1
 
 
 class HierMix(Policy):
@@ -385,7 +87,7 @@ class HierMix(Policy):
             self.scaling = offline.once("hier_mix scaling", lambda: scaling_of(offline.contexts)).copy()
             level = offline.scores.mean(axis=0)
         shared = np.array([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d]) ** 2
-        self.anchored = (
+        self.anchored = Anchored(
             np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), np.zeros((k, d + 2)), np.zeros(k), level,
         )  # fmt: skip
         self.residual = self._residual_priors(k)
@@ -403,14 +105,14 @@ class HierMix(Policy):
         )  # fmt: skip
         return (*o.corrections, cold)
 
-    def _residual_priors(self, k: int):
+    def _residual_priors(self, k: int) -> Residual:
         d, models = self.dim, self._models()
         shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
         arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
         covariance = np.stack([np.diag(v) for v in shared])
         own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
         kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
-        return np.zeros_like(shared), covariance, own, np.zeros((len(models), k, d + 1)), arm, kinds
+        return Residual(np.zeros_like(shared), covariance, own, np.zeros((len(models), k, d + 1)), arm, kinds)
 
     def prior_weights(self) -> np.ndarray:
         """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum 1."""
@@ -427,20 +129,29 @@ class HierMix(Policy):
     def weights(self) -> np.ndarray:
         """Current weights of the anchored model, the corrections and the cold model."""
         out = np.empty(self.experts)
-        _weigh(self.log_weights, out)
+        fill_weights(self.log_weights, out)
         return out
 
-    def _numbers(self, rho: float) -> np.ndarray:
-        o = self.settings
-        explorations = [o.exploration, *(o.exploration * m.exploration for m in self._models())]
+    def constants(self, rho: float) -> Constants:
+        """What the kernels are told of the settings at a rho."""
+        o, models = self.settings, self._models()
         spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
-        head = (
-            rho, self.share, o.noise * spread, o.clip, o.share, spread, -1.0 if o.cost_prior is None else o.cost_prior,
-            float(o.propensity == "integral"), math.inf if o.restart is None else o.restart,
-        )  # fmt: skip
-        variances = [v**2 for v in (o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm)]
-        variances += [v**2 for m in self._models() for v in (m.level, m.context)]
-        return np.array([*head, *self.prior_weights(), *explorations, *variances])
+        return Constants(
+            rho=float(rho),
+            share=float(self.share),
+            noise=o.noise * spread,
+            clip=o.clip,
+            fixed_share=o.share,
+            dispersion=float(spread),
+            cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
+            integral=o.propensity == "integral",
+            alarm=math.inf if o.restart is None else o.restart,
+            prior_weights=self.prior_weights(),
+            exploration=np.array([o.exploration, *(o.exploration * m.exploration for m in models)]),
+            anchored_variances=np.array([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm])
+            ** 2,
+            residual_variances=np.array([[m.level, m.context] for m in models]) ** 2,
+        )
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
@@ -460,13 +171,13 @@ class HierMix(Policy):
         checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
         weights = self.weights()
         arm = int(
-            _decide(
-                z, base, costs, mask, self.keys, self.round, self._force(), self._numbers(rho), self.log_weights,
+            decide_round(
+                z, base, costs, mask, self.keys, self.round, self._force(), self.constants(rho), self.log_weights,
                 self.plays, self.paid, self.anchored, self.residual, self.work,
             )
         )  # fmt: skip
-        pmf = self.work[4].copy()
-        ease = np.array([_ease(base, self.anchored[5])])
+        pmf = self.work.pmf.copy()
+        ease = np.array([ease_of(base, self.anchored.level)])
         memory = {"z": z, "base": base.copy(), "ease": ease, "costs": costs.copy(), "weights": weights}
         return self._decision(arm, float(pmf[arm]), pmf, rho, memory)
 
@@ -475,14 +186,14 @@ class HierMix(Policy):
         arm = self.arm_today(decision, self.today(decision))
         if arm < 0:
             return False
-        _learn(
+        learn_outcome(
             outcome.memory["z"], float(outcome.memory["base"][decision.arm]), float(outcome.memory["ease"][0]), arm,
-            outcome.score, self._numbers(self.rho), self.log_weights, self.anchored, self.residual, self.alarm, self.work,
+            outcome.score, self.constants(self.rho), self.log_weights, self.anchored, self.residual, self.alarm, self.work,
         )  # fmt: skip
-        _pay(self.paid, arm, outcome.cost, float(outcome.memory["costs"][decision.arm]))
+        pay(self.paid, arm, outcome.cost, float(outcome.memory["costs"][decision.arm]))
         if self.settings.restart is not None and self.alarm[0] > self.settings.restart:
-            numbers = self._numbers(self.rho)
-            _restart(numbers, self.log_weights, self.paid, self.anchored, self.residual, self.alarm)
+            constants = self.constants(self.rho)
+            restart(constants, self.log_weights, self.paid, self.anchored, self.residual, self.alarm)
         return True
 
     def count(self, arm: str) -> None:
@@ -501,16 +212,13 @@ class HierMix(Policy):
         checks.check_lane(self, stream, lane, start, stop)
         base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
         arrivals, immediate = arrival_table(lane)
-        _run(
+        run_lane(
             lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
             self.scaling, base, stream.static_costs, stream.scores, stream.costs, stream.active_from, stream.active_until,
-            self._numbers(self.rho), self.log_weights, self.plays, self.paid, self.alarm, self.anchored, self.residual, self.work,
+            self.constants(self.rho), self.log_weights, self.plays, self.paid, self.alarm, self.anchored, self.residual, self.work,
             lane.actions, lane.propensities, traced_weights(lane, self.experts),
         )  # fmt: skip
         self.round += stop - start
-
-    _ANCHORED = ("a_mean", "a_cov", "a_var", "a_cross", "a_total", "a_level")
-    _RESIDUAL = ("r_mean", "r_cov", "r_cov_arm", "r_mean_arm", "r_prior", "r_kind")
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Posteriors, model weights, plays, scaling of the contexts."""
@@ -521,25 +229,22 @@ class HierMix(Policy):
             "paid": self.paid,
             "alarm": self.alarm,
         }
-        arrays |= dict(zip(self._ANCHORED, self.anchored, strict=True))
-        return arrays | dict(zip(self._RESIDUAL, self.residual, strict=True)), {}
+        arrays |= {f"a_{name}": value for name, value in self.anchored._asdict().items()}
+        return arrays | {f"r_{name}": value for name, value in self.residual._asdict().items()}, {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`; reads what earlier versions wrote, without costs and with two models."""
         if "c_mean" in arrays:
             self.settings = self.settings.model_copy(update={"corrections": (), "dispersion": False})
-            old = dict(
-                zip(self._RESIDUAL, ("c_mean", "c_cov", "c_cov_arm", "c_mean_arm", "c_prior"), strict=False)
-            )
-            arrays = {**arrays, **{new: np.asarray(arrays[name])[None] for new, name in old.items()}}
-            arrays["r_kind"] = np.zeros(1, dtype=np.int64)
+            old = {f"r_{name}": np.asarray(arrays[f"c_{name}"])[None] for name in Residual._fields[:-1]}
+            arrays = {**arrays, **old, "r_kind": np.zeros(1, dtype=np.int64)}
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
         earlier = "plays" in arrays  # its name in the versions that did not learn costs
         self.plays = np.array(arrays["plays" if earlier else "played"])
         self.paid = np.zeros((3, len(self._arms))) if earlier else np.array(arrays["paid"])
         self.alarm = np.zeros(1) if earlier else np.array(arrays["alarm"])
-        self.anchored = tuple(np.array(arrays[name]) for name in self._ANCHORED)
-        self.residual = tuple(np.array(arrays[name]) for name in self._RESIDUAL)
+        self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
+        self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
         self._resized()  # an earlier version's state may have fewer models than the options say
 
     def layout(self) -> dict[str, checks.Field]:
@@ -595,21 +300,25 @@ class HierMix(Policy):
 
     def _grow(self) -> None:
         """The new arm's deviations have their priors; what the arms share it has at once."""
-        o, d = self.settings, self.dim
-        a, r = self.anchored, self.residual
-        var = np.append(a[2], o.anchor_arm**2)
-        level = np.append(a[5], a[5].mean())
-        self.anchored = (a[0], a[1], var, np.vstack([a[3], np.zeros(d + 2)]), np.append(a[4], 0.0), level)
-        fresh = self._residual_priors(1)
-        own, means = np.concatenate([r[2], fresh[2]], axis=1), np.concatenate([r[3], fresh[3]], axis=1)
-        self.residual = (r[0], r[1], own, means, r[4], r[5])
+        a, r, new = self.anchored, self.residual, self._residual_priors(1)
+        self.anchored = a._replace(
+            var=np.append(a.var, self.settings.anchor_arm**2),
+            cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
+            total=np.append(a.total, 0.0),
+            level=np.append(a.level, a.level.mean()),
+        )
+        self.residual = r._replace(
+            cov_arm=np.concatenate([r.cov_arm, new.cov_arm], axis=1),
+            mean_arm=np.concatenate([r.mean_arm, new.mean_arm], axis=1),
+        )
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
     def _shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
-        self.anchored = (a[0], a[1], *(np.delete(v, index, axis=0) for v in a[2:]))
-        own, means = (np.delete(v, index, axis=1) for v in r[2:4])
-        self.residual = (r[0], r[1], own, means, r[4], r[5])
+        self.anchored = Anchored(a.mean, a.cov, *(np.delete(v, index, axis=0) for v in a[2:]))
+        self.residual = r._replace(
+            cov_arm=np.delete(r.cov_arm, index, axis=1), mean_arm=np.delete(r.mean_arm, index, axis=1)
+        )
         self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
 
 

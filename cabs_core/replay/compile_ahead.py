@@ -26,9 +26,9 @@ from cabs_core.replay.engine import default_threads, replay
 
 _MOST, _ROUNDS, _RHO = 4, 5, 1.0
 _USUAL_ARMS = 11  # of RouterBench and the demo, whose pool files name no models
-_WORKER = "from cabs_core.replay.compile_ahead import work; work()"
+WORKER = "from cabs_core.replay.compile_ahead import work; work()"
 _under_way: list[threading.Thread] = []
-_processes: list[subprocess.Popen[str]] = []
+started: list[subprocess.Popen[str]] = []
 
 
 def start_compiling(
@@ -73,16 +73,16 @@ def finish_compiling() -> None:
 
 def stop_compiling() -> None:
     """End the processes, for when this one is about to."""
-    for process in _processes:
+    for process in started:
         process.terminate()
 
 
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
     """Give groups to one process until none is left. What a process fails at is compiled when it is needed."""
-    command = [sys.executable, "-P", "-c", _WORKER, str(arms)]
+    command = [sys.executable, "-P", "-c", WORKER, str(arms)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        _processes.append(process)
+        started.append(process)
         try:
             while True:
                 process.stdin.write(" ".join(waiting.get_nowait()) + "\n")

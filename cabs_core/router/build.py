@@ -175,7 +175,7 @@ def build_bundle(
     if made.any_rho_now() and ends[0] < ends[1]:
         spends = spending(validation, name, ends, seed=seed, pool=pool.name, options=options.get(name))
     train = np.flatnonzero(split == "train")
-    arms = _arms(table, train, (*said.free, *free))
+    arms = arms_of(table, train, (*said.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
     settings = pool.encoder.model_dump(mode="json")
     known = encoder_record(settings["name"])
@@ -215,7 +215,12 @@ def build_bundle(
     return choice
 
 
-def _arms(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
+def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
+    """What a bundle says of every arm: name, mean score and cost (USD) on the train prompts, whether it is free.
+
+    Raises:
+        RouterError: an arm costs nothing though nobody said that it is free, or `free` names one that is not there.
+    """
     unknown = sorted(set(free) - set(table.arms))
     if unknown:
         raise RouterError(f"free names {unknown[0]!r}; the arms are {', '.join(table.arms)}")

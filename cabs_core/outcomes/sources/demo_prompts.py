@@ -35,9 +35,9 @@ class Family:
     details: tuple[str, ...]
 
 
-_PEOPLE = ("Ana", "Bilal", "Chen", "Dora", "Emeka", "Farid", "Greta", "Hiro", "Ines", "Jonas", "Kavya", "Luis",
+PEOPLE = ("Ana", "Bilal", "Chen", "Dora", "Emeka", "Farid", "Greta", "Hiro", "Ines", "Jonas", "Kavya", "Luis",
            "Mira", "Nadia", "Omar", "Petra", "Ravi", "Sofia", "Tomas", "Yuki")  # fmt: skip
-_DAYS = tuple(
+DAYS = tuple(
     f"{day} {time}"
     for day in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     for time in ("morning", "noon", "afternoon", "evening")
@@ -55,7 +55,7 @@ FAMILIES = (
         ("{detail} has a question about {topic}, {level}. Work out the number and show each step.",
          "Solve this word problem {level}: {detail} is {topic}. What is the final amount?",
          "A problem about {topic} {level}, told by {detail}. Give only the resulting number."),
-        _PEOPLE,
+        PEOPLE,
     ),
     Family(
         "algebra", (1.2, 0.3, 0.1, -0.2), False, 220,
@@ -125,7 +125,7 @@ FAMILIES = (
         (("with one clear rule", -0.6), ("with two competing rules", 0.4), ("with an exception to the exception", 1.1)),
         ("Bar examination: {topic}, {level}. The plaintiff is {detail}. Who prevails? Pick one option.",
          "Legal reasoning about {topic} {level}; {detail} seeks advice. Which answer is best?"),
-        _PEOPLE,
+        PEOPLE,
     ),
     Family(
         "common_sense", (0.0, -0.1, 0.3, 1.0), False, 8,
@@ -135,7 +135,7 @@ FAMILIES = (
         (("the obvious ending", -0.9), ("four similar endings", 0.5), ("endings that differ in one word", 1.0)),
         ("Which continuation is most plausible? A clip shows {topic}; there are {level}. Narrator: {detail}.",
          "Finish the story of {topic}. Choose between {level}, as {detail} would."),
-        _PEOPLE,
+        PEOPLE,
     ),
     Family(
         "pronoun_resolution", (0.1, 0.0, 0.1, 1.1), False, 6,
@@ -144,7 +144,7 @@ FAMILIES = (
         (("in a short sentence", -0.5), ("in a sentence with a negation", 0.5), ("after two subordinate clauses", 0.9)),
         ("Fill the blank {level} about {topic}: {detail} said that the _ was too large. Option 1 or option 2?",
          "Who does the pronoun refer to {level} that mentions {topic}? Told by {detail}."),
-        _PEOPLE,
+        PEOPLE,
     ),
     Family(
         "translation", (-0.2, -0.1, 0.4, 1.1), True, 60,
@@ -173,7 +173,7 @@ FAMILIES = (
         (("two clues", -0.8), ("four clues", 0.1), ("six clues", 0.8), ("a clue that may be false", 1.2)),
         ("Logic puzzle: {topic}, {level}. Deduce where {detail} is.",
          "Given {level} about {topic}, decide whether {detail} is first. Answer yes or no with reasons."),
-        _PEOPLE,
+        PEOPLE,
     ),
 )  # fmt: skip
 
@@ -221,7 +221,7 @@ def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
         detail = family.details[rng.integers(len(family.details))]
         text = template.format(topic=topic, level=level, detail=detail)
         if text in seen:  # a small family runs out of combinations: say when and by whom it was asked
-            day, person = _DAYS[rng.integers(len(_DAYS))], _PEOPLE[rng.integers(len(_PEOPLE))]
+            day, person = DAYS[rng.integers(len(DAYS))], PEOPLE[rng.integers(len(PEOPLE))]
             text = f"{text} Asked by {person} on {day}."
             if text in seen:
                 repeats += 1

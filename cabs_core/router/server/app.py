@@ -32,7 +32,7 @@ from starlette.routing import Route
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.router import Router, default_log
-from cabs_core.router.server.forwarding import Answer, Forwarder, _error, prompt_of
+from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.metrics import Histogram, metrics_text
 from cabs_core.router.server.upstreams import read_upstreams
@@ -165,7 +165,7 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> No
 
 
 def _refused(status: int, message: str, kind: str = "invalid_request_error") -> JSONResponse:
-    return JSONResponse(_error(message, kind), status)
+    return JSONResponse(error_body(message, kind), status)
 
 
 def _guarded(endpoint):

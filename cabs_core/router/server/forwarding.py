@@ -180,7 +180,7 @@ class Forwarder:
             status = "timeout" if isinstance(error, httpx.TimeoutException) else "error"
             text = f"{model} broke off: {type(error).__name__}"
             logger.warning("%s", text)
-            yield b"data: " + json.dumps(_error(text, "upstream_error")).encode() + b"\n\n"
+            yield b"data: " + json.dumps(error_body(text, "upstream_error")).encode() + b"\n\n"
         finally:
             await asyncio.shield(self._end(response, router, decision, model, status, first, tail, begin))
 
@@ -211,14 +211,15 @@ class Forwarder:
                 await self.beside(router.finish, decision.id, status=status)
             except CabsError as error:
                 logger.warning("the failure of %s could not be logged: %s", model, error)
-        body = json.dumps(_error(f"model {model}: {what}", "upstream_error")).encode()
+        body = json.dumps(error_body(f"model {model}: {what}", "upstream_error")).encode()
         headers = {"content-type": "application/json"}
         if decision is not None:
             headers |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
         return Answer(code, headers, body, decision=decision)
 
 
-def _error(message: str, kind: str) -> dict[str, Any]:
+def error_body(message: str, kind: str) -> dict[str, Any]:
+    """An error as the OpenAI interface words it."""
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 

@@ -114,7 +114,7 @@ def test_a_new_artifact_takes_the_place_of_an_old_one(
     cabs_home: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
     store = ArtifactStore()
     put(store, text="old")
     (store.folder(("splits", "p")) / "only_old").touch()
@@ -134,7 +134,7 @@ def test_at_no_moment_of_a_replacement_is_there_neither(
     put(store, text="old")
     path = store.folder(("splits", "p")) / "a.txt"
     seen = []
-    for module, name in ((os, "replace"), (os, "rename"), (shutil, "rmtree"), (atomic, "_exchange")):
+    for module, name in ((os, "replace"), (os, "rename"), (shutil, "rmtree"), (atomic, "exchange")):
         real = getattr(module, name)
 
         def step(*args, real=real, **more):

@@ -27,7 +27,7 @@ def hub(cabs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 15)
-        monkeypatch.setattr(download, "_BACKOFF_SECONDS", 0.01)
+        monkeypatch.setattr(download, "BACKOFF_SECONDS", 0.01)
         monkeypatch.setenv("CABS_GITHUB_RAW", server.url)
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.plots import Figure, FigureTable, bars, heatmap, histogram, intervals, lines, points
-from cabs_core.plots.charts import NARROW, _apart, short
+from cabs_core.plots.charts import NARROW, moved_apart, short
 from cabs_core.plots.theme import COLOURS, SHAPES, Style, default_styles
 
 EVIL = "</script><script>alert(1)</script>"
@@ -95,7 +95,7 @@ def test_choices_and_hidden_series_are_parameters():
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.floats(0.1, 30))
 def test_names_are_moved_apart_as_little_as_needed(values, gap):
     values = np.sort(values)
-    placed = _apart(values, gap)
+    placed = moved_apart(values, gap)
     assert (np.diff(placed) >= gap - 1e-9).all()
     assert placed.mean() == pytest.approx(values.mean(), abs=1e-9)
     if (np.diff(values) >= gap).all():

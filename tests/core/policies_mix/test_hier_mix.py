@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
-from cabs_core.policies.hier_mix import ALLOWANCE, HierMix, _calibrated, _values, scaling_of
+from cabs_core.policies.hier_loop import ALLOWANCE, calibrate_costs, fill_values
+from cabs_core.policies.hier_mix import HierMix, scaling_of
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
@@ -116,16 +117,16 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
             mean, covariance = dense[model].posterior()
             f = offset + rows @ mean
             if t % 15 == 0:
-                numbers = policy._numbers(300.0)
-                args = (z, base, problem.predicted_costs[row], np.ones(K, bool), numbers, policy.anchored)
-                _values(model, *args, policy.residual, policy.work)
+                constants = policy.constants(300.0)
+                args = (z, base, problem.predicted_costs[row], np.ones(K, bool), constants, policy.anchored)
+                fill_values(model, *args, policy.residual, policy.work)
                 value = expected_utility(f, problem.predicted_costs[row], 300.0)
-                np.testing.assert_allclose(policy.work[3], value, atol=1e-9)
+                np.testing.assert_allclose(policy.work.mean, value, atol=1e-9)
                 contrast = rows - rows[np.argmax(value)]
                 deviation = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", contrast, covariance, contrast), 0))
                 margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
                 expected = 0.5 * factors[model] * margin * deviation
-                np.testing.assert_allclose(policy.work[2], expected, atol=1e-8)
+                np.testing.assert_allclose(policy.work.sd, expected, atol=1e-8)
             p = np.clip(f[arm], o.clip, 1 - o.clip)
             likelihood.append(p**y * (1 - p) ** (1 - y))
             dense[model].rows.append(rows[arm])
@@ -205,7 +206,7 @@ def test_decisions_are_distributions_and_posteriors_shrink(seed, K, d, rho):
         policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
         assert policy.weights().sum() == pytest.approx(1.0)
     assert (np.diag(policy.residual[1][-1]) <= start + 1e-15).all() and (
-        np.diag(policy.anchored[1]) > 0
+        np.diag(policy.anchored.cov) > 0
     ).all()
 
 
@@ -243,7 +244,7 @@ def test_arms_come_and_go():
     assert policy.update(waiting[7], 1.0, 0.0)
     policy.remove_arm(policy.arms[waiting[8].arm])
     assert policy.update(waiting[8], 1.0, 0.0) is False
-    assert [len(policy.anchored[2]), policy.residual[2].shape[1], len(policy.plays)] == [4, 4, 4]
+    assert [len(policy.anchored.var), policy.residual.cov_arm.shape[1], len(policy.plays)] == [4, 4, 4]
 
 
 def test_costs_are_learnt_as_a_shrunk_ratio():
@@ -269,7 +270,7 @@ def test_costs_are_learnt_as_a_shrunk_ratio():
         sums[:, decision.arm] += 1.0, charged[t, decision.arm], told[t, decision.arm]
     np.testing.assert_allclose(policy.paid, sums)
     out = np.empty(3)
-    _calibrated(told[0], policy.paid, 10.0, out)
+    calibrate_costs(told[0], policy.paid, 10.0, out)
     n, paid, expected = sums
     ratio = np.where(n > 0, (10.0 + n * paid / np.maximum(expected, 1e-12)) / (10.0 + n), 1.0)
     np.testing.assert_allclose(out, told[0] * ratio)
@@ -314,10 +315,10 @@ def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
         arm, y = decision.arm, 1.0 - problem.scores[t, decision.arm]  # not what was predicted
         predicted = []
         for model in range(policy.experts):
-            numbers = policy._numbers(0.0)
-            args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), numbers)
-            _values(model, *args, policy.anchored, policy.residual, policy.work)
-            predicted.append(policy.work[0][arm])  # scores, before they are cut to [0, 1]
+            constants = policy.constants(0.0)
+            args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), constants)
+            fill_values(model, *args, policy.anchored, policy.residual, policy.work)
+            predicted.append(policy.work.f[arm])  # scores, before they are cut to [0, 1]
         p = np.clip(policy.weights() @ np.array(predicted), 0.02, 0.98)
         loss = -y * np.log(p) - (1 - y) * np.log(1 - p)
         alarm = max(0.0, alarm + loss + p * np.log(p) + (1 - p) * np.log(1 - p) - ALLOWANCE)
@@ -404,10 +405,11 @@ def test_graded_scores_scale_noise_and_evidence():
     problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60, graded=True))
     policy, stream = fresh(problem)
     assert stream.share < 0.9
-    numbers = policy._numbers(0.0)
-    assert numbers[2] == pytest.approx(0.2 * stream.share) and numbers[5] == pytest.approx(stream.share)
+    constants = policy.constants(0.0)
+    assert constants.noise == pytest.approx(0.2 * stream.share)
+    assert constants.dispersion == pytest.approx(stream.share)
     plain, _ = fresh(problem, dispersion=False)
-    assert plain._numbers(0.0)[2] == 0.2 and plain._numbers(0.0)[5] == 1.0
+    assert plain.constants(0.0).noise == 0.2 and plain.constants(0.0).dispersion == 1.0
 
 
 def test_constant_features_are_left_out_of_the_scaling():

@@ -36,8 +36,8 @@ def test_an_empty_cache_is_filled_by_processes(tmp_path: Path) -> None:
 def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CABS_THREADS", "2")
     monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
-    monkeypatch.setattr(module, "_WORKER", "import time; time.sleep(600)")
-    monkeypatch.setattr(module, "_processes", processes := [])
+    monkeypatch.setattr(module, "WORKER", "import time; time.sleep(600)")
+    monkeypatch.setattr(module, "started", processes := [])
     assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
     while len(processes) < 2:
         time.sleep(0.01)
@@ -60,6 +60,6 @@ def test_where_nothing_is_gained_nothing_is_started(
 def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CABS_THREADS", "2")
     monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
-    monkeypatch.setattr(module, "_WORKER", "raise SystemExit(1)")
+    monkeypatch.setattr(module, "WORKER", "raise SystemExit(1)")
     assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
     finish_compiling()

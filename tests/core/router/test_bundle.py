@@ -163,15 +163,15 @@ def test_an_arm_of_no_cost_needs_a_word(artifacts):
     from dataclasses import replace
 
     from cabs_core.outcomes import Outcomes
-    from cabs_core.router.build import _arms
+    from cabs_core.router.build import arms_of
 
     table = Outcomes.load(artifacts["outcomes"])
     costs = table.costs.copy()
     costs[:, 1] = 0.0
     table = replace(table, costs=costs)
     with pytest.raises(RouterError, match=r"missing price.*--free"):
-        _arms(table, np.arange(50), ())
-    assert _arms(table, np.arange(50), [table.arms[1]])[1]["free"]
+        arms_of(table, np.arange(50), ())
+    assert arms_of(table, np.arange(50), [table.arms[1]])[1]["free"]
 
 
 def test_the_best_on_validation_is_chosen(artifacts):

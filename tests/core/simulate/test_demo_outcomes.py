@@ -107,8 +107,8 @@ def test_more_prompts_than_the_templates_give() -> None:
     import cabs_core.outcomes.sources.demo_prompts as module
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_DAYS", ("Monday",))
-        patch.setattr(module, "_PEOPLE", ("Ana",))
+        patch.setattr(module, "DAYS", ("Monday",))
+        patch.setattr(module, "PEOPLE", ("Ana",))
         patch.setattr(module, "FAMILIES", FAMILIES[:1])
         with pytest.raises(DataError, match="do not give that many prompts"):
             module.generate_prompts(4500, np.random.default_rng(0))

@@ -1,0 +1,126 @@
+"""The arrays of `hier_mix`, as its kernels take them.
+
+K arms, d features, C residual models (the corrections, then the cold one), M = C + 1 models with the anchored one first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Anchored(NamedTuple):
+    """The anchored model; see `hier_kernels`. Covariances are lower triangles.
+
+    Attributes:
+        mean / cov: [d + 2] and [d + 2, d + 2] of the shared coefficients.
+        var: [K], of b_j given the shared coefficients.
+        cross / total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
+        level: [K], mean static prediction in the train split.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    var: np.ndarray
+    cross: np.ndarray
+    total: np.ndarray
+    level: np.ndarray
+
+
+class Residual(NamedTuple):
+    """The residual models; see `hier_kernels`. Covariances are lower triangles.
+
+    Attributes:
+        mean / cov: [C, d + 1] and [C, d + 1, d + 1] of the shared coefficients.
+        cov_arm / mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1] of the arms' deviations.
+        prior: [C, d + 1], prior variances of the deviations.
+        kind: [C], number of the offset in `OFFSETS`.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    cov_arm: np.ndarray
+    mean_arm: np.ndarray
+    prior: np.ndarray
+    kind: np.ndarray
+
+
+class Constants(NamedTuple):
+    """What stays the same over a replay.
+
+    Attributes:
+        rho / share: of the utility.
+        noise: variance of a score; clip: of predictions in the likelihood; fixed_share: weight that goes back to the
+            prior a round; dispersion: what log likelihoods are divided by.
+        cost_prior: plays that a predicted cost counts for; negative: costs are as predicted.
+        integral: whether propensities are integrals.
+        alarm: the sum of surprises that restarts; inf: never.
+        prior_weights / exploration: [M].
+        anchored_variances: [4] prior variances of level, slope, context, arm.
+        residual_variances: [C, 2] of level, context.
+    """
+
+    rho: float
+    share: float
+    noise: float
+    clip: float
+    fixed_share: float
+    dispersion: float
+    cost_prior: float
+    integral: bool
+    alarm: float
+    prior_weights: np.ndarray
+    exploration: np.ndarray
+    anchored_variances: np.ndarray
+    residual_variances: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """What the kernels write to.
+
+    Attributes:
+        f / v: [K] predicted score and its conditional variance; mean / sd: [K] of the value; offset / cost: [K].
+        pmf / other: [K] probabilities of playing, under all models and under one; below: [2, K].
+        x: [d + 1]; difference, row, gain: [d + 2]; u_anchored: [K, d + 2]; u_residual: [K, d + 1].
+        weights: [M] of the models.
+    """
+
+    f: np.ndarray
+    v: np.ndarray
+    sd: np.ndarray
+    mean: np.ndarray
+    pmf: np.ndarray
+    other: np.ndarray
+    offset: np.ndarray
+    cost: np.ndarray
+    below: np.ndarray
+    x: np.ndarray
+    difference: np.ndarray
+    row: np.ndarray
+    gain: np.ndarray
+    u_anchored: np.ndarray
+    u_residual: np.ndarray
+    weights: np.ndarray
+
+
+def scratch(k: int, d: int, models: int) -> Scratch:
+    """Zeros for k arms, d features and the number of models."""
+    return Scratch(
+        f=np.zeros(k),
+        v=np.zeros(k),
+        sd=np.zeros(k),
+        mean=np.zeros(k),
+        pmf=np.zeros(k),
+        other=np.zeros(k),
+        offset=np.zeros(k),
+        cost=np.zeros(k),
+        below=np.zeros((2, k)),
+        x=np.zeros(d + 1),
+        difference=np.zeros(d + 2),
+        row=np.zeros(d + 2),
+        gain=np.zeros(d + 2),
+        u_anchored=np.zeros((k, d + 2)),
+        u_residual=np.zeros((k, d + 1)),
+        weights=np.zeros(models),
+    )

@@ -1,0 +1,303 @@
+"""Compiled rounds of `hier_mix`: values under each model, the choice, what an outcome teaches, and whole lanes.
+
+`hier_arrays` says what the arrays are; `paid` [3, K] holds, over the outcomes of every arm, their number, what they
+cost, and what was predicted (USD).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import ACTION, draw, uniform
+from cabs_core.compiled.utility import value_and_slope
+from cabs_core.policies.hier_kernels import (
+    anchored_learn,
+    anchored_predict,
+    contrast_deviation,
+    residual_learn,
+    residual_predict,
+)
+from cabs_core.policies.mix import draw_largest
+from cabs_core.policies.thompson import CELLS, best_probabilities
+
+#: what the alarm leaves out a round, in nats: surprises of a mixture that is only slightly wrong
+ALLOWANCE = 0.1
+
+
+@kernel
+def offset_of(kind, base, level, ease):
+    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score."""
+    if kind == 0:
+        return 0.5
+    if kind == 1:
+        return level
+    if kind == 2:
+        return base
+    if kind == 3:
+        return level + ease
+    if kind == 4:
+        return level + ease + 0.5 * (base - level - ease)
+    return 0.5 + ease
+
+
+@kernel
+def ease_of(base, level):
+    """How much easier than the train prompts this one is, for the mean of all arms."""
+    total = 0.0
+    for j in range(base.size):
+        total += base[j] - level[j]
+    return total / base.size
+
+
+@kernel
+def fill_values(model, z, base, costs, mask, constants, anchored, residual, work):
+    """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
+    available."""
+    f, v, sd, mean, offset, x = work.f, work.v, work.sd, work.mean, work.offset, work.x
+    rho, share, exploration = constants.rho, constants.share, constants.exploration[model]
+    level = anchored.level
+    if model == 0:
+        anchored_predict(
+            z,
+            base,
+            level,
+            mask,
+            anchored.mean,
+            anchored.var,
+            anchored.cross,
+            anchored.total,
+            f,
+            work.u_anchored,
+            v,
+        )
+    else:
+        m = model - 1
+        x[0] = 1.0
+        for i in range(z.size):
+            x[i + 1] = z[i]
+        ease = ease_of(base, level)
+        for j in range(f.size):
+            offset[j] = offset_of(residual.kind[m], base[j], level[j], ease)
+        residual_predict(
+            x, offset, mask, residual.prior[m], residual.mean[m], residual.cov_arm[m], residual.mean_arm[m], f,
+            work.u_residual, v,
+        )  # fmt: skip
+    greedy, most = -1, -np.inf
+    for j in range(f.size):
+        mean[j], sd[j] = -np.inf, 0.0
+        if mask[j]:
+            mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
+            if mean[j] > most:
+                greedy, most = j, mean[j]
+    if exploration == 0.0:
+        return
+    if model == 0:
+        contrast_deviation(work.u_anchored, v, mask, greedy, anchored.cov, sd, work.difference)
+    else:
+        contrast_deviation(work.u_residual, v, mask, greedy, residual.cov[model - 1], sd, work.difference)
+    for j in range(f.size):
+        if mask[j]:
+            _, slope = value_and_slope(f[j], costs[j], rho, share)
+            sd[j] *= exploration * slope
+
+
+@kernel
+def fill_weights(log_weights, out):
+    """out [M] = weights of the models, from their logarithms up to a constant; the last is what the others leave."""
+    rest = 1.0
+    for m in range(out.size - 1):
+        total = 0.0
+        for k in range(out.size):
+            total += np.exp(log_weights[k] - log_weights[m])
+        out[m] = 1.0 / total
+        rest -= out[m]
+    out[-1] = max(0.0, rest)
+
+
+@kernel
+def calibrate_costs(costs, paid, prior, out):
+    """out [K] = predicted costs times what every arm cost over what was predicted, shrunk to 1 by `prior` plays."""
+    for j in range(costs.size):
+        out[j] = costs[j]
+        if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
+            out[j] *= (prior + paid[0, j] * paid[1, j] / paid[2, j]) / (prior + paid[0, j])
+
+
+@kernel
+def restart(constants, log_weights, paid, anchored, residual, alarm):
+    """Forget what was learnt online."""
+    alarm[0] = 0.0
+    paid[:] = 0.0
+    anchored.mean[:] = 0.0
+    anchored.cov[:] = 0.0
+    for i in range(anchored.mean.size):
+        anchored.cov[i, i] = constants.anchored_variances[min(i, 2)]
+    anchored.var[:] = constants.anchored_variances[3]
+    anchored.cross[:] = 0.0
+    anchored.total[:] = 0.0
+    residual.mean[:] = 0.0
+    residual.cov[:] = 0.0
+    residual.mean_arm[:] = 0.0
+    residual.cov_arm[:] = 0.0
+    for m in range(residual.kind.size):
+        for i in range(residual.mean.shape[1]):
+            residual.cov[m, i, i] = constants.residual_variances[m, min(i, 1)]
+            for j in range(residual.cov_arm.shape[1]):
+                residual.cov_arm[m, j, i, i] = residual.prior[m, i]
+    for m in range(log_weights.size):
+        log_weights[m] = np.log(constants.prior_weights[m])
+
+
+@kernel
+def pay(paid, arm, cost, predicted):
+    """Add an outcome's cost."""
+    paid[0, arm] += 1.0
+    paid[1, arm] += cost
+    paid[2, arm] += predicted
+
+
+@kernel
+def decide_round(
+    z,
+    base,
+    predicted_costs,
+    mask,
+    keys,
+    t,
+    force,
+    constants,
+    log_weights,
+    plays,
+    paid,
+    anchored,
+    residual,
+    work,
+):
+    """Play a round: returns the arm and fills pmf [K] in work."""
+    sd, mean, pmf, other, weights = work.sd, work.mean, work.pmf, work.other, work.weights
+    if force and t % 3 == 2:
+        least = -1
+        for j in range(mask.size):
+            if mask[j] and (least < 0 or plays[j] < plays[least]):
+                least = j
+        if plays[least] == 0:
+            pmf[:] = 0.0
+            pmf[least] = 1.0
+            plays[least] += 1
+            return least
+    costs = work.cost
+    calibrate_costs(predicted_costs, paid, constants.cost_prior, costs)
+    fill_weights(log_weights, weights)
+    model = draw(weights, uniform(keys, ACTION, t, 0))
+    pmf[:] = 0.0
+    if constants.integral:
+        for m in range(weights.size):
+            if m != model and weights[m] > 0.0:
+                fill_values(m, z, base, costs, mask, constants, anchored, residual, work)
+                best_probabilities(mean, sd, other, work.below, CELLS)
+                for j in range(pmf.size):
+                    pmf[j] += weights[m] * other[j]
+    fill_values(model, z, base, costs, mask, constants, anchored, residual, work)
+    if constants.integral:
+        best_probabilities(mean, sd, other, work.below, CELLS)
+        for j in range(pmf.size):
+            pmf[j] += weights[model] * other[j]
+    arm = draw_largest(keys, t, mean, sd)
+    if not constants.integral:
+        pmf[arm] = 1.0
+    plays[arm] += 1
+    return arm
+
+
+@kernel
+def log_likelihood(score, predicted, clip):
+    p = min(1.0 - clip, max(clip, predicted))
+    return score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
+
+
+@kernel
+def surprise(score, predicted, clip):
+    """Log loss of a prediction less what it expects of itself, in nats."""
+    p = min(1.0 - clip, max(clip, predicted))
+    return (p - score) * np.log(p / (1.0 - p))
+
+
+@kernel
+def learn_outcome(z, base, ease, arm, score, constants, log_weights, anchored, residual, alarm, work):
+    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights; the alarm [1] is the sum of
+    what the mixture was more surprised than it expects to be, less ALLOWANCE a round, never below 0."""
+    x, row, gain, weights, level = work.x, work.row, work.gain, work.weights, anchored.level
+    noise, clip, dispersion = constants.noise, constants.clip, constants.dispersion
+    x[0] = 1.0
+    for i in range(z.size):
+        x[i + 1] = z[i]
+    d = x.size
+    fill_weights(log_weights, weights)
+    mixed = 0.0
+    predicted = anchored_learn(
+        z, base, level[arm], arm, score, noise, anchored.mean, anchored.cov, anchored.var, anchored.cross,
+        anchored.total, row, gain,
+    )  # fmt: skip
+    mixed += weights[0] * predicted
+    log_weights[0] += log_likelihood(score, predicted, clip) / dispersion
+    for m in range(residual.kind.size):
+        predicted = residual_learn(
+            x, offset_of(residual.kind[m], base, level[arm], ease), arm, score, noise, residual.prior[m],
+            residual.mean[m], residual.cov[m], residual.cov_arm[m], residual.mean_arm[m], row[:d], gain[:d],
+        )  # fmt: skip
+        mixed += weights[m + 1] * predicted
+        log_weights[m + 1] += log_likelihood(score, predicted, clip) / dispersion
+    alarm[0] = max(0.0, alarm[0] + surprise(score, mixed, clip) / dispersion - ALLOWANCE)
+    fill_weights(log_weights, weights)
+    rest = 1.0
+    for m in range(weights.size - 1):
+        weights[m] = (1.0 - constants.fixed_share) * weights[
+            m
+        ] + constants.fixed_share * constants.prior_weights[m]
+        rest -= weights[m]
+    weights[-1] = rest
+    for m in range(weights.size):
+        log_weights[m] = np.log(max(weights[m], 1e-300))
+
+
+@kernel
+def run_lane(
+    order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores, charged,
+    active_from, active_until, constants, log_weights, plays, paid, alarm, anchored, residual, work, actions, propensities, traced,
+):  # fmt: skip
+    k, d = costs.shape[1], contexts.shape[1]
+    mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
+    due = 0
+    while due < arrivals.shape[0] and arrivals[due, 0] < start:
+        due += 1
+    for t in range(start, stop):
+        query = order[t]
+        for j in range(k):
+            mask[j] = active_from[j] <= t < active_until[j]
+        for i in range(d):
+            z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
+        fill_weights(log_weights, work.weights)
+        for m in range(log_weights.size):
+            traced[t, m] = work.weights[m]
+        arm = decide_round(
+            z, base[query], costs[query], mask, keys, first + t - start, force, constants, log_weights, plays,
+            paid, anchored, residual, work,
+        )  # fmt: skip
+        actions[t], propensities[t] = arm, work.pmf[arm]
+        while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
+            s = t if immediate else arrivals[due, 1]
+            played = order[s]
+            for i in range(d):
+                z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
+            a = actions[s]
+            learn_outcome(
+                z, base[played, a], ease_of(base[played], anchored.level), a, scores[played, a], constants, log_weights, anchored,
+                residual, alarm, work,
+            )  # fmt: skip
+            pay(paid, a, charged[played, a], costs[played, a])
+            if alarm[0] > constants.alarm:
+                restart(constants, log_weights, paid, anchored, residual, alarm)
+            if immediate:
+                break
+            due += 1
