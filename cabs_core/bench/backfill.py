@@ -41,7 +41,8 @@ class DevServer:
         home.mkdir(parents=True, exist_ok=True)
         self.home, self.log = home, home / "dev.log"
         with socket.socket() as free, socket.socket() as other:
-            free.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
+            free.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
             port, beside = free.getsockname()[1], other.getsockname()[1]
         self.url, self.reports = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{beside}"
         code = f"from cabs_dagster.cli import main; main(['ui', '--port', '{port}'])"
@@ -56,7 +57,7 @@ class DevServer:
 
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
         """The data of a GraphQL query. Raises CabsError when Dagster answers with errors."""
-        body = {"query": text, "variables": variables}
+        body: dict[str, Any] = {"query": text, "variables": variables}
         found = requests.post(f"{self.url}/graphql", json=body, timeout=60).json()
         if "errors" in found:
             raise CabsError(f"{self.url} refused a query: {found['errors'][0]['message']}")

@@ -163,7 +163,7 @@ def run_chaos(
                 wait_for(port)
             for client in crowd:
                 client.start()
-            log = EventLog(settings["log"])
+            log = EventLog(str(settings["log"]))
             for _ in range(kills):
                 time.sleep(rng.uniform(0.5, 1.5) * seconds)
                 lease = log.lease()
@@ -172,7 +172,7 @@ def run_chaos(
                 )
                 use_holder = holder is not None and rng.random() < 0.5
                 holders += use_holder
-                port = holder if use_holder else rng.choice(ports)
+                port = holder if use_holder and holder is not None else rng.choice(ports)
                 processes[port].send_signal(signal.SIGKILL)
                 processes[port].wait()
                 processes[port] = start_server(settings, port)
@@ -187,7 +187,7 @@ def run_chaos(
             for process in (*processes.values(), echo):
                 process.kill()
                 process.wait()
-        found = _judge(bundle, settings["log"], crowd)
+        found = _judge(bundle, str(settings["log"]), crowd)
         return found | {
             "kills": kills,
             "of the lease holder": holders,

@@ -67,7 +67,7 @@ def snapshots(split_seed: int = 0) -> ReplayProblem:
 
 def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> ReplayProblem:
     """The problem with every query a second time, with these outcomes [n, K]; predictions stay what they were."""
-    twice = {
+    twice: dict[str, Any] = {
         name: np.concatenate([getattr(test, name)] * 2)
         for name in ("tasks", "contexts", "predicted_scores", "predicted_costs", "surrogate_deltas", "embeddings",
                      "prompt_lengths", "static_costs")

@@ -189,7 +189,7 @@ def _measure(quick: bool) -> dict[str, Any]:
     for kind, required in NUMPY_RATIOS.items():
         ours, peer = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d), stream, order)
         found = side_by_side(ours, peer, slices, chunk, chunk // 4)
-        extra = {}
+        extra: dict[str, Any] = {}
         if kind == "lin_ucb":
             fresh, same = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d, decimals=11), stream, order)
             fresh.advance(n)
@@ -198,10 +198,11 @@ def _measure(quick: bool) -> dict[str, Any]:
             extra["compared_rounds"] = n
         record(kind, "numpy", found, required, **extra)
     for kind, makers in PEERS.items():
-        options: dict[str, Any] = {
+        known: dict[str, dict[str, Any]] = {
             "lin_ts": {"propensity": "sampled"},
             "pareto_bandit": {"prior_rounds": 0.0, "alpha": 0.05},
-        }.get(kind, {})
+        }
+        options = known.get(kind, {})
         for name, maker in makers.items():
             try:
                 peer = Peer(maker(kind, K, d), stream, order)

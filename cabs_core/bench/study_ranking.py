@@ -28,7 +28,8 @@ def ranking(plan: Plan, work: Path, simple: Sequence[str] = SIMPLE) -> dict[str,
     A policy that a cell lacks has no rank there; `cells` of its summary counts those that it has.
     """
     weights = regime_weights(plan.shared[0])["mean"]
-    cells, rows = [], {}
+    cells: list[dict[str, Any]] = []
+    rows: dict[str, list[dict[str, Any]]] = {}
     for pool, condition in product(plan.pools, plan.conditions):
         found = {p: s for p, s in collect(plan, work, pool, condition).items() if p not in UNRANKED}
         splits = set.intersection(*(set(s) for s in found.values())) if found else set()

@@ -29,7 +29,7 @@ def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
     names = [regime_of(r) for r in rhos]
     weights = {g: np.array([n == g for n in names], dtype=float) for g in REGIMES}
     weights = {g: w / w.sum() for g, w in weights.items()}
-    weights["mean"] = sum(weights.values()) / len(weights)
+    weights["mean"] = np.sum(list(weights.values()), axis=0) / len(weights)
     return weights
 
 
@@ -38,8 +38,9 @@ def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict
     rhos, least = plan.shared
     found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for policy, seed in product(plan.policies, plan.split_seeds):
-        cells = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
-        if all(c is not None for c in cells):
+        stored = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
+        cells = [c for c in stored if c is not None]
+        if len(cells) == len(rhos):
             trials = min(len(c["utilities"]) for c in cells)
             found.setdefault(policy, {})[seed] = {
                 "utilities": np.stack([c["utilities"][:trials] for c in cells]),
@@ -84,8 +85,9 @@ def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> d
         test = ReplayProblem.load(folder, verify=False)
         fixed = FixedModels.of(test, seed)
         for policy in plan.policies:
-            cells = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
-            if all(c is not None and "costs" in c for c in cells):
+            stored = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
+            cells = [c for c in stored if c is not None and "costs" in c]
+            if len(cells) == len(rhos):
                 costs, scores = (np.stack([c[name] for c in cells]) for name in ("costs", "scores"))
                 found.setdefault(policy, {})[seed] = sweep(costs, scores, fixed, seed)
     return {policy: combined(splits) for policy, splits in found.items()}
@@ -111,8 +113,8 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
             common = sorted(set(found[policy]) & set(clean.get(policy, {})))
             if not common:
                 continue
-            pick = [{s: each[policy][s] for s in common} for each in (clean, found)]
-            means, error = paired_errors(*pick, weights["mean"], same_queries=False)
+            first, second = ({s: each[policy][s] for s in common} for each in (clean, found))
+            means, error = paired_errors(first, second, weights["mean"], same_queries=False)
             out["costs"].append(
                 {"pool": pool, "condition": condition, "policy": policy, "cost": float(means.mean()), "se": error,
                  "per_split": [float(m) for m in means]}
@@ -121,9 +123,9 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
             common = sorted(set(found[policy]) & set(found.get(reference, {})))
             if policy == reference or not common:
                 continue
-            pick = [{s: found[p][s] for s in common} for p in (policy, reference)]
-            means, error = paired_errors(*pick, weights["mean"], condition == "severe")
-            entry = {
+            first, second = ({s: found[p][s] for s in common} for p in (policy, reference))
+            means, error = paired_errors(first, second, weights["mean"], condition == "severe")
+            entry: dict[str, Any] = {
                 "pool": pool, "condition": condition, "policy": policy, "reference": reference,
                 "difference": float(means.mean()), "se": error, "per_split": [float(m) for m in means],
             }  # fmt: skip
@@ -156,9 +158,9 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
         yield f"| policy | {' | '.join(heads)} |"
         yield "|---|" + "---|" * len(heads)
         for policy in dict.fromkeys(c["policy"] for c in figures["costs"]):
-            row = [found.get((*place, policy)) for place in conditions]
-            cells = ["" if c is None else f"{c['cost']:+.4f} ({c['se']:.4f})" for c in row]
-            yield f"| {policy} | {' | '.join(cells)} |"
+            costs = [found.get((*place, policy)) for place in conditions]
+            shown = ["" if c is None else f"{c['cost']:+.4f} ({c['se']:.4f})" for c in costs]
+            yield f"| {policy} | {' | '.join(shown)} |"
     if figures["margins"]:
         yield "\n### Margins (paired over splits, orders and queries)\n"
         yield "| policy - reference | condition | difference | SE | per split | at least | holds |"

@@ -144,7 +144,7 @@ def regret_of(
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
-def interval(values: Sequence[float]) -> dict[str, float]:
+def interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
     """Mean and 95 % t interval over repetitions."""
     v = np.asarray(values, dtype=np.float64)
     half = float(stdtrit(len(v) - 1, 0.975) * v.std(ddof=1) / math.sqrt(len(v))) if len(v) > 1 else math.nan
@@ -271,7 +271,7 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
     experts = (("square_cb", _BANDIT_EXPERT), ("cabs_c", _GRAPH_EXPERT))
-    runs = {
+    runs: dict[str, tuple[str, dict[str, Any]]] = {
         "D": ("cabs_d_linear", {"experts": experts, "eta": None, "ix_copies": 8}),
         "D, eta .03": ("cabs_d_linear", {"experts": experts}),
         "1": ("square_cb", _BANDIT_EXPERT),
@@ -279,7 +279,7 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     }
     for oracle, good in (("true oracle", True), ("reversed oracle", False)):
         found = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-        weights = {"D": [], "D, eta .03": []}
+        weights: dict[str, list[float]] = {"D": [], "D, eta .03": []}
         for i, seed in enumerate(seeds):
             for h, rounds in enumerate(horizons):
                 problem = oracle_problem(seed, rounds, good)
@@ -288,7 +288,7 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
                     result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
                     played = truth[result.order[0], result.actions[0]]
                     found[name][i, h] = (truth[result.order[0]].max(axis=1) - played).sum()
-                    if name in weights and rounds == horizons[-1]:
+                    if name in weights and rounds == horizons[-1] and result.meta_weights is not None:
                         weights[name].append(float(result.meta_weights[0, -1, 1]))
         better = np.minimum(found["1"], found["2"])
         for name in weights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -97,7 +97,7 @@ def _chart(key: str, title: str, found: Mapping[str, Any], x: str, y: str, log: 
     if log:  # an interval may reach below what a logarithm shows
         frame["low"] = frame["low"].clip(lower=frame["y"].min() / 2)
     styles: dict[str, Style] = default_styles([s["name"] for s in found["series"]])
-    kind = "log" if log else "linear"
+    kind: Literal["log", "linear"] = "log" if log else "linear"
     colour = alt.Color(
         "series:N", title=None,
         scale=alt.Scale(domain=list(styles), range=[s.token for s in styles.values()]),

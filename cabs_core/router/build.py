@@ -94,7 +94,7 @@ def choose_policy(
         return total / len(found.order)
 
     base = per_query("best_single")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for policy in names:
         values = per_query(policy)
         lead = values - base

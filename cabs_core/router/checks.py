@@ -93,7 +93,7 @@ def check_bundle_matches_replay(
         different = np.flatnonzero(found != expected[: len(rows)])
         again, gap = np.zeros(0, dtype=np.int64), 0.0
         some = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
-        if len(some):
+        if prompts is not None and len(some):
             encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
             vectors = np.array(problem.embeddings)
             for row in some:
@@ -108,10 +108,12 @@ def check_bundle_matches_replay(
 
 def _play(folder, heads: Heads, problem: ReplayProblem, rows, embeddings) -> np.ndarray:
     """Arms that the bundle's policy plays, one request at a time, with rewards at once."""
+    lengths = problem.prompt_lengths
+    assert lengths is not None
     policy = load_policy(Path(folder) / "policy")
     arms = np.empty(len(rows), dtype=np.int64)
     for t, row in enumerate(rows):
-        request = heads.requests(embeddings[row : row + 1], problem.prompt_lengths[row : row + 1])[0]
+        request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
         decision = policy.decide(request)
         arms[t] = decision.arm
         score, cost = float(problem.scores[row, decision.arm]), float(problem.costs[row, decision.arm])
@@ -121,14 +123,16 @@ def _play(folder, heads: Heads, problem: ReplayProblem, rows, embeddings) -> np.
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
     """Largest difference of what the policy reads for one prompt alone from what the problem holds."""
-    request = heads.requests(problem.embeddings[row : row + 1], problem.prompt_lengths[row : row + 1])[0]
+    embeddings, lengths = problem.embeddings, problem.prompt_lengths
+    assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
+    request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
     pairs = [
         (request.context, problem.contexts[row]),
         (request.predicted_scores, problem.predicted_scores[row]),
         (request.predicted_costs, problem.predicted_costs[row]),
         *((value, problem.static_scores[name][row]) for name, value in request.static_scores.items()),
     ]
-    if request.surrogate is not None:
+    if callable(request.surrogate) and problem.surrogate_deltas is not None:
         for arm in range(problem.K):
             deltas = request.surrogate(arm, float(problem.scores[row, arm]))
             pairs.append((deltas, problem.surrogate_deltas[row, arm]))

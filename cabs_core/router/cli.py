@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -97,14 +99,14 @@ def export(
 @click.option("--json", "as_json", is_flag=True)
 def route(text: str, folder: Path, log, rho, budget, available, explain: bool, as_json: bool) -> None:
     """Decide which model answers TEXT ('-': standard input), and log it."""
-    from cabs_core.router import Router
+    from cabs_core.router.router import Router
 
     if text == "-":
-        text = click.get_text_stream("stdin").read()
+        text = sys.stdin.read()
     router = Router.load(folder, log=_log(folder, log))
     names = None if available is None else [n.strip() for n in available.split(",") if n.strip()]
     decision = router.route(text, rho=rho, budget=budget, available=names)
-    found = {
+    found: dict[str, Any] = {
         "id": decision.id, "model": decision.model, "propensity": decision.propensity, "rho": decision.rho,
         "scores": decision.scores, "costs": decision.costs, "probabilities": decision.probabilities,
     }  # fmt: skip

@@ -92,7 +92,7 @@ def save_fitted(encoder: PromptEncoder, folder: Path) -> None:
     (folder / "encoder").mkdir()
     (folder / "encoder" / "tfidf.json").write_text(json.dumps(values), encoding="utf-8")
     with open(folder / "encoder" / "tfidf.npz", "wb") as handle:
-        np.savez(handle, **arrays)
+        np.savez(handle, allow_pickle=False, **arrays)
 
 
 def _load_fitted(kind: type[PromptEncoder], folder: Path) -> PromptEncoder:

@@ -408,6 +408,10 @@ class Router:
         if logged is None:
             raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.place}")
         made = Decision.from_dict(json.loads(logged.decision))
+        if logged.embedding is None:
+            raise RouterError(
+                f"decision {name!r:.80} was logged without the prompt's embedding: nothing explains it"
+            )
         scores, costs = self.heads.shown(logged.embedding, logged.prompt_length)
         utilities = clipped_utility(scores, costs, logged.rho)
         values = made.memory.get("baseline")  # the policy's own predicted utilities, where it has them

@@ -41,7 +41,8 @@ class CabsLogger(CustomLogger):
     ):
         """One of the deployments; all of them where none is a model of the router, or something went wrong."""
         try:
-            by_arm = {_arm(d): d for d in healthy_deployments if _arm(d) in self.router.arms}
+            named = {_arm(d): d for d in healthy_deployments}
+            by_arm = {arm: d for arm, d in named.items() if arm is not None and arm in self.router.arms}
             if not by_arm:
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
@@ -118,7 +119,7 @@ class CabsLogger(CustomLogger):
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
         if unknown := sorted(
-            {n for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
+            {str(n) for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
         ):
             raise RouterError(
                 f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not both; the router "

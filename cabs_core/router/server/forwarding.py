@@ -96,7 +96,8 @@ class Forwarder:
         Raises:
             RouterError, PolicyError: there is no decision for it.
         """
-        text, failed = prompt_of(body), set()
+        text = prompt_of(body)
+        failed: set[str] = set()
         for attempt in range(self.upstreams.attempts):
             usable = self.usable(router, failed)
             if not usable:
