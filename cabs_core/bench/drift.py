@@ -55,6 +55,7 @@ def snapshots(split_seed: int = 0) -> ReplayProblem:
     )
     pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
     outcomes = load_outcomes(dataclasses.replace(found, pool=pool))
+    assert outcomes.later_scores is not None and outcomes.later_costs is not None  # of this pool
     march = dataclasses.replace(outcomes, later_scores=None, later_costs=None)
     split = make_splits(march, split_settings)
     fit = [p for p, part in zip(march.prompts, split, strict=True) if part == "train"]
