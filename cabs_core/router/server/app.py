@@ -36,6 +36,7 @@ from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, pr
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.metrics import Histogram, metrics_text
 from cabs_core.router.server.upstreams import read_upstreams
+from cabs_core.threads import one_blas_thread
 
 KEYS, SETTINGS = "CABS_SERVER_KEYS", "CABS_SERVE_SETTINGS"
 LARGEST = 20 << 20
@@ -113,7 +114,8 @@ def make_app(
             Forwarder(models, transport) if models is not None else Forwarder(_NONE, transport)
         )
         keeper.start()
-        yield
+        with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
+            yield
         await app.state.forwarder.close()
         await asyncio.to_thread(keeper.stop)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
 import httpx2
 import pytest
 from starlette.testclient import TestClient
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.errors import RouterError
 from cabs_core.router import EventLog, promote, read_manifest
@@ -41,6 +43,21 @@ def client(place, **options):
         transport=transport, every=0.05, **options,
     )  # fmt: skip
     return TestClient(app)
+
+
+def test_a_worker_multiplies_on_one_thread(place):
+    """Workers share the processors; and the replay, whose decisions it repeats, did so too."""
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    async def run() -> set[int]:  # on the main thread, as in a worker
+        app = client(place).app
+        async with app.router.lifespan_context(app):
+            return threads()
+
+    with threadpool_limits(2, user_api="blas"):
+        assert asyncio.run(run()) == {1} and threads() == {2}
 
 
 def log(place) -> EventLog:
