@@ -177,6 +177,16 @@ class Marts:
         Raises:
             ProvenanceError: a file is missing, was altered or stands in no record.
         """
+        while True:
+            try:
+                return self._compared(pattern)
+            except ProvenanceError:
+                before = self.__dict__.pop("_records")
+                if self._records == before:
+                    raise
+                # else another run has made some of the artifacts in the meantime
+
+    def _compared(self, pattern: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for parts, record in self._records:
             if pattern.count("/") != len(parts) or parts[0] != pattern.split("/")[0]:

@@ -158,6 +158,9 @@ class ArtifactStore:
             for name, entry in expected.items()
             if name in found and found[name]["sha256"] != entry["sha256"]
         ]
+        now = self.record(parts) if problems else None
+        if now is not None and now != record and now.content == record.content:
+            return self.damage(parts, now)  # another run made the same again in the meantime
         return problems
 
     def verified(self, parts: Parts, record: Record) -> Path:

@@ -92,6 +92,30 @@ def test_an_altered_or_missing_file_is_named(cabs_home: Path) -> None:
     store.verified(("splits", "p"), pruned)
 
 
+def test_an_artifact_that_another_run_made_again_is_whole(cabs_home: Path) -> None:
+    """Only what is measured differs then; a reader may hold the record from before."""
+    store = ArtifactStore()
+
+    def made(seconds: str, text: str = "1") -> Record:
+        with store.write(("router", "p")) as folder:
+            (folder / "a.txt").write_text(text)
+            (folder / "seconds.txt").write_text(seconds)
+            record = Recipe("router", "p", "c", {}, {}, ("seconds.txt",)).record(
+                hash_folder(folder), {}, seconds=1.0
+            )
+            (folder / RECORD_NAME).write_bytes(record.to_bytes())
+        return record
+
+    held = made("1.5")
+    assert made("1.7").content == held.content
+    assert store.damage(("router", "p"), held) == []
+    made("1.7", "another result")
+    assert store.damage(("router", "p"), held) != []
+    made("1.8")
+    (store.folder(("router", "p")) / "seconds.txt").write_text("2")
+    assert store.damage(("router", "p"), held) == ["seconds.txt was altered since it was written"]
+
+
 def test_a_broken_record_says_what_to_do(cabs_home: Path) -> None:
     store = ArtifactStore()
     put(store)

@@ -8,8 +8,12 @@ import duckdb
 import pytest
 from fake_replays import fake_pool, write_pool
 
-from cabs_core.errors import SqlModelError
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.artifacts.provenance import RECORD_NAME, Recipe
+from cabs_core.errors import ProvenanceError, SqlModelError
+from cabs_core.hashing import hash_folder
 from dbt_like_sql import build_all, get_model, list_models, rebuild_database, run_model, run_tests
+from dbt_like_sql.freshness import Marts, used_sources
 from dbt_like_sql.lineage import check_dependencies
 
 NAMED_IN_THE_SPECIFICATION = {
@@ -303,3 +307,28 @@ def test_every_mart_is_in_the_documentation():
 
     text = (project_root() / "docs/results.md").read_text(encoding="utf-8")
     assert [m.name for m in list_models() if m.layer == "marts" and f"`{m.name}`" not in text] == []
+
+
+def test_what_another_run_makes_in_the_meantime_is_not_called_damaged(cabs_home):
+    store = ArtifactStore()
+    source = next(s for s in used_sources() if s.path.endswith("decisions.parquet"))
+    readers = [m for m in list_models() if source.relation in m.sources]
+    others = [m for m in list_models() if m.sources and source.relation not in m.sources]
+    parts, name = ("router", "p"), source.path.rsplit("/", 1)[1]
+
+    def make(data: bytes) -> None:
+        with store.write(parts) as folder:
+            (folder / name).write_bytes(data)
+            record = Recipe("router", "p", "c", {}, {}).record(hash_folder(folder), {}, seconds=1.0)
+            (folder / RECORD_NAME).write_bytes(record.to_bytes())
+
+    make(b"one")
+    marts = Marts(store)
+    marts.recipe(others[0])  # reads the records
+    make(b"two")
+    found = marts.recipe(readers[0])
+    assert found.inputs[source.relation] == Marts(store).recipe(readers[0]).inputs[source.relation]
+
+    (store.folder(parts) / name).write_bytes(b"altered")
+    with pytest.raises(ProvenanceError, match="is not what its record says"):
+        Marts(store).recipe(readers[0])
