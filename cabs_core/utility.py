@@ -8,10 +8,15 @@ for single values inside compiled loops.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def utility(
-    scores, costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0
+    scores: ArrayLike,
+    costs: ArrayLike,
+    rho: float | np.ndarray,
+    latencies: ArrayLike | None = None,
+    latency_weight: float = 0.0,
 ) -> np.ndarray:
     """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0."""
     value = np.asarray(scores, dtype=np.float64) - rho * np.asarray(costs, dtype=np.float64)
@@ -23,18 +28,24 @@ def utility(
 
 
 def clipped_utility(
-    scores, costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0
+    scores: ArrayLike,
+    costs: ArrayLike,
+    rho: float | np.ndarray,
+    latencies: ArrayLike | None = None,
+    latency_weight: float = 0.0,
 ) -> np.ndarray:
     """`utility` clipped to [0, 1]: what learners see and what is reported unless a column says otherwise."""
     return np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
 
 
-def margin(costs, rho: float | np.ndarray, latencies=None, latency_weight: float = 0.0) -> np.ndarray:
+def margin(
+    costs: ArrayLike, rho: float | np.ndarray, latencies: ArrayLike | None = None, latency_weight: float = 0.0
+) -> np.ndarray:
     """(1 - rho c - rho1 l)+, the most that a call can be worth: the clipped utility of a score of 1."""
     return clipped_utility(1.0, costs, rho, latencies, latency_weight)
 
 
-def binary_share(scores, predictions=None) -> float:
+def binary_share(scores: ArrayLike, predictions: ArrayLike | None = None) -> float:
     """How binary the scores are, in [0, 1]: E (y - f)^2 / E f (1 - f), 1 for scores of 0 and 1 only.
 
     scores [n, K] in [0, 1]; predictions [n, K] of them, by default every arm's mean score.
@@ -46,11 +57,11 @@ def binary_share(scores, predictions=None) -> float:
 
 
 def expected_utility(
-    predicted_scores,
-    predicted_costs,
+    predicted_scores: ArrayLike,
+    predicted_costs: ArrayLike,
     rho: float,
     share: float = 1.0,
-    latencies=None,
+    latencies: ArrayLike | None = None,
     latency_weight: float = 0.0,
 ) -> np.ndarray:
     """Expected clipped utility of predicted scores and costs [..., K].

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from cabs_core.chain.options import pool_argument, pool_name, pool_option
 from cabs_core.pools.completion import complete_pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command()
@@ -73,7 +77,7 @@ def report(pool: str | None, open_it: bool) -> None:
         raise SystemExit(1)
 
 
-def _opened(page) -> bool:
+def _opened(page: Path) -> bool:
     """Whether a browser took the page."""
     import webbrowser
 

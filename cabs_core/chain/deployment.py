@@ -75,7 +75,7 @@ def held_out_rows(prompts: list[str], *bundles: Path) -> np.ndarray:
     return np.flatnonzero(~np.isin(prompt_hashes(prompts), seen))
 
 
-def _compare(champion: Path, challenger: Path, inputs: dict[str, Path]):
+def _compare(champion: Path, challenger: Path, inputs: dict[str, Path]) -> Any:
     prompts = test_prompts(inputs)
     rows = held_out_rows(prompts, champion, challenger)
     if len(rows) < FEWEST:

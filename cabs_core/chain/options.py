@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cabs_core.pools.completion import complete_policies, complete_pool
+
+if TYPE_CHECKING:
+    from cabs_core.pool_files import ModelPool
 
 
 def pool_option(text: str) -> Any:
@@ -56,7 +59,7 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
     return tuple(sorted(set(found)))
 
 
-def parse_policies(text: str | None, pool) -> tuple[str, ...]:
+def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
     """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; None: all of them."""
     from cabs_core.catalog import check_policy_name
 

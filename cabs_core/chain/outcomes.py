@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.chain.inputs import plain
 from cabs_core.outcomes.load import load_outcomes
-from cabs_core.validation.catalog import check_names
+from cabs_core.validation.catalog import Stage, check_names
 from cabs_core.validation.run import run_checks
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cabs_core.artifacts import Chain, Options, Target
+    from cabs_core.outcomes import Outcomes
+    from cabs_core.pool_files import ModelPool
 
 
 def build(
@@ -32,7 +36,9 @@ def build(
     }
 
 
-def checked(stage, table, pool, split=None) -> dict[str, Any]:
+def checked(
+    stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
+) -> dict[str, Any]:
     """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its record."""
     blocking = {spec.name for spec in check_names(stage) if spec.blocking}
     results = run_checks(stage, table, splits=split, pool=pool)

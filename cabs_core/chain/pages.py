@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,13 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     return made
 
 
-def _make(store: ArtifactStore, marts: Path, pool: str | None, work, options: Options) -> Made:
+def _make(
+    store: ArtifactStore,
+    marts: Path,
+    pool: str | None,
+    work: Callable[[Path], dict[str, Any]],
+    options: Options,
+) -> Made:
     parts = page_parts(pool)
     if page_fresh(store, marts, pool) and not options.force:
         record = store.record(parts)
@@ -166,7 +173,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)
 
 
-def _shown(page) -> dict[str, Any]:
+def _shown(page: Any) -> dict[str, Any]:
     """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
     from cabs_core.chain.inputs import plain
 

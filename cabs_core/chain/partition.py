@@ -93,7 +93,9 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
     return Partition(made, failed)
 
 
-def examine_partition(chain: Chain, rho: float, policies: Sequence[str]):
+def examine_partition(
+    chain: Chain, rho: float, policies: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
     """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are now."""
     findings, cells, failed = {}, {}, {}
     for policy in policies:

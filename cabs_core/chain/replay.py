@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from cabs_core.utility import clipped_utility
 
 if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
+    from cabs_core.replay.engine import ReplayResult
 
 
 def build(
@@ -77,7 +79,14 @@ def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
     return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
 
 
-def play(pool: ModelPool, problem: ReplayProblem, options: dict[str, Any], rho: float, policy: str, trials):
+def play(
+    pool: ModelPool,
+    problem: ReplayProblem,
+    options: dict[str, Any],
+    rho: float,
+    policy: str,
+    trials: int | Sequence[int],
+) -> ReplayResult:
     """The `ReplayResult` of a policy with the pool's settings.
 
     Args:
@@ -98,7 +107,7 @@ def play(pool: ModelPool, problem: ReplayProblem, options: dict[str, Any], rho: 
     )
 
 
-def examine(stored, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
+def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
     """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
 
     Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a trial.
@@ -132,7 +141,7 @@ def examine(stored, problem: ReplayProblem, trials: int, rounds: int | None) -> 
     }
 
 
-def lane_hashes(result) -> list[str]:
+def lane_hashes(result: ReplayResult) -> list[str]:
     """One hash a trial over order, actions, propensities and rewards, for telling whether a re-run is the same."""
     hashes = []
     for trial in range(len(result.actions)):
@@ -160,7 +169,7 @@ def _load(folder: str, content: str) -> ReplayProblem:
     return ReplayProblem.load(Path(folder))
 
 
-def _random_utility(result, problem: ReplayProblem) -> float:
+def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
     """Expected utility of uniformly random play on the rounds played: exact, no sampling."""
     utilities = clipped_utility(
         problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
@@ -168,6 +177,6 @@ def _random_utility(result, problem: ReplayProblem) -> float:
     return float(utilities.mean(axis=1)[result.order].mean())
 
 
-def _total(result, name: str) -> float:
+def _total(result: ReplayResult, name: str) -> float:
     value = getattr(result, name, None)
     return 0 if value is None else sum(float(v) for v in value)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from cabs_core.encoders.store import prompt_key
 from cabs_core.errors import EncoderError
 from cabs_core.pool_files.config import Encoder
 from cabs_core.threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 DIM = 256
 _PATTERN = r"(?u)\w+|[^\w\s]"
@@ -73,7 +76,7 @@ class TfidfEncoder:
         return arrays, {"terms": terms, "normalize": self.normalize}
 
     @classmethod
-    def restore(cls, arrays, values) -> TfidfEncoder:
+    def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
         """Inverse of `state`."""
         self = cls.__new__(cls)
         self.normalize = bool(values["normalize"])
@@ -96,7 +99,7 @@ class TfidfEncoder:
         return vectors, counts
 
 
-def _vectorizer(**options):
+def _vectorizer(**options: Any) -> TfidfVectorizer:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(

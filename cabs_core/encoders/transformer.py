@@ -99,7 +99,9 @@ class TransformerEncoder:
         self._forward = forward or self._network
 
     @classmethod
-    def around(cls, model, *, device: str, dtype: str, batch_tokens: int | None = None) -> TransformerEncoder:
+    def around(
+        cls, model: Any, *, device: str, dtype: str, batch_tokens: int | None = None
+    ) -> TransformerEncoder:
         """An encoder around a network without tokenizer or files (random weights); takes `Tokens` only."""
         self = cls.__new__(cls)
         self.files = EncoderFiles(type(model).__name__, Path(), (), "mean")
@@ -113,7 +115,7 @@ class TransformerEncoder:
         return self
 
     # ---- loading --------------------------------------------------------------------------------------
-    def _load(self):
+    def _load(self) -> Any:
         from transformers import AutoModel
         from transformers.utils import logging
 
@@ -132,7 +134,7 @@ class TransformerEncoder:
             model = model.get_encoder()
         return self.prepare(model)
 
-    def prepare(self, model):
+    def prepare(self, model: Any) -> Any:
         """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
         model = model.eval().requires_grad_(False)
         if self.dtype == torch.bfloat16:

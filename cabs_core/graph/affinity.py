@@ -8,6 +8,7 @@ differ; the other readings are options, because the text around it suggests the 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import uniform
@@ -25,7 +26,7 @@ _ALL, _SELF = 4, 5
 
 
 @kernel
-def edge_probability(kind, score_i, score_j):
+def edge_probability(kind: int, score_i: float, score_j: float) -> float:
     """Probability of an edge between two different arms with these predicted scores."""
     if kind == _ALL:
         return 1.0
@@ -42,7 +43,16 @@ def edge_probability(kind, score_i, score_j):
 
 
 @kernel
-def sample_graph(kind, scores, symmetric, keys, stream, t, graph, expected):
+def sample_graph(
+    kind: int,
+    scores: np.ndarray,
+    symmetric: bool,
+    keys: np.ndarray,
+    stream: int,
+    t: int,
+    graph: np.ndarray,
+    expected: np.ndarray,
+) -> None:
     """Draw the graph of round t into `graph` [K, K] (0.0 or 1.0) and its expectation into `expected` [K, K].
 
     Every ordered pair has a uniform of its own, number i K + j of round t of the stream; with `symmetric` both
@@ -66,13 +76,13 @@ def sample_graph(kind, scores, symmetric, keys, stream, t, graph, expected):
             graph[i, j] = 1.0 if uniform(keys, stream, t, place) < p else 0.0
 
 
-def affinity(predicted_scores) -> np.ndarray:
+def affinity(predicted_scores: ArrayLike) -> np.ndarray:
     """R [K, K] of predicted scores [K], 1 on the diagonal (self loops are added to graphs apart)."""
     y = np.asarray(predicted_scores, dtype=np.float64)
     return 1.0 - 2.0 * np.abs(y[:, None] - y[None, :])
 
 
-def edge_probabilities(predicted_scores, kind: str = "paper") -> np.ndarray:
+def edge_probabilities(predicted_scores: ArrayLike, kind: str = "paper") -> np.ndarray:
     """P(edge) [K, K] of predicted scores [K], 1 on the diagonal; `kind` is a key of GRAPHS."""
     y = np.asarray(predicted_scores, dtype=np.float64)
     p = np.array([[edge_probability(GRAPHS[kind], a, b) for b in y] for a in y])

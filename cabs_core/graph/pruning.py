@@ -13,7 +13,7 @@ from cabs_core.compiled.jit import kernel
 
 
 @kernel
-def _quantile(ordered, count, level):
+def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
     place = level * (count - 1)
     low = int(np.floor(place))
     high = min(low + 1, count - 1)
@@ -21,7 +21,9 @@ def _quantile(ordered, count, level):
 
 
 @kernel
-def keep_large_deltas(deltas, played, kappa, keep, scratch):
+def keep_large_deltas(
+    deltas: np.ndarray, played: int, kappa: float, keep: np.ndarray, scratch: np.ndarray
+) -> None:
     """keep [K] becomes 1.0 where the rule keeps an arm (always the played one), else 0.0. scratch [K]."""
     K = deltas.size
     count = 0

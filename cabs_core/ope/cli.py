@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -50,7 +52,7 @@ def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None,
         raise SystemExit(1)
 
 
-def _print(rows) -> None:
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     first = rows[0]
     click.echo(f"{first['n']} scored decisions on {first['groups']} prompts; utility by DR, 95 % intervals")
     if first["assumed"]:

@@ -40,7 +40,7 @@ class LoggedData:
     lengths: np.ndarray | None = None
     available: np.ndarray | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
         optional = ("propensities", "pmf", "embeddings", "lengths", "available")
         for name in ("scores", "costs", "features", "groups", *optional):

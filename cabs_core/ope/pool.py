@@ -141,7 +141,7 @@ def evaluate_pool(
     return rows
 
 
-def as_table(rows: Sequence[Mapping[str, Any]]):
+def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows as an Arrow table whose types do not depend on what was refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused"), ("n", "groups")
     names = [

@@ -8,7 +8,7 @@ reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,7 +167,7 @@ def validation_errors(network, x, y, c) -> dict[str, float]:
     return {name: value / len(x) for name, value in sums.items()}
 
 
-def _constant_errors(train, validation) -> dict[str, float]:
+def _constant_errors(train: Sequence[Any], validation: Sequence[Any]) -> dict[str, float]:
     """Validation squared errors of the train means, the unit in which heads are added up."""
     _, y, c = train
     _, vy, vc = validation

@@ -56,7 +56,9 @@ class Oracles:
     metrics: dict[str, Any] = field(default_factory=dict)
 
     # ---- predictions ----------------------------------------------------------------------------------
-    def predict_scores(self, embeddings, prompt_lengths, model: str | None = None) -> np.ndarray:
+    def predict_scores(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
         """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
         model = model or self.chosen["accuracy"]
         if model == "network":
@@ -69,7 +71,9 @@ class Oracles:
             )
         return self._predictor(model).predict(embeddings, prompt_lengths)
 
-    def predict_costs(self, embeddings, prompt_lengths, model: str | None = None) -> np.ndarray:
+    def predict_costs(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
         """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
         model = model or self.chosen["cost"]
         if model == "network":
@@ -78,7 +82,9 @@ class Oracles:
             return self.context_costs.predict(embeddings, prompt_lengths)
         return self.costs.predict(prompt_lengths)
 
-    def surrogate_scores(self, embeddings, prompt_lengths, scores, model: str | None = None) -> np.ndarray:
+    def surrogate_scores(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
         """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known."""
         model = model or self.chosen["propagation"]
         share = {**self.blend, "network": 1.0, "correlation": 0.0}[
@@ -95,7 +101,9 @@ class Oracles:
             )
         return out
 
-    def surrogate_deltas(self, embeddings, prompt_lengths, scores) -> np.ndarray:
+    def surrogate_deltas(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
         """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
@@ -105,7 +113,9 @@ class Oracles:
             out[rows] = deltas_from_surrogates(parts, scores[rows])
         return out
 
-    def contexts(self, embeddings, prompt_lengths, kind: str | None = None) -> np.ndarray:
+    def contexts(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, kind: str | None = None
+    ) -> np.ndarray:
         """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
         network's feature head ('head'), and a constant."""
         if (kind or self.chosen["features"]) == "head":
@@ -114,7 +124,7 @@ class Oracles:
             return self.head_pca.transform(self._network("features", embeddings, prompt_lengths))
         return self.pca.transform(embeddings)
 
-    def static_scores(self, embeddings, prompt_lengths) -> dict[str, np.ndarray]:
+    def static_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Predictions `[n, K]` of the static predictors, by name."""
         return {name: self._predictor(name).predict(embeddings, prompt_lengths) for name in STATIC}
 
@@ -127,14 +137,16 @@ class Oracles:
             raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
         return self.predictors[name]
 
-    def network_inputs(self, embeddings, prompt_lengths) -> np.ndarray:
+    def network_inputs(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
         """Standardised inputs `[n, e + 3]` float32 of the network."""
         s = self.scaling
         x = (np.asarray(embeddings, dtype=np.float64) - s["input_center"]) / s["input_scale"]
         extra = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
         return np.hstack([x, extra]).astype(np.float32)
 
-    def _network(self, head: str, embeddings, prompt_lengths, scores=None) -> np.ndarray:
+    def _network(
+        self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None
+    ) -> np.ndarray:
         """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")

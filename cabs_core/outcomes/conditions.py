@@ -14,7 +14,9 @@ predictors, oracles, early stopping, choices and tuning are all misled; the test
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +128,14 @@ def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.
     return y
 
 
-def shifted_splits(tasks, prompts, *, test_tasks=(), validation: float = 0.125, seed: int = 0) -> np.ndarray:
+def shifted_splits(
+    tasks: Sequence[str] | np.ndarray,
+    prompts: Any,
+    *,
+    test_tasks: Sequence[str] = (),
+    validation: float = 0.125,
+    seed: int = 0,
+) -> np.ndarray:
     """Splits `[n]` ('train', 'validation', 'test') with whole tasks in test.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     raise AssertionError("unreachable")
 
 
-def _causes(error: BaseException | None):
+def _causes(error: BaseException | None) -> Iterator[Any]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -130,7 +131,7 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
     return costs
 
 
-def _sides(raw: RawOutcomes, pool: ModelPool, arm: str):
+def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, float, np.ndarray | None]]:
     price = pool.prices[arm]
     yield "input", price.input, raw.input_tokens
     yield "output", price.output, raw.output_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class Outcomes:
             )
             self._in_range(f"{prefix}latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
 
-    def _in_range(self, name: str, valid, expected: str) -> None:
+    def _in_range(self, name: str, valid: Callable[[Any], Any], expected: str) -> None:
         array = getattr(self, name)
         if array is None:
             return

@@ -62,7 +62,7 @@ def lines(
     hidden = alt.param(name="hidden", value=[n for n in names if n not in visible])
     params = [hidden, NARROW, *(alt.param(name=f"{c}_chosen", value=first) for c, first in choices)]
 
-    def kept(chart):
+    def kept(chart: alt.Chart) -> alt.Chart:
         chart = chart.transform_filter("indexof(hidden, datum.series) < 0")
         for column, _ in choices:
             chart = chart.transform_filter(f"datum.{column} == {column}_chosen")
@@ -206,7 +206,7 @@ def points(
     return layers
 
 
-def cost_scale(values, log: bool) -> alt.Scale:
+def cost_scale(values: np.ndarray | pd.Series, log: bool) -> alt.Scale:
     """Scale of a cost axis around the values."""
     values = np.asarray(values, dtype=float)
     if not log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -42,11 +43,11 @@ def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
     return Figure("utility", title, "", "", bars(frame, x_title="utility"), _NONE, width=480).svg
 
 
-def _png(title: str, chart, width: int = 480) -> bytes:
+def _png(title: str, chart: Any, width: int = 480) -> bytes:
     return Figure("diagnostics", title, "", "", chart, _NONE, width=width).png
 
 
-def _errors(report) -> bytes:
+def _errors(report: Mapping[str, Any]) -> bytes:
     parts = []
     for head, models in report["heads"].items():
         used = report["chosen"][head]
@@ -65,7 +66,7 @@ def _errors(report) -> bytes:
     return _png("Squared error of every candidate", alt.hconcat(*parts, spacing=70))
 
 
-def _calibration(report) -> bytes:
+def _calibration(report: Mapping[str, Any]) -> bytes:
     bins = report["calibration"]
     shown = [i for i, count in enumerate(bins["counts"]) if count]
     frame = pd.DataFrame(
@@ -80,7 +81,7 @@ def _calibration(report) -> bytes:
     return _png(f"Calibration, mean gap {bins['error']:.3f}", chart)
 
 
-def _arms(report) -> bytes:
+def _arms(report: Mapping[str, Any]) -> bytes:
     arms, title = report["arms"], "The oracles, model by model"
     if len(arms) > _MOST_ARMS:  # more cannot be read, nor drawn in 100 kB
         arms = sorted(arms, key=lambda arm: float(arm["score_r2"] or 0.0))[:_MOST_ARMS]
@@ -97,7 +98,7 @@ def _arms(report) -> bytes:
     return _png(title, alt.hconcat(*parts))
 
 
-def _training(training) -> bytes:
+def _training(training: Any) -> bytes:
     frame = pd.DataFrame(
         [
             {"series": head, "x": float(epoch["epoch"]), "y": float(epoch[head])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -196,7 +197,7 @@ def did_you_mean(wanted: str, known: list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _is(question, place: Path) -> bool:
+def _is(question: Callable[[Path], bool], place: Path) -> bool:
     try:
         return question(place)
     except (OSError, ValueError):  # a name too long for the file system, or with a null byte

@@ -13,6 +13,7 @@ from tokenize import TokenError
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import current_name
@@ -29,12 +30,12 @@ _TEXT = ("query_ids", "tasks")
 _RETIRED = ("offline_tasks",)
 
 
-def _plain(array) -> np.ndarray:
+def _plain(array: ArrayLike) -> np.ndarray:
     """The same memory as a base-class ndarray (memory maps are a subclass that compiled code does not know)."""
     return np.asarray(array).view(np.ndarray)
 
 
-def _numbers(name: str, value) -> np.ndarray:
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     """Real numbers as float64 (float32 for the large ones); TypeError for text, dates, complex and masked arrays."""
     found = np.asarray(value)
     if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
@@ -94,7 +95,7 @@ class ReplayProblem:
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         try:
             self._convert()
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -216,7 +217,7 @@ class ReplayProblem:
 
     # -- views ------------------------------------------------------------------------------------------------
 
-    def rows(self, index) -> ReplayProblem:
+    def rows(self, index: Any) -> ReplayProblem:
         """The same problem with only these query rows (an index or mask over n)."""
         changed: dict[str, Any] = {}
         for name in (

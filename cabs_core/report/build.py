@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,9 @@ def _examples(evidence: Evidence | None, found: list[Verdict]) -> list[tuple[str
     return groups if any(rows for _, rows, _ in groups) else []
 
 
-def _contents(tables, figures, text, evidence, found) -> list[tuple[str, str]]:
+def _contents(
+    tables: Mapping[str, Any], figures: Mapping[str, Any], text: Mapping[str, Any], evidence: Any, found: Any
+) -> list[tuple[str, str]]:
     """(id, title) of the sections that the page has."""
     candidates = [
         ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -131,7 +133,9 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     )
 
 
-def _frontier_chart(frame, models, styles, visible) -> alt.LayerChart | alt.FacetChart:
+def _frontier_chart(
+    frame: pd.DataFrame, models: Any, styles: Any, visible: Any
+) -> alt.LayerChart | alt.FacetChart:
     names = list(styles)
     frame = frame.rename(columns={"cost": "x", "score": "y"})
     layers: list = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from cabs_core.report import evidence as facts
@@ -65,7 +67,7 @@ def _kind(line: pd.Series) -> str:
     return line["kind"]
 
 
-def _paper_figures(data: PoolData):
+def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None, str]:
     comparison = data.mart("paper_comparison")
     comparison = comparison[comparison["metric"] == "utility"]
     if comparison.empty:
@@ -209,7 +211,7 @@ def latency(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def _micro(value) -> Cell:
+def _micro(value: Any) -> Cell:
     return number(value, 1 if not missing(value) and float(value) < 100 else 0)
 
 

@@ -6,6 +6,7 @@ A file of another shape than expected is shown entry by entry, never dropped.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -152,7 +153,7 @@ def _options(tree: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _leaves(tree: dict, path: tuple[str, ...]):
+def _leaves(tree: dict, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in tree.items():
         here = (*path, str(key))
         if isinstance(value, dict):

@@ -149,7 +149,7 @@ def missing(value: Any) -> bool:
     return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
 
 
-def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look) -> Cell:
+def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look: Any) -> Cell:
     """A number with fixed decimals; an absent one is an en dash."""
     if missing(value):
         return Cell("–", "", **look)
@@ -165,7 +165,7 @@ def error_text(value: float, digits: int = 3) -> str:
     return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"
 
 
-def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look) -> Cell:
+def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look: Any) -> Cell:
     """value ± standard error."""
     if missing(value):
         return Cell("–", "", **look)
@@ -173,7 +173,7 @@ def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, *
     return number(value, digits, signed=signed, small=small, **look)
 
 
-def percent(value: Any, digits: int = 0, **look) -> Cell:
+def percent(value: Any, digits: int = 0, **look: Any) -> Cell:
     if missing(value):
         return Cell("–", "", **look)
     text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
@@ -190,7 +190,7 @@ def percent_text(value: Any, digits: int = 0) -> str:
     return percent(value, digits).text
 
 
-def words(text: Any, **look) -> Cell:
+def words(text: Any, **look: Any) -> Cell:
     return Cell("–" if missing(text) else str(text), numeric=False, **look)
 
 

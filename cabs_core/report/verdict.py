@@ -7,6 +7,7 @@ queries in the same orders. The router is the best of k, so its interval is wide
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -294,7 +295,7 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     return frame.sort_values("model_score", ascending=False, kind="stable", ignore_index=True)
 
 
-def headline(verdict: Verdict, label) -> str:
+def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
     """`Deploy X`, `Keep model Y` or `Not enough data to tell (N queries would be)`."""
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"

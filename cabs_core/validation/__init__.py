@@ -9,10 +9,28 @@ One result per check, in the order of `check_names`. A check that breaks is a fa
 metadata, never an exception.
 """
 
-from cabs_core.validation.catalog import CHECKS, CheckResult, CheckSpec, check_names
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from cabs_core.validation.catalog import CHECKS, CheckResult, CheckSpec, Stage, check_names
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cabs_core.outcomes import Outcomes
+    from cabs_core.pool_files import ModelPool
 
 
-def run_checks(stage, outcomes, splits=None, pool=None, embeddings=None, only=None) -> list[CheckResult]:
+def run_checks(
+    stage: Stage,
+    outcomes: Outcomes,
+    splits: np.ndarray | None = None,
+    pool: ModelPool | None = None,
+    embeddings: np.ndarray | None = None,
+    only: Collection[str] | None = None,
+) -> list[CheckResult]:
     """Run the checks of a stage; see `cabs_core.validation.run.run_checks`."""
     from cabs_core.validation.run import run_checks as run
 

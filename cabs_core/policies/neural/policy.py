@@ -260,7 +260,7 @@ class NeuralPolicy(Policy):
         if not self.full_feedback:
             return None
         y, c = outcome.all_scores, outcome.all_costs
-        if y is None:
+        if y is None or c is None:
             raise PolicyError(f"{self.name} observes every arm: pass all_scores and all_costs [K] to update")
         return y if self.any_rho_now() else clipped_utility(y, c, decision.rho)
 
