@@ -15,6 +15,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from cabs_core.router.bundle import read_manifest
 
 async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) -> dict[str, dict[str, Any]]:
     times: dict[str, list[float]] = {way: [] for way in urls}
-    errors = dict.fromkeys(urls, 0)
+    failed: dict[str, Counter[str]] = {way: Counter() for way in urls}
     limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
     async with httpx.AsyncClient(limits=limits, timeout=30.0, trust_env=False) as http:
 
@@ -44,9 +45,10 @@ async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) ->
             begin = time.perf_counter()
             try:
                 answer = await http.post(url, json={**body, "messages": [{"role": "user", "content": text}]})
-                errors[way] += answer.status_code != 200
-            except httpx.HTTPError:
-                errors[way] += 1
+                if answer.status_code != 200:
+                    failed[way][f"HTTP {answer.status_code}"] += 1
+            except httpx.HTTPError as error:
+                failed[way][type(error).__name__] += 1
             times[way].append(time.perf_counter() - begin)
 
         for way in urls:  # connections and first calls, not counted
@@ -63,7 +65,7 @@ async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) ->
             await asyncio.gather(*running)
     return {
         way: {
-            "requests": len(found), "errors": errors[way],
+            "requests": len(found), "errors": failed[way].total(), **({"failed": dict(failed[way])} if failed[way] else {}),
             "p50_ms": 1e3 * float(np.percentile(found, 50)), "p99_ms": 1e3 * float(np.percentile(found, 99)),
         }
         for way, found in times.items()

@@ -160,6 +160,7 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> No
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
         access_log=False, log_level="info",
+        timeout_keep_alive=75,  # clients give a connection up after 5 s (httpx, OpenAI's): never at the same moment
     )  # fmt: skip
 
 
