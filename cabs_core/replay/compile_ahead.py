@@ -72,9 +72,9 @@ def finish_compiling() -> None:
 
 
 def stop_compiling() -> None:
-    """End the processes, for when this one is about to."""
+    """End the processes, for when this one is about to. A job in the background may have inherited ignoring SIGTERM."""
     for process in started:
-        process.terminate()
+        process.kill()
 
 
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:

@@ -43,7 +43,7 @@ def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     stop_compiling()
     finish_compiling()
-    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
+    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
 
 
 @pytest.mark.parametrize("share, threads, policies", [(0.9, "2", 2), (0.0, "1", 2), (0.0, "2", 1)])
