@@ -181,8 +181,8 @@ class Marts:
             try:
                 return self._compared(pattern)
             except ProvenanceError:
-                before = self.__dict__.pop("_records")
-                if self._records == before:
+                before = self.__dict__.pop("_records", None)  # none: a record itself cannot be read
+                if before is None or self._records == before:
                     raise
                 # else another run has made some of the artifacts in the meantime
 
