@@ -67,18 +67,16 @@ def table(
 
 def images(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The images of a record (PNG as base64 text) as Markdown metadata."""
-    found = summary.get("_images", {})
-    return {
-        key: value
-        for name, text in found.items()
-        for key, value in image(name, base64.b64decode(text)).items()
-    }
+    return {name: _shown(name, text, "png") for name, text in summary.get("_images", {}).items()}
 
 
 def image(name: str, data: bytes, kind: str = "png") -> dict[str, Any]:
     """An image as Markdown metadata. kind: `png` or `svg+xml`."""
-    text = base64.b64encode(data).decode()
-    return {name: dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")}
+    return {name: _shown(name, base64.b64encode(data).decode(), kind)}
+
+
+def _shown(name: str, text: str, kind: str) -> dg.MetadataValue:
+    return dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:

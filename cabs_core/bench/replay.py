@@ -58,15 +58,12 @@ class Ours:
         return (time.process_time() - begin) / rounds
 
     def slice(self, most: int) -> int:
-        """Rounds of a slice of about SLICE seconds; look-ahead, which starts each call with a copy of its matrices,
-        gets at least half of the engine's chunk, as in a replay."""
-        least = 512 if getattr(self.policy.settings, "lookahead", False) else 64
-        return min(most, max(least, int(SLICE / self.advance(most)) // 64 * 64))
+        """Rounds of a slice of about SLICE seconds."""
+        return min(most, max(64, int(SLICE / self.advance(most)) // 64 * 64))
 
     def lane_bytes(self) -> int:
         """Memory that a lane adds to the shared arrays: models, scratch and traces."""
         arrays = [*self.policy.model, *self.policy.scratch, *self.policy._memory]
-        arrays += getattr(self.policy, "under_way", None) or ()
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
         return int(sum(a.nbytes for a in (*arrays, *traces)))
 

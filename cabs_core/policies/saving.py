@@ -4,7 +4,8 @@ A saved policy is read in this order: the header, checked field by field; the sh
 stand in front of their bytes, against what the class expects for these arms, features and options; only then the
 arrays themselves, checked for range and finiteness. So a damaged or foreign file costs neither memory nor sense.
 
-Format 3 adds who made a decision (router, arms' versions) and which decisions were learnt; 2 added rounds under way.
+Format 3 added who made a decision (router, arms' versions) and which decisions were learnt; format 4 dropped the option
+`lookahead` and its rounds under way.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from cabs_core.errors import CabsError, PolicyError, ProvenanceError
 from cabs_core.policies import checks
 from cabs_core.policies.ledger import Ledger
 
-FORMAT = 3
-READS = (1, 2, 3)
+FORMAT = 4
+READS = (1, 2, 3, 4)
 HEADER, ARRAYS = "policy.json", "state.npz"
 #: arrays of the ledger, beside those of the class
 _PLACES, _BITS = "learnt_places", "learnt_bits"
@@ -106,7 +107,10 @@ def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field
             fields |= group
     if names != set(fields):
         absent, foreign = sorted(set(fields) - names), sorted(names - set(fields))
-        raise PolicyError(f"{where}: arrays absent: {absent[:8]}, not of this policy: {foreign[:8]}")
+        advice = ""
+        if any(name.startswith(("block_", "waiting_")) for name in foreign):
+            advice = "; it was saved by an earlier version in the middle of a replay: make it again"
+        raise PolicyError(f"{where}: arrays absent: {absent[:8]}, not of this policy: {foreign[:8]}{advice}")
     return fields
 
 
@@ -179,6 +183,8 @@ def load(cls: Any, folder: str | Path) -> Any:
     raw = read_header(folder)
     try:
         header = Header.model_validate(raw)
+        if header.format < 4:
+            header.options.pop("lookahead", None)
         policy = cls(
             header.name, arms=header.arms, dim=header.dim, rho=header.rho, horizon=header.horizon,
             share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options,

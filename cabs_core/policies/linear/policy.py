@@ -161,9 +161,6 @@ class LinearPolicy(Policy):
             self.rules.params[m, kernel_arrays.SHARED] = 0.0
         self.shares = False
 
-    def settle(self) -> None:
-        """Bring `model` up to date, where compiled rounds may leave work for later (`bandits`)."""
-
     def state(self):
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
@@ -213,7 +210,6 @@ class LinearPolicy(Policy):
 
     def _grow(self):
         self._check_mu(len(self._arms) + 1)
-        self.settle()
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
         zeros = np.zeros((len(self._experts), 1))
@@ -226,7 +222,6 @@ class LinearPolicy(Policy):
         )
 
     def _shrink(self, index):
-        self.settle()
         self._unshare()
         old = self.model
         parts = {
@@ -239,7 +234,6 @@ class LinearPolicy(Policy):
 
     def _decide(self, request: Request) -> Decision:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
-        self.settle()
         k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x = self.need(request, "context", self.dim)
@@ -267,7 +261,6 @@ class LinearPolicy(Policy):
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome; False if its arm has been removed since."""
-        self.settle()
         score, kept = outcome.score, outcome.memory
         places = self.today(decision)
         arm = self.arm_today(decision, places)
@@ -335,7 +328,6 @@ class LinearPolicy(Policy):
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1 in compiled code; the same kernels as `decide` and `update`."""
         checks.check_lane(self, stream, lane, start, stop)
-        self.settle()
         if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
             self._unshare()
         delayed = lane.arrivals is not None

@@ -88,7 +88,7 @@ def _standard_expert(policy: str, name: str, own: dict[str, Any]) -> Expert:
             return neural_expert(name, "lin_ucb", ALPHA=_UCB(**own).alpha)
         if name == "neural_ts":
             return neural_expert(name, "lin_ts", V=_TS(**own).v)
-        foreign = sorted(set(own) & {*_NOT_NEURAL, "target", "lookahead", "propensity"})
+        foreign = sorted(set(own) & {*_NOT_NEURAL, "target", "propensity"})
         if foreign:
             raise PolicyError(f"{policy}: expert {name!r} has no options {foreign}")
         return bandit_expert(name, LINEAR_BANDITS[name](**own))

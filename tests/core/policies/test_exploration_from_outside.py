@@ -76,7 +76,6 @@ def test_a_redrawn_arm_is_what_a_bandit_observes(stream):
         decision = policy.decide(stream.request(row, row))
         learn(policy, stream, row, policy.redraw(decision, row % 4, np.full(4, 0.25)))
         played.append(row % 4)
-    policy.settle()
     x, u = stream.contexts[:20], stream.utilities[:20]
     for arm in range(4):
         rows = np.flatnonzero(np.array(played) == arm)

@@ -146,31 +146,6 @@ def test_full_feedback_equals_brute_force(problem):
         assert result.actions[0, t] == np.argmax(problem.contexts[order[t]] @ theta)
 
 
-def test_lookahead_plays_the_same_actions(problem):
-    for kind in ("lin_ucb", "lin_ts"):
-        for options in ({}, {"regression": "vaw"}, {"warm": 0.1, "target": "score"}):
-            blocks = replay(problem, kind, rho=RHO, trials=2, options=options)
-            rounds = replay(problem, kind, rho=RHO, trials=2, lookahead=False, options=options)
-            assert np.array_equal(blocks.actions, rounds.actions)
-            np.testing.assert_allclose(blocks.propensities, rounds.propensities, atol=1e-6)
-
-
-def test_lookahead_leaves_the_same_models(problem):
-    from cabs_core.policies.lanes import Lane
-    from cabs_core.replay.engine import make_stream
-
-    stream = make_stream(problem, RHO)
-    order = np.arange(problem.n)
-    found = []
-    for lookahead in (True, False):
-        policy = build_policy("lin_ucb", arms=problem.arms, dim=problem.dim, rho=RHO, lookahead=lookahead)
-        policy.run(stream, Lane.empty(order), 0, problem.n)
-        policy.settle()
-        found.append(policy.model)
-    np.testing.assert_allclose(found[0].theta, found[1].theta, atol=1e-11)
-    np.testing.assert_allclose(np.tril(found[0].inverse), np.tril(found[1].inverse), atol=1e-11)
-
-
 def test_base_run_is_the_same_engine(problem):
     assert Policy.run is not type(build_policy("lin_ts", arms=["a", "b"], dim=2)).run
 

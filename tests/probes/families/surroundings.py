@@ -19,7 +19,7 @@ from ..homes import MINE, OTHER
 from ..mutations import pick
 from ..runner import Nonsense
 
-COUNT, QUICK, WHOLE_RUNS = 27, 3, True
+COUNT, QUICK, WHOLE_RUNS = 27, 1, True
 LIMIT = 1800.0
 YEAR = 365 * 24 * 3600
 STAGES = ("outcomes", "oracles", f"replay/{MINE}", "marts", "reports", "leaderboard")
