@@ -193,6 +193,20 @@ def test_older_formats_are_read(name, version, tmp_path):
     assert loaded.update(decision, **feedback(loaded, 0, decision))
 
 
+def test_what_format_4_dropped_is_ignored_or_refused_with_advice(tmp_path):
+    used("lin_ucb").save(tmp_path / "p")
+
+    def older(header):
+        header["format"] = 3
+        header["options"]["lookahead"] = True
+
+    rewrite(tmp_path / "p", lambda a: None, older)
+    assert load_policy(tmp_path / "p").round == 20
+    rewrite(tmp_path / "p", lambda a: a.update(block_arms=np.zeros(3, dtype=np.int64)), older)
+    with pytest.raises(ProvenanceError, match="block_arms.*make it again"):
+        load_policy(tmp_path / "p")
+
+
 @pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])
 def test_arms_that_came_and_went_change_nothing_after_a_restart(name, tmp_path):
     """The meta weights go on with the constants that they began with."""
