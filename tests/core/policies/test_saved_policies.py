@@ -203,7 +203,7 @@ def test_what_format_4_dropped_is_ignored_or_refused_with_advice(tmp_path):
     rewrite(tmp_path / "p", lambda a: None, older)
     assert load_policy(tmp_path / "p").round == 20
     rewrite(tmp_path / "p", lambda a: a.update(block_arms=np.zeros(3, dtype=np.int64)), older)
-    with pytest.raises(ProvenanceError, match="block_arms.*make it again"):
+    with pytest.raises(ProvenanceError, match=r"block_arms.*make it again"):
         load_policy(tmp_path / "p")
 
 
