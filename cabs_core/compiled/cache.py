@@ -54,14 +54,15 @@ def source_stamp(path: str) -> bytes:
 class _Stamp:
     _py_file: str
 
-    def get_source_stamp(self):
+    def get_source_stamp(self) -> bytes:
         """What the cached code was compiled from."""
         return source_stamp(self._py_file)
 
-    def get_disambiguator(self):
+    def get_disambiguator(self) -> str:
         """Part of the names of the files: code that has changed has other files. An index of older code may name
         classes that are gone, and then cannot even be read to see that it is old."""
-        return f"{super().get_disambiguator()}-{source_stamp(self._py_file).hex()[:10]}"
+        of_numba = super().get_disambiguator()  # type: ignore[misc]  # numba's class, listed after this one, has it
+        return f"{of_numba}-{source_stamp(self._py_file).hex()[:10]}"
 
 
 class UserFolder(_Stamp, caching.UserProvidedCacheLocator):

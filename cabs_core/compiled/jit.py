@@ -1,4 +1,4 @@
-"""`njit` and `cfunc` with the options that every compiled kernel here shares.
+"""`njit`, `cfunc` and `intrinsic` as every compiled kernel here uses them.
 
 Belongs here: how we call numba. Kernels live beside the code that owns them.
 """
@@ -6,21 +6,46 @@ Belongs here: how we call numba. Kernels live beside the code that owns them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 import numba
+from llvmlite import ir
+from numba import extending
+from numba.core.base import BaseContext
+from numba.core.dispatcher import Dispatcher
+from numba.core.typing.templates import Signature
 
 from cabs_core.compiled.cache import LOCATORS
 
 log = logging.getLogger(__name__)
-_KERNELS: list[Any] = []
+_numba_settings: Any = numba.config  # numba's stubs lack what it reads from the environment
+_KERNELS: list[Dispatcher] = []
+
+F = TypeVar("F", bound=Callable[..., object])
+Values = Sequence[ir.Value]
+Codegen = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
+Lowering = tuple[Signature, Codegen]  # what an intrinsic is: the types of a call and how to write its code
+
+
+class Doubles(Protocol):
+    """A pointer to float64 in compiled code: read and written like an array, but without a size."""
+
+    def __getitem__(self, index: int, /) -> float: ...
+    def __setitem__(self, index: int, value: float, /) -> None: ...
+
+
+class CFunction(Protocol):
+    """What `c_kernel` makes; its address is valid in this process, as long as it is kept."""
+
+    @property
+    def address(self) -> int: ...
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
-    before = numba.config.CACHE_LOCATOR_CLASSES
-    numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
+    before = _numba_settings.CACHE_LOCATOR_CLASSES
+    _numba_settings.CACHE_LOCATOR_CLASSES = LOCATORS
     try:
         return decorate(*args, cache=True, **options)
     except RuntimeError as error:
@@ -29,10 +54,14 @@ def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
         log.info("numba cannot write a cache folder, so kernels compile anew in every process: %s", error)
         return decorate(*args, cache=False, **options)
     finally:
-        numba.config.CACHE_LOCATOR_CLASSES = before
+        _numba_settings.CACHE_LOCATOR_CLASSES = before
 
 
-def kernel(function: Callable | None = None, **options: Any) -> Any:
+@overload
+def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
+@overload
+def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
+def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
     """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, not an exception), cached where possible."""
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
@@ -41,12 +70,17 @@ def kernel(function: Callable | None = None, **options: Any) -> Any:
     return _KERNELS[-1]
 
 
-def c_kernel(signature: Any, **options: Any) -> Callable:
+def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., object]], CFunction]:
     """`numba.cfunc` for kernels: a C function whose address can be called from any compiled code."""
     options = {"error_model": "numpy", **options}
     return lambda function: _cached(
         lambda cache, **o: numba.cfunc(signature, cache=cache, **o)(function), **options
     )
+
+
+def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
+    """`numba.extending.intrinsic`: `function` gets the types of the arguments, its callers give their values."""
+    return extending.intrinsic(function)
 
 
 def load_compiled() -> int:

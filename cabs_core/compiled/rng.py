@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cabs_core.compiled.jit import kernel
 
@@ -19,7 +20,7 @@ ACTION, GRAPH, NOISE = 0, 1, 2
 INDEX_BITS = 20  # indices per round: 2**20, enough for K (K - 1) edges of 1,000 arms
 
 
-def stream_key(*parts) -> np.ndarray:
+def stream_key(*parts: object) -> np.ndarray:
     """Key uint64 [2] of the stream for these parts (numbers and text, compared by their text)."""
     text = "\x1f".join(f"{float(p):.17g}" if isinstance(p, float) else str(p) for p in parts)
     return np.frombuffer(
@@ -27,20 +28,20 @@ def stream_key(*parts) -> np.ndarray:
     ).astype(np.uint64)
 
 
-def stream_keys(*parts, purposes: int = 12) -> np.ndarray:
+def stream_keys(*parts: object, purposes: int = 12) -> np.ndarray:
     """Keys uint64 [purposes, 2] for purposes 0, 1, ... of these parts."""
     return np.stack([stream_key(*parts, f"purpose {i}") for i in range(purposes)])
 
 
 @kernel
-def _mix(z):
+def _mix(z: np.uint64) -> np.uint64:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 @kernel
-def uniform(keys, purpose, t, index):
+def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.float64:
     """Uniform in [0, 1) number `index` of round t of a stream: 53 random bits."""
     n = (np.uint64(t) << np.uint64(INDEX_BITS)) + np.uint64(index)
     z = _mix(keys[purpose, 0] + (n + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
@@ -49,15 +50,16 @@ def uniform(keys, purpose, t, index):
 
 
 @kernel
-def normal(keys, purpose, t, index):
+def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
     """Standard normal number `index` of round t of a stream (Box-Muller on two uniforms)."""
     u = 1.0 - uniform(keys, purpose, t, 2 * index)
     v = uniform(keys, purpose, t, 2 * index + 1)
-    return np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
+    value: float = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
+    return value
 
 
 @kernel
-def draw(pmf, u):
+def draw(pmf: np.ndarray, u: float) -> int:
     """Index drawn from pmf [K] (sum about 1) with a uniform u; never one of probability 0."""
     total = 0.0
     for j in range(pmf.size):
@@ -81,7 +83,7 @@ def query_order(order_seed: int, pool: str, trial: int, n: int) -> np.ndarray:
 
 
 @kernel
-def _uniforms(keys, n):
+def _uniforms(keys: NDArray[np.uint64], n: int) -> np.ndarray:
     out = np.empty(n)
     for i in range(n):
         out[i] = uniform(keys, 0, i >> INDEX_BITS, i & ((1 << INDEX_BITS) - 1))

@@ -6,25 +6,25 @@ from cabs_core.compiled.jit import kernel
 
 
 @kernel
-def clip01(x):
+def clip01(x: float) -> float:
     """x cut to [0, 1]."""
     return min(max(x, 0.0), 1.0)
 
 
 @kernel
-def clipped_utility(score, price, penalty=0.0):
+def clipped_utility(score: float, price: float, penalty: float = 0.0) -> float:
     """Clipped utility of a score and of rho times its cost; `penalty` is the weighted latency."""
     return clip01(score - price - penalty)
 
 
 @kernel
-def margin(price):
+def margin(price: float) -> float:
     """The most that a call can be worth, (1 - rho c)+; price = rho c >= 0."""
     return clip01(1.0 - price)
 
 
 @kernel
-def value_and_slope(f, cost, rho, share):
+def value_and_slope(f: float, cost: float, rho: float, share: float) -> tuple[float, float]:
     """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
     f = clip01(f)
     top = margin(rho * cost)
