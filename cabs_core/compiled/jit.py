@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import extending
 from numba.core.base import BaseContext
@@ -19,7 +20,7 @@ from numba.core.typing.templates import Signature
 from cabs_core.compiled.cache import LOCATORS
 
 log = logging.getLogger(__name__)
-_numba_settings: Any = numba.config  # numba's stubs lack what it reads from the environment
+_numba: Any = numba  # its stubs lack its settings, and pointers as compiled code has them
 _KERNELS: list[Dispatcher] = []
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -35,6 +36,10 @@ class Doubles(Protocol):
     def __setitem__(self, index: int, value: float, /) -> None: ...
 
 
+# an array of this shape over the memory at a pointer
+carray: Callable[[Doubles, tuple[int, ...]], np.ndarray] = _numba.carray
+
+
 class CFunction(Protocol):
     """What `c_kernel` makes; its address is valid in this process, as long as it is kept."""
 
@@ -44,8 +49,8 @@ class CFunction(Protocol):
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
-    before = _numba_settings.CACHE_LOCATOR_CLASSES
-    _numba_settings.CACHE_LOCATOR_CLASSES = LOCATORS
+    before = _numba.config.CACHE_LOCATOR_CLASSES
+    _numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
     try:
         return decorate(*args, cache=True, **options)
     except RuntimeError as error:
@@ -54,7 +59,7 @@ def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
         log.info("numba cannot write a cache folder, so kernels compile anew in every process: %s", error)
         return decorate(*args, cache=False, **options)
     finally:
-        _numba_settings.CACHE_LOCATOR_CLASSES = before
+        _numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 @overload

@@ -25,6 +25,7 @@ from numba.extending import models, register_model
 from cabs_core.compiled.jit import F, Lowering, Values, intrinsic
 
 WIDTH = 8
+Vector = Any  # eight float64, in compiled code only
 _REAL = ir.DoubleType()
 _LLVM = ir.VectorType(_REAL, WIDTH)
 _I32 = ir.IntType(32)
@@ -51,7 +52,7 @@ f64x8 = VectorType()
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, dmm: DataModelManager, fe_type: VectorType) -> None:
-        super().__init__(dmm, fe_type, _LLVM)
+        super().__init__(dmm, fe_type, _LLVM)  # type: ignore[no-untyped-call]  # numba's, without types
 
 
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:

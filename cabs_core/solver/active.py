@@ -12,10 +12,9 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numba import carray
 
 from cabs_core.compiled import lapack
-from cabs_core.compiled.jit import c_kernel, kernel
+from cabs_core.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
 from cabs_core.solver import dense, small
 from cabs_core.solver.workspace import (
     ARMS,
@@ -37,19 +36,19 @@ SMALL_SCRATCH = small.scratch_size(VECTORS)
 
 
 @kernel
-def _limit(K):
+def _limit(K: int) -> int:
     """The largest set of arms that is worth trying."""
     return min(K, max(24, K // 2))
 
 
 @kernel
-def _join_count(n):
+def _join_count(n: int) -> int:
     """How many arms join a set of n for each of the two reasons."""
     return max(4, n // 6)
 
 
 @kernel
-def _inner_size(K):
+def _inner_size(K: int) -> int:
     """float64 entries of the workspace of the inner problems."""
     limit = _limit(K)
     vectors = SMALL_SCRATCH if limit > VECTORS else small.scratch_size(limit)
@@ -57,7 +56,7 @@ def _inner_size(K):
 
 
 @kernel
-def _join(K, X, n, score):
+def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
     """Add the arm outside the set with the largest score; the new size of the set."""
     chosen = -1
     for j in range(K):
@@ -71,7 +70,7 @@ def _join(K, X, n, score):
 
 
 @kernel
-def _certificate(K, n, graph, X):
+def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
     """gamma times the certified gap of the whole program at (p, q), which are zero outside the n listed arms."""
     p, q, c, h, g, lam, weight = X[P_FULL], X[Q_FULL], X[LOSS], X[H], X[GRAD], X[LAM], X[W]
     weight[:] = 0.0
@@ -106,7 +105,7 @@ def _certificate(K, n, graph, X):
 
 
 @kernel
-def _solve(losses, G, gamma, tol, ws, p_out):
+def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
     K = int(ws[ARMS])
     inner = lapack.shift(ws, HEADER)
     limit = _limit(K)
@@ -178,11 +177,11 @@ def scratch_size(K: int) -> int:
 
 
 @functools.cache
-def active_kernel():
+def active_kernel() -> CFunction:
     """The compiled C function, one for all K (kept alive by the cache)."""
 
     @c_kernel(SIGNATURE)
-    def solve(losses, graph, gamma, tol, ws, p_out):
+    def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
         _solve(losses, graph, gamma, tol, ws, p_out)
 
     return solve

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.compiled import lapack
 from cabs_core.compiled.jit import kernel
@@ -92,7 +93,10 @@ def _own_workspace(arms: int) -> np.ndarray:
 
 
 @kernel
-def _solve_each(losses, graphs, gammas, tol, workspace, p, q, gaps, iterations, values):
+def _solve_each(
+    losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray, tol: float, workspace: np.ndarray,
+    p: np.ndarray, q: np.ndarray, gaps: np.ndarray, iterations: np.ndarray, values: np.ndarray,
+) -> None:  # fmt: skip
     K = losses.shape[1]
     for b in range(losses.shape[0]):
         gaps[b], iterations[b], _ = solve_kernel(losses[b], graphs[b], gammas[b], tol, workspace, p[b])
@@ -112,7 +116,9 @@ def _solve_each(losses, graphs, gammas, tol, workspace, p, q, gaps, iterations, 
         values[b] = linear + total / gammas[b] + worst
 
 
-def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> ExplorationSolution:
+def solve_exploration(
+    losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8
+) -> ExplorationSolution:
     """The distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W = G'p.
 
     Theorem `convex_method` of the paper (equation 5), after Zhang et al., "Practical contextual bandits with
@@ -132,12 +138,14 @@ def solve_exploration(losses, graph, gamma, *, tol: float = 1e-8) -> Exploration
     )
 
 
-def solve_exploration_batch(losses, graphs, gammas, tol: float = 1e-8) -> ExplorationBatch:
+def solve_exploration_batch(
+    losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, tol: float = 1e-8
+) -> ExplorationBatch:
     """`solve_exploration` for losses [B, K], graphs [B, K, K] and gammas [B] (B may be 0)."""
     return _solve_batch(*check_instances(losses, graphs, gammas, batch=True), check_tol(tol))
 
 
-def _solve_batch(f, G, gammas, tol) -> ExplorationBatch:
+def _solve_batch(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationBatch:
     p, q = np.empty_like(f), np.empty_like(f)
     gaps, values = np.empty(f.shape[0]), np.empty(f.shape[0])
     iterations = np.empty(f.shape[0], dtype=np.int64)

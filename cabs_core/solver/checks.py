@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import CabsError
@@ -20,7 +22,7 @@ class SolverError(CabsError, ValueError):
 
 
 @kernel
-def _sound(losses, graphs, gammas):
+def _sound(losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray) -> bool:
     """Whether losses [B, K] are finite, graphs [B, K, K] in [0, 1] with a positive diagonal, gammas [B] > 0 and finite."""
     wrong = 0
     for b in range(losses.shape[0]):
@@ -33,7 +35,7 @@ def _sound(losses, graphs, gammas):
     return wrong == 0
 
 
-def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
+def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.ndarray:
     if type(value) is np.ndarray and value.dtype is _F8 and value.ndim == dimensions and value.flags.carray:
         return value
     try:
@@ -54,17 +56,17 @@ def _array(value, name: str, dimensions: int, meaning: str) -> np.ndarray:
     return array
 
 
-def _place(index, batch: bool) -> str:
+def _place(index: Sequence[int], batch: bool) -> str:
     """`[3]` for an entry of one instance, `[2, 3] (instance 2)` in a batch."""
     text = "[" + ", ".join(str(int(i)) for i in index) + "]"
     return f"{text} (instance {int(index[0])})" if batch else text
 
 
-def _first(mask: np.ndarray):
+def _first(mask: np.ndarray) -> tuple[int, ...]:
     return tuple(np.argwhere(mask)[0])
 
 
-def check_tol(tol) -> float:
+def check_tol(tol: Any) -> float:
     """tol as a float: positive and finite, in the units of the losses."""
     if type(tol) is float and 0.0 < tol < math.inf:
         return tol
@@ -81,7 +83,7 @@ def check_tol(tol) -> float:
     return value
 
 
-def check_arms(arms) -> int:
+def check_arms(arms: object) -> int:
     """The number of arms as an int of at least 1."""
     if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
         raise SolverError(f"the number of arms must be an integer of at least 1; got {str(arms)[:80]!r}")
@@ -90,7 +92,9 @@ def check_arms(arms) -> int:
     return int(arms)
 
 
-def check_instances(losses, graphs, gammas, *, batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def check_instances(
+    losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, *, batch: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`), or a SolverError.
 
     Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights

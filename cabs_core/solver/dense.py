@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numba import carray
 
 from cabs_core.compiled import lapack
-from cabs_core.compiled.jit import c_kernel, kernel
+from cabs_core.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
 from cabs_core.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, ROUTINES, SCRATCH, SIGNATURE
 
 FIRST_CAP = 30
@@ -23,7 +22,7 @@ ROWS = 31
 
 
 @kernel
-def _certificate(K, gemv, G, row, X):
+def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> float:
     """gamma times the certified gap at (p, q); leaves W, h, lambda and the gradient in p in their rows."""
     c, p, q, W, h, g, lam = X[LOSS], X[P], X[Q], X[WSUM], X[H], X[GRAD], X[LAM]
     lapack.multiply_transposed(gemv, K, G, lapack.shift(row, P * K), lapack.shift(row, WSUM * K))
@@ -49,7 +48,10 @@ def _certificate(K, gemv, G, row, X):
 
 
 @kernel
-def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale, stable):
+def _system(
+    K: int, syrk: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray, A: np.ndarray, matrix: Doubles,
+    scaled: Doubles, scale: float, stable: bool,
+) -> None:  # fmt: skip
     """Fill the matrix of the linear system (the triangle that LAPACK reads).
 
     As a function of the columns G_j, unit vectors e_j and v_j = e_j 2 / W_j + E_j G_j (E: the row of that name), it is
@@ -100,14 +102,17 @@ def _system(K, syrk, gemv, G, row, X, A, matrix, scaled, scale, stable):
 
 
 @kernel
-def _keep(X, to, source):
+def _keep(X: np.ndarray, to: int, source: int) -> None:
     # element by element: an assignment of whole rows compiles checks of shapes that take seconds to compile
     for i in range(X.shape[1]):
         X[to, i] = X[source, i]
 
 
 @kernel
-def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, growth, cap, stable):
+def _attempt(
+    K: int, G: Doubles, row: Doubles, X: np.ndarray, A: np.ndarray, matrix: Doubles, scaled: Doubles,
+    ws: Doubles, target: float, best: float, largest_factor: float, growth: float, cap: int, stable: bool,
+) -> tuple[float, int]:  # fmt: skip
     """One run from the uniform start; returns (best scaled gap so far, iterations)."""
     syrk = lapack.read_address(ws, ROUTINES)
     potrf = lapack.read_address(ws, ROUTINES + 1)
@@ -234,7 +239,7 @@ def _attempt(K, G, row, X, A, matrix, scaled, ws, target, best, largest_factor, 
 
 
 @kernel
-def _solve(losses, G, gamma, tol, ws, p_out):
+def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
     """Improve on the result in the workspace (if there is one) by up to two attempts; keep the best point."""
     K = int(ws[ARMS])
     start = int(ws[SCRATCH])
@@ -279,17 +284,17 @@ def _solve(losses, G, gamma, tol, ws, p_out):
 
 
 @kernel
-def scratch_size(K):
+def scratch_size(K: int) -> int:
     """float64 entries of scratch memory for K arms."""
     return ROWS * K + 2 * K * K
 
 
 @functools.cache
-def dense_kernel():
+def dense_kernel() -> CFunction:
     """The compiled C function, one for all K (kept alive by the cache)."""
 
     @c_kernel(SIGNATURE)
-    def solve(losses, graph, gamma, tol, ws, p_out):
+    def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
         _solve(losses, graph, gamma, tol, ws, p_out)
 
     return solve

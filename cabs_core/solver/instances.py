@@ -67,13 +67,15 @@ def random_losses(rng: np.random.Generator, K: int, family: str) -> np.ndarray:
     raise ValueError(f"unknown family of losses {family!r}; known: {', '.join(LOSSES)}")
 
 
-def bernoulli_batch(rng: np.random.Generator, K: int, count: int):
+def bernoulli_batch(rng: np.random.Generator, K: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Losses [count, K] uniform and graphs [count, K, K] Bernoulli with edge probability .5 to .73 (the paper's)."""
     G = np.stack([random_graph(rng, K, "bernoulli") for _ in range(count)])
     return rng.random((count, K)), G
 
 
-def mixed_batch(rng: np.random.Generator, K: int, count: int):
+def mixed_batch(
+    rng: np.random.Generator, K: int, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[str, str]]]:
     """Losses, graphs, gammas (log-uniform in 1e-2..1e6) and their families, cycling through all 64 pairs."""
     pairs = [(g, f) for g in GRAPHS for f in LOSSES]
     start = rng.integers(len(pairs))

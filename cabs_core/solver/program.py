@@ -7,9 +7,10 @@ Nothing here is fast; everything here is what the compiled kernels are judged by
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def objective(p, losses, graph, gamma):
+def objective(p: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | np.floating) -> np.floating:
     """F(p) = p.f + max_a [ (1/gamma) sum_j (p_j - 1{j=a})^2 / W_j - f_a ] with W = G'p.
 
     p [K] in the simplex with W > 0, losses [K], graph [K, K] with graph[i, j] > 0 when playing i reveals j.
@@ -18,10 +19,13 @@ def objective(p, losses, graph, gamma):
     W = G.T @ p
     low = f.min()
     inner = (np.sum(p * p / W) + (1 - 2 * p) / W) / gamma - (f - low)
-    return p @ (f - low) + inner.max()
+    value: np.floating = p @ (f - low) + inner.max()
+    return value
 
 
-def certificate(p, q, losses, graph, gamma):
+def certificate(
+    p: ArrayLike, q: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | np.floating
+) -> np.floating:
     """A bound on F(p) - F*, for any p and q in the simplex with W = G'p > 0; a sum of non-negative terms."""
     p, q, f, G = np.asarray(p), np.asarray(q), np.asarray(losses), np.asarray(graph)
     W = G.T @ p
@@ -29,4 +33,5 @@ def certificate(p, q, losses, graph, gamma):
     h = np.sum(p * p / W) + (1 - 2 * p) / W - c
     lam = ((p - q) ** 2 + q * (1 - q)) / W**2
     g = c + 2 * (p - q) / W - G @ lam
-    return (q @ (h.max() - h) + p @ (g - g.min())) / gamma
+    gap: np.floating = (q @ (h.max() - h) + p @ (g - g.min())) / gamma
+    return gap

@@ -8,10 +8,15 @@ stops short, so every answer is scored with `program.objective`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.solver.program import objective
+
+if TYPE_CHECKING:
+    import cvxpy as cp
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,9 @@ class ReferenceSolution:
     claimed: float
 
 
-def _solution(p, losses, graph, gamma, solved: bool, claimed: float) -> ReferenceSolution:
+def _solution(
+    p: np.ndarray | None, losses: np.ndarray, graph: np.ndarray, gamma: float, solved: bool, claimed: float
+) -> ReferenceSolution:
     """Project the solver's p onto the simplex by clipping, and evaluate it."""
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
         return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
@@ -36,7 +43,10 @@ def _solution(p, losses, graph, gamma, solved: bool, claimed: float) -> Referenc
     return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved), float(claimed))
 
 
-def _close(problem, variable, losses, graph, gamma, scale) -> ReferenceSolution:
+def _close(
+    problem: cp.Problem, variable: cp.Variable, losses: np.ndarray, graph: np.ndarray, gamma: float,
+    scale: float,
+) -> ReferenceSolution:  # fmt: skip
     import warnings
 
     import cvxpy as cp
@@ -51,18 +61,19 @@ def _close(problem, variable, losses, graph, gamma, scale) -> ReferenceSolution:
     return _solution(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
 
 
-def cvxpy_paper(losses, graph, gamma) -> ReferenceSolution:
+def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
     """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built anew on every call."""
     import cvxpy as cp
+    from cvxpy.atoms.quad_over_lin import quad_over_lin
 
     f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
     K = len(f)
     p, z = cp.Variable(K), cp.Variable()
     W = G.T @ p
-    constraints = [p >= 0, cp.sum(p) == 1]
+    constraints = [p >= 0, p.sum() == 1]
     for a in range(K):
         unit = np.eye(K)[a]
-        norm = sum(cp.quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
+        norm = sum(quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
         constraints.append(norm / gamma <= f[a] + z)
     return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma, 1.0)
 
@@ -74,28 +85,32 @@ class CvxpyParametric:
     sum u - u_a + v_a <= c_a + t, with c = gamma (f - min f) and W = G'p.
     """
 
-    def __init__(self, arms: int):
+    def __init__(self, arms: int) -> None:
         import cvxpy as cp
+        from cvxpy.atoms.affine.hstack import hstack
+        from cvxpy.atoms.affine.reshape import reshape
 
         self.p = cp.Variable(arms, nonneg=True)
         u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
         self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
         # W is a variable of its own: parameter times variable inside a cone would not be DPP.
         W = cp.Variable(arms)
-        constraints = [cp.sum(self.p) == 1, cp.sum(u) - u + v <= self.c + t, W == self.G.T @ self.p]
+        constraints = [self.p.sum() == 1, u.sum() - u + v <= self.c + t, W == self.G.T @ self.p]
         # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form for cvxpy.
         for x, y in ((self.p, u), (self.p - 1, v)):
-            sides = [cp.reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
-            constraints.append(cp.SOC(y + W, cp.hstack(sides), axis=1))
+            sides = [reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
+            constraints.append(cp.SOC(y + W, hstack(sides), axis=1))
         self.problem = cp.Problem(cp.Minimize(self.c @ self.p + t), constraints)
 
-    def __call__(self, losses, graph, gamma) -> ReferenceSolution:
+    def __call__(self, losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
         f = np.asarray(losses, dtype=np.float64)
         self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
         return _close(self.problem, self.p, f, self.G.value, gamma, gamma)
 
 
-def clarabel_direct(losses, graph, gamma, *, tol: float = 1e-8) -> ReferenceSolution:
+def clarabel_direct(
+    losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8
+) -> ReferenceSolution:
     """The same formulation as `CvxpyParametric`, its cones written down directly.
 
     Variables (p, u, v, t). x^2 <= u W is the second-order cone |(2x, u - W)| <= u + W. Clarabel's absolute
@@ -138,7 +153,7 @@ def clarabel_direct(losses, graph, gamma, *, tol: float = 1e-8) -> ReferenceSolu
     return _solution(np.array(answer.x[:K]), f, G, gamma, solved, answer.obj_val / gamma)
 
 
-def identity_optimum(losses, gamma) -> ReferenceSolution:
+def identity_optimum(losses: ArrayLike, gamma: float) -> ReferenceSolution:
     """The exact answer for G = I: p_a = 1 / (u + gamma (f_a - min f)), u in [1, K] the root of sum p = 1."""
     f = np.asarray(losses, dtype=np.float64)
     c = gamma * (f - f.min())

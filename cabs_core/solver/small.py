@@ -12,9 +12,10 @@ import functools
 
 import numpy as np
 
-from cabs_core.compiled.jit import c_kernel, kernel
+from cabs_core.compiled.jit import CFunction, Doubles, c_kernel, kernel
 from cabs_core.compiled.vectors import (
     WIDTH,
+    Vector,
     first_lanes,
     greater,
     load,
@@ -41,7 +42,7 @@ inlined = kernel(forceinline=True)
 
 
 @inlined
-def _product(K, C, ws, matrix, x, out):
+def _product(K: int, C: int, ws: Doubles, matrix: int, x: int, out: int) -> None:
     """Row `out` becomes the sum over i of ws[x + i] times row i of the matrix."""
     for c in range(C):
         a = spread(0.0)
@@ -55,7 +56,7 @@ def _product(K, C, ws, matrix, x, out):
 
 
 @inlined
-def _certificate(K, C, ws, R, G, GT):
+def _certificate(K: int, C: int, ws: Doubles, R: int, G: int, GT: int) -> tuple[float, float, float]:
     """gamma times the certified gap at (p, q); leaves 1/W, h, lambda and the gradient in p in their rows."""
     n = C * WIDTH
     _product(K, C, ws, G, R + P * n, R + IW * n)
@@ -96,7 +97,9 @@ def _certificate(K, C, ws, R, G, GT):
 
 
 @inlined
-def _finish(C, ws, R, G, GT, M, A, i, c, acc, scale):
+def _finish(
+    C: int, ws: Doubles, R: int, G: int, GT: int, M: int, A: int, i: int, c: int, acc: Vector, scale: float
+) -> None:
     """Add to chunk c of row i of M all but its diagonal term, and store it."""
     n = C * WIDTH
     at = (i * C + c) * WIDTH
@@ -109,7 +112,9 @@ def _finish(C, ws, R, G, GT, M, A, i, c, acc, scale):
 
 
 @inlined
-def _build(K, C, ws, R, G, GT, GD, M, A, scale):
+def _build(
+    K: int, C: int, ws: Doubles, R: int, G: int, GT: int, GD: int, M: int, A: int, scale: float
+) -> None:
     """M = G diag(delta) G' + diag(beta) G' + G diag(beta) - scale w w', without the diagonal term."""
     n = C * WIDTH
     for k in range(K):
@@ -135,7 +140,7 @@ def _build(K, C, ws, R, G, GT, GD, M, A, scale):
 
 
 @inlined
-def _invert(K, C, ws, M):
+def _invert(K: int, C: int, ws: Doubles, M: int) -> bool:
     """M becomes its inverse, by Gauss-Jordan steps on the diagonal; False where a pivot is not positive."""
     n = C * WIDTH
     smallest = 1.0
@@ -159,7 +164,7 @@ def _invert(K, C, ws, M):
 
 
 @inlined
-def _refine(K, C, ws, M, A, right, x, residual, fix):
+def _refine(K: int, C: int, ws: Doubles, M: int, A: int, right: int, x: int, residual: int, fix: int) -> None:
     """One step of iterative refinement of row x, the solution of A x = right by the inverse M."""
     _product(K, C, ws, A, x, residual)
     for c in range(C):
@@ -172,7 +177,9 @@ def _refine(K, C, ws, M, A, right, x, residual, fix):
 
 
 @inlined
-def _attempt(K, C, ws, R, G, GT, GD, M, A, target):
+def _attempt(
+    K: int, C: int, ws: Doubles, R: int, G: int, GT: int, GD: int, M: int, A: int, target: float
+) -> tuple[float, int]:
     """The predictor-corrector from the uniform start; leaves the best p and q and returns (its gap, iterations)."""
     n = C * WIDTH
     # Constants of the problem size.
@@ -396,7 +403,9 @@ def _attempt(K, C, ws, R, G, GT, GD, M, A, target):
 
 
 @inlined
-def _solve(K, C, losses, graph, gamma, tol, ws, p_out):
+def _solve(
+    K: int, C: int, losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles
+) -> None:
     """Copy the instance into the workspace, solve it, write the best point and the header."""
     n = C * WIDTH
     R = HEADER
@@ -426,30 +435,30 @@ def _solve(K, C, losses, graph, gamma, tol, ws, p_out):
 
 
 @kernel
-def scratch_size(K):
+def scratch_size(K: int) -> int:
     """float64 entries of scratch memory for K arms; they must start as zeros."""
     n = (K + WIDTH - 1) // WIDTH * WIDTH
     return (ROWS + 5 * ((K + 3) // 4 * 4)) * n
 
 
 @functools.cache
-def small_kernel(K: int):
+def small_kernel(K: int) -> CFunction:
     """The compiled C function for K arms (kept alive by the cache)."""
     C = -(-K // WIDTH)
 
     @c_kernel(SIGNATURE)
-    def solve(losses, graph, gamma, tol, ws, p_out):
+    def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
         _solve(K, C, losses, graph, gamma, tol, ws, p_out)
 
     return solve
 
 
 @functools.cache
-def any_kernel():
+def any_kernel() -> CFunction:
     """The same with the number of arms read from the workspace: slower, one for all K."""
 
     @c_kernel(SIGNATURE)
-    def solve(losses, graph, gamma, tol, ws, p_out):
+    def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
         K = int(ws[ARMS])
         _solve(K, (K + WIDTH - 1) // WIDTH, losses, graph, gamma, tol, ws, p_out)
 

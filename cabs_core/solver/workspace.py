@@ -12,10 +12,13 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba.core.types import Type
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
 
-from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.jit import Lowering, Values, intrinsic, kernel
 
 # Header slots (float64 each; addresses are stored bit for bit).
 MAGIC = 0
@@ -58,7 +61,10 @@ def dual(workspace: np.ndarray) -> np.ndarray:
     return workspace[start : start + int(workspace[ARMS])].copy()
 
 
-def _call(context, builder, address_slot, workspace, f, g, gamma, tol, p):
+def _call(
+    context: BaseContext, builder: ir.IRBuilder, address_slot: ir.Value, workspace: ir.Value, f: ir.Value,
+    g: ir.Value, gamma: ir.Value, tol: ir.Value, p: ir.Value,
+) -> ir.Value:  # fmt: skip
     real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
     slot = builder.gep(workspace, [address_slot])
     address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
@@ -69,10 +75,13 @@ def _call(context, builder, address_slot, workspace, f, g, gamma, tol, p):
 
 
 @intrinsic
-def call_pointers(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
+def call_pointers(
+    typingctx: Context, slot: Type, losses: Type, graph: Type, gamma: Type, tol: Type, workspace: Type,
+    p_out: Type,
+) -> Lowering:  # fmt: skip
     """Call the C function whose address is in slot `slot` of the workspace, with raw pointers."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         slot, f, g, gamma, tol, workspace, p = args
         return _call(context, builder, slot, workspace, f, g, gamma, tol, p)
 
@@ -81,15 +90,18 @@ def call_pointers(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
 
 
 @intrinsic
-def _call_arrays(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
+def _call_arrays(
+    typingctx: Context, slot: Type, losses: Type, graph: Type, gamma: Type, tol: Type, workspace: Type,
+    p_out: Type,
+) -> Lowering:  # fmt: skip
     """The same with arrays, which must be C-contiguous float64 (checked when the caller is compiled)."""
     named = ((losses, "losses"), (graph, "graph"), (workspace, "workspace"), (p_out, "p_out"))
     for array, name in named:
         if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
             raise TypingError(f"{name} must be a C-contiguous float64 array, not {array}")
 
-    def codegen(context, builder, signature, args):
-        def data(i):
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        def data(i: int) -> ir.Value:
             return context.make_array(signature.args[i])(context, builder, args[i]).data
 
         return _call(context, builder, args[0], data(5), data(1), data(2), args[3], args[4], data(6))
@@ -99,7 +111,9 @@ def _call_arrays(typingctx, slot, losses, graph, gamma, tol, workspace, p_out):
 
 
 @kernel
-def solve_kernel(losses, graph, gamma, tol, workspace, p_out):
+def solve_kernel(
+    losses: np.ndarray, graph: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, p_out: np.ndarray
+) -> tuple[float, int, bool]:
     """Solve one instance from compiled code, without allocation and without the GIL.
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
