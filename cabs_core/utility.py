@@ -35,7 +35,8 @@ def clipped_utility(
     latency_weight: float = 0.0,
 ) -> np.ndarray:
     """`utility` clipped to [0, 1]: what learners see and what is reported unless a column says otherwise."""
-    return np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
+    clipped: np.ndarray = np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
+    return clipped
 
 
 def margin(
@@ -71,8 +72,9 @@ def expected_utility(
     `share` (see `binary_share`) blends the two.
     """
     f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
-    product = f * margin(predicted_costs, rho, latencies, latency_weight)
+    product: np.ndarray = f * margin(predicted_costs, rho, latencies, latency_weight)
     if share >= 1.0:
         return product
     linear = clipped_utility(f, predicted_costs, rho, latencies, latency_weight)
-    return share * product + (1.0 - share) * linear
+    blend: np.ndarray = share * product + (1.0 - share) * linear
+    return blend

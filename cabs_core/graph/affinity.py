@@ -33,13 +33,14 @@ def edge_probability(kind: int, score_i: float, score_j: float) -> float:
     if kind == _SELF:
         return 0.0
     g = min(abs(score_i - score_j), 1.0)
+    edge: float = 1.0 - g
     if kind == 0:
-        return 1.0 / (1.0 + np.exp(-g))
-    if kind == 1:
-        return g
-    if kind == 2:
-        return 1.0 / (1.0 + np.exp(g - 1.0))
-    return 1.0 - g
+        edge = 1.0 / (1.0 + np.exp(-g))
+    elif kind == 1:
+        edge = g
+    elif kind == 2:
+        edge = 1.0 / (1.0 + np.exp(g - 1.0))
+    return edge
 
 
 @kernel

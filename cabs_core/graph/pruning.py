@@ -17,7 +17,8 @@ def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
     place = level * (count - 1)
     low = int(np.floor(place))
     high = min(low + 1, count - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    value: float = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return value
 
 
 @kernel

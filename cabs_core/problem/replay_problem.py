@@ -133,7 +133,7 @@ class ReplayProblem:
     @property
     def n(self) -> int:
         """Number of queries."""
-        return self.scores.shape[0]
+        return len(self.scores)
 
     @property
     def K(self) -> int:
@@ -143,7 +143,7 @@ class ReplayProblem:
     @property
     def dim(self) -> int:
         """Number of context features."""
-        return self.contexts.shape[1]
+        return int(self.contexts.shape[1])
 
     def _check(self) -> None:
         where = f"replay problem {self.pool}/{self.name}"

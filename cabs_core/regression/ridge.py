@@ -6,6 +6,7 @@ Float32 is no option: after some ten thousand updates at a small penalty most of
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.compiled.jit import kernel
 
@@ -14,7 +15,7 @@ FAST = {"reassoc", "contract", "nsz"}
 
 
 @kernel(fastmath=FAST)
-def dot(a, b):
+def dot(a: np.ndarray, b: np.ndarray) -> float:
     """a.b for vectors of equal length."""
     acc = 0.0
     for i in range(a.size):
@@ -23,7 +24,7 @@ def dot(a, b):
 
 
 @kernel(fastmath=FAST)
-def quadratic(inverse, x):
+def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
     """x' S x for the symmetric S [d, d] whose lower triangle is given."""
     d = x.size
     total = 0.0
@@ -54,7 +55,7 @@ def quadratic(inverse, x):
 
 
 @kernel(fastmath=FAST)
-def product(inverse, x, out):
+def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
     """out = S x for the symmetric S [d, d] whose lower triangle is given; returns x' S x.
 
     Four rows at a time, so that x and out are read once for four rows.
@@ -90,7 +91,7 @@ def product(inverse, x, out):
 
 
 @kernel(fastmath=FAST)
-def downdate(inverse, gain, scale):
+def downdate(inverse: np.ndarray, gain: np.ndarray, scale: float) -> None:
     """S -= scale gain gain' on the lower triangle (and a few entries above it, which nobody reads)."""
     d = gain.size
     i = 0
@@ -112,7 +113,9 @@ def downdate(inverse, gain, scale):
 
 
 @kernel(fastmath=FAST)
-def observe(inverse, theta, x, y, weight, gain):
+def observe(
+    inverse: np.ndarray, theta: np.ndarray, x: np.ndarray, y: float, weight: float, gain: np.ndarray
+) -> None:
     """Add a row (x, y) of this weight > 0 to a ridge model, in place. gain [d] is scratch.
 
     With v = x'A^-1 x and u = A^-1 x: A^-1 loses u u' w / (1 + w v), theta gains u w (y - x'theta) / (1 + w v).
@@ -130,7 +133,9 @@ def start_inverse(arms: int, dim: int, penalty: float) -> np.ndarray:
     return np.tile(np.eye(dim) / penalty, (arms, 1, 1))
 
 
-def warm_start(contexts, targets, penalty: float, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+def warm_start(
+    contexts: ArrayLike, targets: ArrayLike, penalty: float, kappa: float
+) -> tuple[np.ndarray, np.ndarray]:
     """(A0^-1 [d, d], theta0 [K, d]) with A0 = penalty I + kappa X'X, theta0 = A0^-1 kappa X'Y.
 
     contexts X [N, d], targets Y [N, K]; kappa in [0, 1] discounts the train split against online rounds.
