@@ -19,9 +19,19 @@ Nothing heavy is imported before something is used.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cabs_core.catalog import all_policies, split_name
+
+if TYPE_CHECKING:
+    from cabs_core.policies.base import Policy as Policy
+    from cabs_core.policies.lanes import Offline as Offline
+    from cabs_core.policies.registry import POLICIES as POLICIES
+    from cabs_core.policies.registry import build_policy as build_policy
+    from cabs_core.policies.registry import load_policy as load_policy
+    from cabs_core.policies.registry import policy_class as policy_class
+    from cabs_core.policies.requests import Decision as Decision
+    from cabs_core.policies.requests import Request as Request
 
 _LAZY = {
     "POLICIES": "registry",

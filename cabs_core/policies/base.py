@@ -41,7 +41,8 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.ledger import Ledger
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Request, Surrogate
+from cabs_core.problem.replay_problem import LIMIT
 
 if TYPE_CHECKING:
     from cabs_core.policies.saving import Saved
@@ -93,20 +94,11 @@ class Policy(ABC):
     full_feedback: bool = False
 
     def __init__(
-        self,
-        name: str,
-        *,
-        arms: Sequence[str],
-        dim: int = 0,
-        rho: float = 0.0,
-        offline: Offline | None = None,
-        horizon: int | None = None,
-        keys: np.ndarray | None = None,
-        seed: int = 0,
-        share: float = 1.0,
-        options: Mapping[str, Any] | None = None,
+        self, name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0,
+        offline: Offline | None = None, horizon: int | None = None, keys: np.ndarray | None = None,
+        seed: int = 0, share: float = 1.0, options: Mapping[str, Any] | None = None,
         saved: Saved | None = None,
-    ):
+    ) -> None:  # fmt: skip
         self.base, self.preset = split_name(name)
         self.name = name = current_name(name)
         self._arms = checks.names(name, arms)
@@ -126,7 +118,7 @@ class Policy(ABC):
         self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
         self.learnt = Ledger()
         self._lock = threading.RLock()
-        self._memory_fields: dict[int, dict[str, tuple]] = {}
+        self._memory_fields: dict[int, dict[str, tuple[Any, ...]]] = {}
         self.prepare()
         arrays = None if saved is None else saved.arrays(self)
         checks.check_size(name, self.layout())
@@ -311,8 +303,9 @@ class Policy(ABC):
             checks.names(f"{self.name}: Decision", decision.arms)
 
     def _decision(
-        self, arm: int, probability: float, pmf: np.ndarray, rho: float, memory=None, surrogate=None
-    ) -> Decision:
+        self, arm: int, probability: float, pmf: np.ndarray, rho: float,
+        memory: dict[str, np.ndarray] | None = None, surrogate: Surrogate | np.ndarray | None = None,
+    ) -> Decision:  # fmt: skip
         """A decision of this round and this router."""
         return Decision(
             arm, probability, pmf, self.round, rho, self._arms, {} if memory is None else memory, surrogate,
@@ -403,15 +396,15 @@ class Policy(ABC):
         """Whether this policy, with its options, serves any rho per request."""
         return self.any_rho
 
-    def need(self, request: Request, attribute: str, size: int, low: float = -checks.LIMIT) -> np.ndarray:
-        """A float64 array `[size]` of the request with entries from `low` to `checks.LIMIT`, or PolicyError."""
+    def need(self, request: Request, attribute: str, size: int, low: float = -LIMIT) -> np.ndarray:
+        """A float64 array `[size]` of the request with entries from `low` to `LIMIT`, or PolicyError."""
         value = getattr(request, attribute)
         if (
             type(value) is np.ndarray
             and value.dtype is checks.F8
             and value.shape == (size,)
             and value.flags.carray
-            and checks.inside(value, low, checks.LIMIT)
+            and checks.inside(value, low, LIMIT)
         ):
             return value
         if value is None:
@@ -495,7 +488,7 @@ class Policy(ABC):
     @classmethod
     def run_lanes(
         cls,
-        policies: Sequence[Policy],
+        policies: Sequence[Self],
         stream: Stream,
         lanes: Sequence[Lane],
         start: int,
@@ -528,4 +521,5 @@ class Policy(ABC):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote. Raises ProvenanceError where the folder holds something else."""
-        return saving.load(cls, folder)
+        policy: Self = saving.load(cls, folder)
+        return policy

@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 from cabs_core.errors import PolicyError
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
-from cabs_core.policies.linear.bandits import bandit_expert
+from cabs_core.policies.linear.bandits import BanditOptions, LinearBandit, bandit_expert
 from cabs_core.policies.linear.policy import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
 
 
@@ -101,7 +101,7 @@ class CabsC(LinearPolicy):
     """Correlation-Aware Bandits with Surrogates Coupled (Algorithm 1), linear models."""
 
     Settings = CabsCOptions
-    PRESETS: ClassVar[dict] = {
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "literal": LITERAL_C,
         "tuned": TUNED_C,
@@ -195,7 +195,7 @@ class CabsD(LinearPolicy):
     """Correlation-Aware Bandits with Surrogates Decoupled (Algorithm 2), linear models."""
 
     Settings = CabsDOptions
-    PRESETS: ClassVar[dict] = {
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "literal": LITERAL_D,
         "tuned": TUNED_D,
@@ -237,7 +237,6 @@ class CabsD(LinearPolicy):
         }  # fmt: skip
 
 
-def _bandit_options(name: str, options: dict[str, Any]):
-    from cabs_core.policies.linear.bandits import LinearBandit
-
-    return LinearBandit.parse(name, options)
+def _bandit_options(name: str, options: dict[str, Any]) -> BanditOptions:
+    parsed: BanditOptions = LinearBandit.parse(name, options)
+    return parsed

@@ -56,7 +56,7 @@ def state(*shape: int | str, low: float = -FINITE, high: float = FINITE, dtype: 
 
 
 @kernel
-def inside(values, low, high):
+def inside(values: np.ndarray, low: float, high: float) -> bool:
     """Whether every entry of values [n] lies in [low, high]; NaN does not."""
     outside = 0
     for i in range(values.size):
@@ -65,7 +65,7 @@ def inside(values, low, high):
 
 
 @kernel
-def is_distribution(values):
+def is_distribution(values: np.ndarray) -> bool:
     """Whether values [n] are probabilities that sum to 1."""
     total, outside = 0.0, 0
     for i in range(values.size):
@@ -90,13 +90,14 @@ def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
         or not value.flags.carray
     ):
         value = _converted(where, what, value, field)
-    if low is None or (dtype is F8 and inside(value.ravel(), low, high)):
-        return value
-    bad = np.argwhere(~((value >= low) & (value <= high)))
+    found: np.ndarray = value
+    if low is None or (dtype is F8 and inside(found.ravel(), low, high)):
+        return found
+    bad = np.argwhere(~((found >= low) & (found <= high)))
     if len(bad):
         place = tuple(int(i) for i in bad[0])
-        raise PolicyError(f"{where}: {what}{list(place)} is {value[place]}, expected {_range(low, high)}")
-    return value
+        raise PolicyError(f"{where}: {what}{list(place)} is {found[place]}, expected {_range(low, high)}")
+    return found
 
 
 def _range(low: float, high: float) -> str:
@@ -128,7 +129,7 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
 
 def number(where: str, what: str, value: Any, low: float = -FINITE, high: float = FINITE) -> float:
     """A real number in [low, high] as a float; PolicyError otherwise (text is no number)."""
-    found = value
+    found: float = value
     if type(value) is not float:
         try:
             plain = isinstance(value, (float, int))
@@ -159,8 +160,8 @@ def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUN
 
 def text(value: Any, most: int = 200) -> str:
     """`value` as text of at most `most` characters."""
-    value = str(value)
-    return value if len(value) <= most else value[: most - 3] + "..."
+    found = str(value)
+    return found if len(found) <= most else found[: most - 3] + "..."
 
 
 def _shown(value: Any) -> str:
@@ -309,7 +310,10 @@ class Outcome(NamedTuple):
         return clipped_utility(self.score, rho * self.cost, self.latency_penalty)
 
 
-def outcome(where, arms: int, score, cost, latency_penalty, deltas, all_scores, all_costs, memory) -> Outcome:
+def outcome(
+    where: str, arms: int, score: Any, cost: Any, latency_penalty: Any, deltas: Any, all_scores: Any,
+    all_costs: Any, memory: dict[str, np.ndarray],
+) -> Outcome:  # fmt: skip
     """The arguments of `Policy.update` as an Outcome; PolicyError for what no outcome can be."""
     if (all_scores is None) != (all_costs is None):
         raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
@@ -324,7 +328,7 @@ def outcome(where, arms: int, score, cost, latency_penalty, deltas, all_scores, 
     )  # fmt: skip
 
 
-def check_decision(where: str, decision: Any, fields: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, np.ndarray]:
     """The decision's memory as kernels take it; PolicyError where anything in it cannot be.
 
     fields: what each array of the memory must be, as plain tuples of `Field`, which unpack in half the time.

@@ -23,7 +23,10 @@ from cabs_core.regression import dot, product, quadratic
 
 
 @kernel
-def residual_predict(x, offset, mask, prior, mean0, cov_arm, mean_arm, f, u, v):
+def residual_predict(
+    x: np.ndarray, offset: np.ndarray, mask: np.ndarray, prior: np.ndarray, mean0: np.ndarray,
+    cov_arm: np.ndarray, mean_arm: np.ndarray, f: np.ndarray, u: np.ndarray, v: np.ndarray,
+) -> None:  # fmt: skip
     """Prediction f, row u on w0 and conditional variance v of every available arm.
 
     x [D]; offset [K]; prior V [D]; mean0 [D] of w0; cov_arm C [K, D, D] (lower triangles); mean_arm m [K, D]; f, v [K]; u [K, D].
@@ -37,7 +40,10 @@ def residual_predict(x, offset, mask, prior, mean0, cov_arm, mean_arm, f, u, v):
 
 
 @kernel
-def residual_learn(x, offset, arm, score, noise, prior, mean0, cov0, cov_arm, mean_arm, row, gain):
+def residual_learn(
+    x: np.ndarray, offset: float, arm: int, score: float, noise: float, prior: np.ndarray, mean0: np.ndarray,
+    cov0: np.ndarray, cov_arm: np.ndarray, mean_arm: np.ndarray, row: np.ndarray, gain: np.ndarray,
+) -> float:  # fmt: skip
     """Add an outcome; returns what was predicted for it. row, gain [D] are scratch."""
     v = product(cov_arm[arm], x, gain)
     for i in range(x.size):
@@ -56,7 +62,9 @@ def residual_learn(x, offset, arm, score, noise, prior, mean0, cov0, cov_arm, me
 
 
 @kernel
-def shared_learn(row, error, variance, mean0, cov0, gain):
+def shared_learn(
+    row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
+) -> None:
     """Rank-one update of w0 by a row whose prediction was off by `error`; gain is scratch."""
     total = variance + product(cov0, row, gain)
     for i in range(row.size):
@@ -67,7 +75,9 @@ def shared_learn(row, error, variance, mean0, cov0, gain):
 
 
 @kernel
-def anchored_row(z, base, level, var, cross, out):
+def anchored_row(
+    z: np.ndarray, base: float, level: float, var: float, cross: np.ndarray, out: np.ndarray
+) -> None:
     """out [d + 2] = row of one arm on w0: [1, base - level, z] less var times the sum of its past rows."""
     out[0] = 1.0 - var * cross[0]
     out[1] = base - level - var * cross[1]
@@ -76,7 +86,10 @@ def anchored_row(z, base, level, var, cross, out):
 
 
 @kernel
-def anchored_predict(z, base, level, mask, mean0, var_arm, cross, total, f, u, v):
+def anchored_predict(
+    z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, mean0: np.ndarray,
+    var_arm: np.ndarray, cross: np.ndarray, total: np.ndarray, f: np.ndarray, u: np.ndarray, v: np.ndarray,
+) -> None:  # fmt: skip
     """As `residual_predict`; base, level [K] static predictions and their means; var_arm [K] conditional variance of
     b_j; cross [K, d + 2] and total [K] sums of past rows and residuals over the noise."""
     for j in range(f.size):
@@ -87,10 +100,14 @@ def anchored_predict(z, base, level, mask, mean0, var_arm, cross, total, f, u, v
 
 
 @kernel
-def anchored_learn(z, base, level, arm, score, noise, mean0, cov0, var_arm, cross, total, row, gain):
+def anchored_learn(
+    z: np.ndarray, base: float, level: float, arm: int, score: float, noise: float, mean0: np.ndarray,
+    cov0: np.ndarray, var_arm: np.ndarray, cross: np.ndarray, total: np.ndarray, row: np.ndarray,
+    gain: np.ndarray,
+) -> float:  # fmt: skip
     """Add an outcome of `arm`, whose static prediction is `base`; returns what was predicted for it."""
     anchored_row(z, base, level, var_arm[arm], cross[arm], row)
-    own = var_arm[arm] * total[arm]
+    own: float = var_arm[arm] * total[arm]
     predicted = dot(row, mean0)
     residual = score - base
     shared_learn(row, residual - own - predicted, noise + var_arm[arm], mean0, cov0, gain)
@@ -104,7 +121,10 @@ def anchored_learn(z, base, level, arm, score, noise, mean0, cov0, var_arm, cros
 
 
 @kernel
-def contrast_deviation(u, v, mask, best, cov0, sd, difference):
+def contrast_deviation(
+    u: np.ndarray, v: np.ndarray, mask: np.ndarray, best: int, cov0: np.ndarray, sd: np.ndarray,
+    difference: np.ndarray,
+) -> None:  # fmt: skip
     """sd [K] of the posterior of (score of arm j - score of arm `best`); difference [>= rows of cov0] is scratch."""
     d = cov0.shape[0]
     part = difference[:d]

@@ -11,6 +11,7 @@ import numpy as np
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.compiled.utility import value_and_slope
+from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, Scratch
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
     anchored_predict,
@@ -26,7 +27,7 @@ ALLOWANCE = 0.1
 
 
 @kernel
-def offset_of(kind, base, level, ease):
+def offset_of(kind: int, base: float, level: float, ease: float) -> float:
     """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score."""
     if kind == 0:
         return 0.5
@@ -42,7 +43,7 @@ def offset_of(kind, base, level, ease):
 
 
 @kernel
-def ease_of(base, level):
+def ease_of(base: np.ndarray, level: np.ndarray) -> float:
     """How much easier than the train prompts this one is, for the mean of all arms."""
     total = 0.0
     for j in range(base.size):
@@ -51,7 +52,10 @@ def ease_of(base, level):
 
 
 @kernel
-def fill_values(model, z, base, costs, mask, constants, anchored, residual, work):
+def fill_values(
+    model: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, constants: Constants,
+    anchored: Anchored, residual: Residual, work: Scratch,
+) -> None:  # fmt: skip
     """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
     available."""
     f, v, sd, mean, offset, x = work.f, work.v, work.sd, work.mean, work.offset, work.x
@@ -103,7 +107,7 @@ def fill_values(model, z, base, costs, mask, constants, anchored, residual, work
 
 
 @kernel
-def fill_weights(log_weights, out):
+def fill_weights(log_weights: np.ndarray, out: np.ndarray) -> None:
     """out [M] = weights of the models, from their logarithms up to a constant; the last is what the others leave."""
     rest = 1.0
     for m in range(out.size - 1):
@@ -116,7 +120,7 @@ def fill_weights(log_weights, out):
 
 
 @kernel
-def calibrate_costs(costs, paid, prior, out):
+def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
     """out [K] = predicted costs times what every arm cost over what was predicted, shrunk to 1 by `prior` plays."""
     for j in range(costs.size):
         out[j] = costs[j]
@@ -125,7 +129,10 @@ def calibrate_costs(costs, paid, prior, out):
 
 
 @kernel
-def restart(constants, log_weights, paid, anchored, residual, alarm):
+def restart(
+    constants: Constants, log_weights: np.ndarray, paid: np.ndarray, anchored: Anchored, residual: Residual,
+    alarm: np.ndarray,
+) -> None:  # fmt: skip
     """Forget what was learnt online."""
     alarm[0] = 0.0
     paid[:] = 0.0
@@ -150,7 +157,7 @@ def restart(constants, log_weights, paid, anchored, residual, alarm):
 
 
 @kernel
-def pay(paid, arm, cost, predicted):
+def pay(paid: np.ndarray, arm: int, cost: float, predicted: float) -> None:
     """Add an outcome's cost."""
     paid[0, arm] += 1.0
     paid[1, arm] += cost
@@ -159,21 +166,10 @@ def pay(paid, arm, cost, predicted):
 
 @kernel
 def decide_round(
-    z,
-    base,
-    predicted_costs,
-    mask,
-    keys,
-    t,
-    force,
-    constants,
-    log_weights,
-    plays,
-    paid,
-    anchored,
-    residual,
-    work,
-):
+    z: np.ndarray, base: np.ndarray, predicted_costs: np.ndarray, mask: np.ndarray, keys: np.ndarray, t: int,
+    force: bool, constants: Constants, log_weights: np.ndarray, plays: np.ndarray, paid: np.ndarray,
+    anchored: Anchored, residual: Residual, work: Scratch,
+) -> int:  # fmt: skip
     """Play a round: returns the arm and fills pmf [K] in work."""
     sd, mean, pmf, other, weights = work.sd, work.mean, work.pmf, work.other, work.weights
     if force and t % 3 == 2:
@@ -211,20 +207,25 @@ def decide_round(
 
 
 @kernel
-def log_likelihood(score, predicted, clip):
+def log_likelihood(score: float, predicted: float, clip: float) -> float:
     p = min(1.0 - clip, max(clip, predicted))
-    return score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
+    value: float = score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
+    return value
 
 
 @kernel
-def surprise(score, predicted, clip):
+def surprise(score: float, predicted: float, clip: float) -> float:
     """Log loss of a prediction less what it expects of itself, in nats."""
     p = min(1.0 - clip, max(clip, predicted))
-    return (p - score) * np.log(p / (1.0 - p))
+    value: float = (p - score) * np.log(p / (1.0 - p))
+    return value
 
 
 @kernel
-def learn_outcome(z, base, ease, arm, score, constants, log_weights, anchored, residual, alarm, work):
+def learn_outcome(
+    z: np.ndarray, base: float, ease: float, arm: int, score: float, constants: Constants,
+    log_weights: np.ndarray, anchored: Anchored, residual: Residual, alarm: np.ndarray, work: Scratch,
+) -> None:  # fmt: skip
     """An outcome of `arm`, whose static prediction is `base`: all models, then their weights; the alarm [1] is the sum of
     what the mixture was more surprised than it expects to be, less ALLOWANCE a round, never below 0."""
     x, row, gain, weights, level = work.x, work.row, work.gain, work.weights, anchored.level
@@ -263,9 +264,13 @@ def learn_outcome(z, base, ease, arm, score, constants, log_weights, anchored, r
 
 @kernel
 def run_lane(
-    order, arrivals, immediate, first, start, stop, keys, force, contexts, scaling, base, costs, scores, charged,
-    active_from, active_until, constants, log_weights, plays, paid, alarm, anchored, residual, work, actions, propensities, traced,
-):  # fmt: skip
+    order: np.ndarray, arrivals: np.ndarray, immediate: bool, first: int, start: int, stop: int,
+    keys: np.ndarray, force: bool, contexts: np.ndarray, scaling: np.ndarray, base: np.ndarray,
+    costs: np.ndarray, scores: np.ndarray, charged: np.ndarray, active_from: np.ndarray,
+    active_until: np.ndarray, constants: Constants, log_weights: np.ndarray, plays: np.ndarray,
+    paid: np.ndarray, alarm: np.ndarray, anchored: Anchored, residual: Residual, work: Scratch,
+    actions: np.ndarray, propensities: np.ndarray, traced: np.ndarray,
+) -> None:  # fmt: skip
     k, d = costs.shape[1], contexts.shape[1]
     mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
     due = 0

@@ -155,7 +155,7 @@ class HierMix(Policy):
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
-        return horizon > self.settings.force_above * len(self._arms)
+        return bool(horizon > self.settings.force_above * len(self._arms))
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)

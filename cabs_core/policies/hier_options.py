@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -104,7 +104,7 @@ class HierOptions(Options):
         return current_name(value)
 
     @model_validator(mode="after")
-    def _known_base(self):
+    def _known_base(self) -> Self:
         known = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
         if self.base not in known:
             raise ValueError(f"base must be one of {', '.join(known)}")

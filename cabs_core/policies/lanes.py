@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.policies import checks
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import clipped_utility
 
 _FITTING = RLock()
+T = TypeVar("T")
 
 
 class Offline:
@@ -24,15 +26,10 @@ class Offline:
     """
 
     def __init__(
-        self,
-        contexts,
-        scores,
-        costs,
-        rho: float,
-        embeddings=None,
-        prompt_lengths=None,
-        fits: dict | None = None,
-    ):
+        self, contexts: ArrayLike, scores: ArrayLike, costs: ArrayLike, rho: float,
+        embeddings: np.ndarray | None = None, prompt_lengths: np.ndarray | None = None,
+        fits: dict[Hashable, Any] | None = None,
+    ) -> None:  # fmt: skip
         """PolicyError unless shapes agree, contexts are in range, scores in [0, 1] and costs finite and >= 0."""
         rows, k = np.shape(scores) if np.ndim(scores) == 2 else (-1, -1)
         d = np.shape(contexts)[-1] if np.ndim(contexts) == 2 else -1
@@ -42,25 +39,27 @@ class Offline:
         self.rho = checks.number("Offline", "rho", rho, 0.0, checks.RHO_LIMIT)
         self.embeddings, self.prompt_lengths = embeddings, prompt_lengths
         self.fits = {} if fits is None else fits
-        self._cache: dict[Any, np.ndarray] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     @property
     def utilities(self) -> np.ndarray:
         """Clipped utilities [N, K]; latency is not known offline and counts as zero."""
         return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
 
-    def once(self, key, compute):
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Value of `compute()`, computed at the first call with this key (lanes share what they start from)."""
         if key not in self._cache:
             self._cache[key] = compute()
-        return self._cache[key]
+        found: T = self._cache[key]
+        return found
 
-    def fit_once(self, key, compute):
+    def fit_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """As `once`, for what does not depend on rho: the first stream of a problem that needs it computes it."""
         with _FITTING:  # lanes of one replay run in threads
             if key not in self.fits:
                 self.fits[key] = compute()
-            return self.fits[key]
+            found: T = self.fits[key]
+            return found
 
     @property
     def points(self) -> np.ndarray:
@@ -159,7 +158,7 @@ class Lane:
     memory: Any = None
 
     @classmethod
-    def empty(cls, order, arrivals=None, experts: int = 0) -> Lane:
+    def empty(cls, order: np.ndarray, arrivals: ArrayLike | None = None, experts: int = 0) -> Lane:
         """A lane with nothing played yet."""
         rounds = len(order)
         return cls(

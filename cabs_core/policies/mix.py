@@ -37,6 +37,8 @@ from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
 
 MODELS = 3
+#: inv_a, th_a, inv_b, group, th_b, inv_c, th_c
+Models = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MixOptions(Options):
@@ -50,7 +52,7 @@ class MixOptions(Options):
 
 
 @kernel
-def mix_weights(losses, temperature, out):
+def mix_weights(losses: np.ndarray, temperature: float, out: np.ndarray) -> None:
     """out [M] proportional to exp(-temperature losses), sum 1."""
     least = losses[0]
     for m in range(1, losses.size):
@@ -65,8 +67,10 @@ def mix_weights(losses, temperature, out):
 
 @kernel
 def _values(
-    x, costs, mask, rho, share, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, weights, exploration, mean, sd
-):  # fmt: skip
+    x: np.ndarray, costs: np.ndarray, mask: np.ndarray, rho: float, share: float, inv_a: np.ndarray,
+    th_a: np.ndarray, inv_b: np.ndarray, group: np.ndarray, th_b: np.ndarray, inv_c: np.ndarray,
+    th_c: np.ndarray, weights: np.ndarray, exploration: float, mean: np.ndarray, sd: np.ndarray,
+) -> None:  # fmt: skip
     """mean and sd [K] of the value of every arm; mean -inf where the arm is not available."""
     for j in range(mean.size):
         if not mask[j]:
@@ -83,7 +87,7 @@ def _values(
 
 
 @kernel
-def draw_largest(keys, t, mean, sd):
+def draw_largest(keys: np.ndarray, t: int, mean: np.ndarray, sd: np.ndarray) -> int:
     """Arm with the largest mean + sd N(0, 1) (the first of equals)."""
     arm, best = 0, -np.inf
     for j in range(mean.size):
@@ -98,9 +102,11 @@ def draw_largest(keys, t, mean, sd):
 
 @kernel
 def _learn(
-    x, arm, score, predicted, deltas, known, bias_prior, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses,
-    bias, gain,
-):  # fmt: skip
+    x: np.ndarray, arm: int, score: float, predicted: np.ndarray, deltas: np.ndarray, known: np.ndarray,
+    bias_prior: float, inv_a: np.ndarray, th_a: np.ndarray, inv_b: np.ndarray, group: np.ndarray,
+    th_b: np.ndarray, inv_c: np.ndarray, th_c: np.ndarray, losses: np.ndarray, bias: np.ndarray,
+    gain: np.ndarray,
+) -> None:  # fmt: skip
     """One outcome: losses of the three models first, then the realised bias, then the models.
 
     bias [K, 2]: sum of (ybar - y) and number of plays; known [K]: whether predicted and deltas are (bool).
@@ -139,10 +145,13 @@ def _learn(
 
 @kernel
 def _run(
-    order, arrivals, immediate, first, start, stop, keys, rho, share, contexts, costs, scores, predicted, deltas,
-    active_from, active_until, bias_prior, temperature, exploration,
-    inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses, bias, actions, propensities, traced,
-):  # fmt: skip
+    order: np.ndarray, arrivals: np.ndarray, immediate: bool, first: int, start: int, stop: int,
+    keys: np.ndarray, rho: float, share: float, contexts: np.ndarray, costs: np.ndarray, scores: np.ndarray,
+    predicted: np.ndarray, deltas: np.ndarray, active_from: np.ndarray, active_until: np.ndarray,
+    bias_prior: float, temperature: float, exploration: float, inv_a: np.ndarray, th_a: np.ndarray,
+    inv_b: np.ndarray, group: np.ndarray, th_b: np.ndarray, inv_c: np.ndarray, th_c: np.ndarray,
+    losses: np.ndarray, bias: np.ndarray, actions: np.ndarray, propensities: np.ndarray, traced: np.ndarray,
+) -> None:  # fmt: skip
     K = costs.shape[1]
     mask, known = np.ones(K, dtype=np.bool_), np.ones(K, dtype=np.bool_)
     mean, sd, pmf, scratch, weights = np.empty(K), np.empty(K), np.empty(K), np.empty((2, K)), np.empty(3)
@@ -227,7 +236,7 @@ class CabsMix(Policy):
         """Weights of A, B and C."""
         return MODELS
 
-    def _models(self):
+    def _models(self) -> Models:
         return self.inv_a, self.th_a, self.inv_b, self.group, self.th_b, self.inv_c, self.th_c
 
     def _costs(self, request: Request) -> np.ndarray:

@@ -15,7 +15,8 @@ They know the train split only and never learn online. Points are embeddings, or
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -65,7 +66,7 @@ class PointPolicy(StaticPolicy):
         """Values [n, K] for unit points [n, e]."""
         raise NotImplementedError
 
-    def _scores(self, points) -> np.ndarray:
+    def _scores(self, points: np.ndarray) -> np.ndarray:
         if getattr(self, self._ARRAYS[0]) is None:
             raise PolicyError(
                 f"{self.name} learns from the train split: build it with `offline` (2 rows or more)"
@@ -81,32 +82,37 @@ class PointPolicy(StaticPolicy):
         first = getattr(self, self._ARRAYS[0])
         if first is not None:
             point = checks.array(self.name, part, point, checks.Field(first.shape[1:]))
-        return self._scores(np.asarray(point)[None])[0]
+        found: np.ndarray = self._scores(np.asarray(point)[None])[0]
+        return found
 
     def table(self, stream: Stream) -> np.ndarray:
         """Values for all rows; lanes share them."""
         key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
         if key not in stream.fitted:
-            stream.fitted[key] = self._scores(stream.embeddings if self.on_embeddings else stream.contexts)
-        return stream.fitted[key]
+            points = stream.embeddings if self.on_embeddings else stream.contexts
+            if points is None:
+                raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
+            stream.fitted[key] = self._scores(points)
+        values: np.ndarray = stream.fitted[key]
+        return values
 
-    def state(self):
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What was learnt from the train split."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
         return arrays, {"on_embeddings": self.on_embeddings}
 
-    def optional_layouts(self):
+    def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
         """All arrays, or none where there was no train split: the first has a row for every train prompt or cluster."""
         k, s = len(self._arms), checks.state
         shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
         return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
 
-    def check_state(self, where, arrays):
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError where the arrays have no row."""
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
-    def set_state(self, arrays, values):
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self.on_embeddings = bool(values["on_embeddings"])
         for name in self._ARRAYS:
@@ -140,7 +146,8 @@ def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray
     top = cost.max(axis=1, keepdims=True)
     better = np.divide(accuracy - low, high - low, out=np.ones_like(accuracy), where=high > low)
     cheaper = 1.0 - np.divide(cost, top, out=np.zeros_like(cost), where=top > 0)
-    return weight * better + (1.0 - weight) * cheaper
+    scores: np.ndarray = weight * better + (1.0 - weight) * cheaper
+    return scores
 
 
 def rank_votes(scores: np.ndarray) -> np.ndarray:
@@ -162,7 +169,7 @@ class AvengersPro(PointPolicy):
     Settings = AvengersOptions
     _ARRAYS: ClassVar = ("centers", "votes")
 
-    def learn(self, points, offline):
+    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Centres [C, e] and votes [C, K]."""
         o = self.settings
         centers = offline.fit_once(
@@ -172,7 +179,7 @@ class AvengersPro(PointPolicy):
         accuracy, _ = cluster_means(labels, offline.scores, len(centers))
         cost, _ = cluster_means(labels, offline.costs, len(centers))
 
-        def votes(weight):
+        def votes(weight: float) -> np.ndarray:
             scores = balance(accuracy, cost, weight)
             return rank_votes(scores) if o.vote == "rank" else scores
 
@@ -184,15 +191,17 @@ class AvengersPro(PointPolicy):
         found = [offline.utilities[rows, np.argmax(member @ v, axis=1)].mean() for v in tried]
         return centers, tried[int(np.argmax(found))]
 
-    def score(self, points):
+    def score(self, points: np.ndarray) -> np.ndarray:
         """Votes of the nearest clusters."""
-        return soft_membership(points, self.centers, self.settings.top, self.settings.beta) @ self.votes
+        near = soft_membership(points, self.centers, self.settings.top, self.settings.beta)
+        votes: np.ndarray = near @ self.votes
+        return votes
 
-    def _grow(self):
+    def _grow(self) -> None:
         # it was in no cluster of the train split: no votes
         self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
 
-    def _shrink(self, index):
+    def _shrink(self, index: int) -> None:
         self.votes = np.delete(self.votes, index, axis=1)
 
 
@@ -226,11 +235,11 @@ class GuardedKnn(PointPolicy):
     Settings = GuardedOptions
     _ARRAYS: ClassVar = ("train", "utilities")
 
-    def learn(self, points, offline):
+    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e] and utilities [N, K]."""
         return points, offline.utilities
 
-    def score(self, points):
+    def score(self, points: np.ndarray) -> np.ndarray:
         """Mean lead over the fallback of the arms that pass, 0 for the fallback, and less than -1 for the others."""
         near = nearest_rows(points, self.train, self.settings.neighbours)
         fallback = int(np.argmax(self.utilities.mean(axis=0)))
@@ -244,11 +253,11 @@ class GuardedKnn(PointPolicy):
         out[:, fallback] = 0.0
         return out
 
-    def _grow(self):
+    def _grow(self) -> None:
         # it never was tried: it leads nobody
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
 
-    def _shrink(self, index):
+    def _shrink(self, index: int) -> None:
         self.utilities = np.delete(self.utilities, index, axis=1)
 
 
@@ -261,7 +270,7 @@ class EagleOptions(Options):
 
 
 @kernel
-def elo_updates(ratings, results, k_factor):
+def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> None:
     """Elo (1978) updates of ratings [K] in place, by every two arms of every row of results [m, K] in order: the larger
     result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400))."""
     for row in range(results.shape[0]):
@@ -278,7 +287,9 @@ def elo_updates(ratings, results, k_factor):
 
 
 @kernel
-def local_ratings(start, results, near, k_factor, out):
+def local_ratings(
+    start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
+) -> None:
     """out [n, K] = ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
     for i in range(near.shape[0]):
         out[i] = start
@@ -296,26 +307,27 @@ class Eagle(PointPolicy):
     Settings = EagleOptions
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")
 
-    def learn(self, points, offline):
+    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e], utilities [N, K] and global ratings [K]."""
         ratings = np.full(len(self._arms), 1000.0)
         elo_updates(ratings, offline.utilities, self.settings.k_factor)
         return points, offline.utilities, ratings
 
-    def score(self, points):
+    def score(self, points: np.ndarray) -> np.ndarray:
         """Global and local ratings, weighted."""
         o = self.settings
         near = nearest_rows(points, self.train, o.neighbours)
         local = np.empty((len(points), len(self.ratings)))
         local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
-        return o.global_share * self.ratings + (1.0 - o.global_share) * local
+        ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
+        return ratings
 
-    def _grow(self):
+    def _grow(self) -> None:
         # it never played: the lowest rating there is
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
         self.ratings = np.append(self.ratings, self.ratings.min())
 
-    def _shrink(self, index):
+    def _shrink(self, index: int) -> None:
         self.utilities = np.delete(self.utilities, index, axis=1)
         self.ratings = np.delete(self.ratings, index)
 

@@ -35,6 +35,10 @@ from cabs_core.regression import dot, observe, quadratic
 MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
 
 
+#: inverse, precision, moment, theta, floor, updated and played of every arm
+Model = tuple[np.ndarray, ...]
+
+
 class ParetoOptions(Options):
     """Settings of `pareto_bandit`; defaults are the source's for a warm start."""
 
@@ -53,7 +57,7 @@ class ParetoOptions(Options):
 
 
 @kernel
-def staleness_factor(gamma, rounds):
+def staleness_factor(gamma: float, rounds: int) -> float:
     """By how much forgetting widens a variance after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
     if gamma >= 1.0 or rounds <= 0:
         return 1.0
@@ -61,7 +65,10 @@ def staleness_factor(gamma, rounds):
 
 
 @kernel
-def _decide(x, penalties, mask, numbers, clock, model):
+def _decide(
+    x: np.ndarray, penalties: np.ndarray, mask: np.ndarray, numbers: np.ndarray, clock: np.ndarray,
+    model: Model,
+) -> int:  # fmt: skip
     """The arm of largest upper bound less penalty (the first of equals); counts the round."""
     inverse, _, _, theta, _, updated, played = model
     alpha, gamma = numbers[0], numbers[1]
@@ -79,7 +86,7 @@ def _decide(x, penalties, mask, numbers, clock, model):
 
 
 @kernel
-def _forget(arm, numbers, now, model):
+def _forget(arm: int, numbers: np.ndarray, now: int, model: Model) -> None:
     """Discount what an arm knows to round `now`."""
     inverse, precision, moment, theta, floor, updated, _ = model
     gamma, penalty = numbers[1], numbers[2]
@@ -106,7 +113,10 @@ def _forget(arm, numbers, now, model):
 
 
 @kernel
-def _learn(x, arm, score, numbers, clock, model, gain):
+def _learn(
+    x: np.ndarray, arm: int, score: float, numbers: np.ndarray, clock: np.ndarray, model: Model,
+    gain: np.ndarray,
+) -> None:  # fmt: skip
     """An outcome of `arm`; gain [d] is scratch."""
     _forget(arm, numbers, clock[0], model)
     inverse, precision, moment, theta, _, _, _ = model
@@ -119,9 +129,11 @@ def _learn(x, arm, score, numbers, clock, model, gain):
 
 @kernel
 def _run(
-    order, arrivals, immediate, start, stop, contexts, penalties, scores, active_from, active_until, numbers, clock,
-    model, gain, actions, propensities,
-):  # fmt: skip
+    order: np.ndarray, arrivals: np.ndarray, immediate: bool, start: int, stop: int, contexts: np.ndarray,
+    penalties: np.ndarray, scores: np.ndarray, active_from: np.ndarray, active_until: np.ndarray,
+    numbers: np.ndarray, clock: np.ndarray, model: Model, gain: np.ndarray, actions: np.ndarray,
+    propensities: np.ndarray,
+) -> None:  # fmt: skip
     mask = np.ones(scores.shape[1], dtype=np.bool_)
     due = 0
     while due < arrivals.shape[0] and arrivals[due, 0] < start:
@@ -147,7 +159,8 @@ def log_costs(means: np.ndarray) -> np.ndarray:
     if not len(positive) or positive.min() == positive.max():
         return np.full(len(means), 0.5)
     low, high = np.log(positive.min()), np.log(positive.max())
-    return np.clip((np.log(np.maximum(means, positive.min())) - low) / (high - low), 0.0, 1.0)
+    scaled: np.ndarray = np.clip((np.log(np.maximum(means, positive.min())) - low) / (high - low), 0.0, 1.0)
+    return scaled
 
 
 class ParetoBandit(Policy):
@@ -190,9 +203,11 @@ class ParetoBandit(Policy):
     def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
         """Penalties of the arms, for expected costs [..., K]."""
         if self.settings.cost == "log":
-            return self.settings.lambda_c * self.price
-        assert costs is not None
-        return rho * costs
+            penalties: np.ndarray = self.settings.lambda_c * self.price
+        else:
+            assert costs is not None
+            penalties = rho * costs
+        return penalties
 
     def _decide(self, request: Request) -> Decision:
         """Play the largest upper bound less penalty."""

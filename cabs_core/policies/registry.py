@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cabs_core.catalog import policies, policy_record, split_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Offline
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -50,18 +53,10 @@ POLICIES = _Registry()
 
 
 def build_policy(
-    name: str,
-    *,
-    arms: Sequence[str],
-    dim: int = 0,
-    rho: float = 0.0,
-    offline=None,
-    horizon: int | None = None,
-    seed: int = 0,
-    keys=None,
-    share: float = 1.0,
+    name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0, offline: Offline | None = None,
+    horizon: int | None = None, seed: int = 0, keys: np.ndarray | None = None, share: float = 1.0,
     **options: Any,
-):
+) -> Policy:  # fmt: skip
     """A policy before its first round.
 
     Args:
@@ -82,7 +77,7 @@ def build_policy(
     )  # fmt: skip
 
 
-def load_policy(folder: str | Path):
+def load_policy(folder: str | Path) -> Policy:
     """The policy that `save` wrote into `folder`, of whichever class; ProvenanceError for anything else."""
     from cabs_core.policies.saving import read_header
 

@@ -7,8 +7,9 @@ Every static router plays argmax of the expected clipped utility of predicted sc
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +23,9 @@ from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import expected_utility
+
+if TYPE_CHECKING:
+    from cabs_core.predictors import CostPredictor, ScorePredictor
 
 
 def masked_argmax(values: np.ndarray, mask: np.ndarray) -> int:
@@ -88,7 +92,10 @@ class RandomPolicy(StaticPolicy):
 
 
 @kernel
-def _random_run(keys, first, start, stop, active_from, active_until, actions, propensities):
+def _random_run(
+    keys: np.ndarray, first: int, start: int, stop: int, active_from: np.ndarray, active_until: np.ndarray,
+    actions: np.ndarray, propensities: np.ndarray,
+) -> None:  # fmt: skip
     pmf = np.empty(active_from.size)
     for t in range(start, stop):
         count = 0
@@ -120,22 +127,22 @@ class BestSingle(StaticPolicy):
         """The same for every row."""
         return np.broadcast_to(self.means, stream.utilities.shape)
 
-    def state(self):
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Mean utilities."""
         return {"means": self.means}, {}
 
-    def layout(self):
+    def layout(self) -> dict[str, checks.Field]:
         """-inf for an arm that came later."""
         return {"means": checks.state(len(self._arms), low=-np.inf, high=1.0)}
 
-    def set_state(self, arrays, values):
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self.means = arrays["means"]
 
-    def _grow(self):
+    def _grow(self) -> None:
         self.means = np.append(self.means, -np.inf)  # nothing is known of it, so it is never preferred
 
-    def _shrink(self, index):
+    def _shrink(self, index: int) -> None:
         self.means = np.delete(self.means, index)
 
 
@@ -193,7 +200,7 @@ class Predicted(StaticPolicy):
     """
 
     Settings = PredictedOptions
-    PRESETS: ClassVar[dict] = {"literal": {}, "pair": {}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {}, "pair": {}}
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
@@ -219,7 +226,7 @@ class Predicted(StaticPolicy):
         preset = {"loss": "pair"} if self.preset == "pair" else {}
         return {**preset, **self.settings.settings}
 
-    def _fitted(self, offline: Offline):
+    def _fitted(self, offline: Offline) -> ScorePredictor:
         from cabs_core.predictors import make_score_predictor
 
         lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
@@ -240,7 +247,7 @@ class Predicted(StaticPolicy):
             )
         self.attach(self._fitted(offline), CostPredictor().fit(offline.prompt_lengths, offline.costs))
 
-    def attach(self, predictor, cost_predictor) -> None:
+    def attach(self, predictor: ScorePredictor, cost_predictor: CostPredictor | None) -> None:
         """Use these fitted predictors (of score and cost) for requests that come without predictions."""
         self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
 
@@ -299,19 +306,20 @@ class Predicted(StaticPolicy):
 
         self._adopt(offline)
 
-        def predict():
+        def predict() -> np.ndarray:
             rows = stream.contexts if offline.embeddings is None else stream.embeddings
+            assert rows is not None  # a stream has embeddings where its train split has
             lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
             predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
             return predictor.predict(rows, np.zeros(len(stream.contexts)) if lengths is None else lengths)
 
         return offline.fit_once(("predicted", *self._fit_key), predict)
 
-    def state(self):
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What its predictor was fitted on; the predictor itself has files of its own."""
         return {}, {"on_embeddings": self.on_embeddings}
 
-    def set_state(self, arrays, values):
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
@@ -325,7 +333,7 @@ class Predicted(StaticPolicy):
         return Path(folder)
 
     @classmethod
-    def load(cls, folder: str | Path):
+    def load(cls, folder: str | Path) -> Self:
         """Inverse of `save`."""
         policy = super().load(folder)
         if (Path(folder) / "predictor").is_dir():

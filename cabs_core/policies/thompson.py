@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from cabs_core.compiled.jit import kernel
 
 CELLS = 32
@@ -20,7 +22,7 @@ WIDEST, MOST_CELLS = 3.0, 512
 
 
 @kernel
-def _cdf(s, mean, sd):
+def _cdf(s: float, mean: float, sd: float) -> float:
     """P(N(mean, sd^2) < s), to 1.5e-7 (Abramowitz and Stegun 7.1.26: five times as fast as erfc)."""
     if not sd > 0.0:
         return 1.0 if mean < s else 0.0
@@ -33,7 +35,9 @@ def _cdf(s, mean, sd):
 
 
 @kernel
-def best_probabilities(mean, sd, out, scratch, cells):
+def best_probabilities(
+    mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratch: np.ndarray, cells: int
+) -> None:
     """out [K] = P(arm has the largest score) for scores N(mean, sd^2); sd = 0 is allowed. Entries of mean may be
     -inf (cannot be played). scratch [2, K]; cells: least number of cells. Sums to 1."""
     K = mean.size

@@ -13,9 +13,14 @@ float64 throughout: the covariances built on the hidden features have a penalty 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+
+#: weights [n, d, h] and biases [n, 1, h] of the hidden units, [n, h, K] and [n, 1, K] of the outputs
+Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -28,7 +33,10 @@ class NetworkBatch:
         flat, start, first, second: float64 [n, P]; steps: int64 [n], updates of each network.
     """
 
-    def __init__(self, dim: int, hidden: int, arms: int, flat, start, first, second, steps, device="cpu"):
+    def __init__(
+        self, dim: int, hidden: int, arms: int, flat: ArrayLike, start: ArrayLike, first: ArrayLike,
+        second: ArrayLike, steps: ArrayLike, device: str | torch.device = "cpu",
+    ) -> None:  # fmt: skip
         self.dim, self.hidden, self.arms = int(dim), int(hidden), int(arms)
         self.device = torch.device(device)
         self.flat, self.start, self.first, self.second = (
@@ -46,10 +54,11 @@ class NetworkBatch:
                 f"parameters [{self.flat.shape[1]}] do not fit d={d}, h={h}, K={k}: {sum(sizes)}"
             )
         self.gradient = torch.zeros_like(self.flat)
-        self._views = self._split(self.flat)
-        self._gradients = self._split(self.gradient)
+        self._views = self.split(self.flat)
+        self._gradients = self.split(self.gradient)
 
-    def _split(self, flat):
+    def split(self, flat: torch.Tensor) -> Layers:
+        """Rows [n, P] of parameters, or of anything with an entry for each of them, as layers."""
         d, h, k = self.dim, self.hidden, self.arms
         n = flat.shape[0]
         a, b, c = d * h, d * h + h, d * h + h + h * k
@@ -78,7 +87,10 @@ class NetworkBatch:
         return {name: getattr(self, name)[index].cpu().numpy().copy() for name in names}
 
     @classmethod
-    def join(cls, dim, hidden, arms, parts: Sequence[Mapping[str, np.ndarray]], device="cpu") -> NetworkBatch:
+    def join(
+        cls, dim: int, hidden: int, arms: int, parts: Sequence[Mapping[str, np.ndarray]],
+        device: str | torch.device = "cpu",
+    ) -> NetworkBatch:  # fmt: skip
         """Networks from what `arrays` gave for each of them."""
         names = ("flat", "start", "first", "second", "steps")
         stacked = {name: np.stack([np.asarray(p[name]) for p in parts]) for name in names}
@@ -94,7 +106,10 @@ class NetworkBatch:
         """Last layer [n, h, K]."""
         return self._views[2]
 
-    def step(self, x, y, weight, rate: float, penalty: float, observed, active=None) -> None:
+    def step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, rate: float, penalty: float,
+        observed: torch.Tensor, active: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         """One Adam step of every network on its batch.
 
         x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
@@ -113,7 +128,7 @@ class NetworkBatch:
             self.gradient.add_((self.flat - self.start).mul_((penalty / observed.clamp(min=1.0))[:, None]))
         self._adam(rate, active)
 
-    def _adam(self, rate, active) -> None:
+    def _adam(self, rate: float, active: torch.Tensor | None) -> None:
         gradient = self.gradient
         if active is None:
             self.steps += 1
@@ -130,7 +145,7 @@ class NetworkBatch:
             change = torch.where(row, self._change(rate), 0.0)
         self.flat.sub_(change)
 
-    def _change(self, rate):
+    def _change(self, rate: float) -> torch.Tensor:
         t = self.steps.clamp(min=1).to(torch.float64)[:, None]
         size = rate / (1 - BETA1**t)
         root = (self.second / (1 - BETA2**t)).sqrt_().add_(EPSILON)
@@ -141,8 +156,8 @@ class NetworkBatch:
         arms = len(keep) + added
         index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.device)
 
-        def change(flat, value):
-            w1, b1, w2, b2 = self._split(flat)
+        def change(flat: torch.Tensor, value: float) -> np.ndarray:
+            w1, b1, w2, b2 = self.split(flat)
             n, h = flat.shape[0], self.hidden
             w2 = torch.cat([w2[:, :, index], w2.new_zeros(n, h, added)], dim=2)
             b2 = torch.cat([b2[:, :, index], b2.new_full((n, 1, added), value)], dim=2)
@@ -154,6 +169,13 @@ class NetworkBatch:
         )  # fmt: skip
 
 
+class LastLayers(Protocol):
+    """What the widths need of their networks."""
+
+    def output_weights(self) -> torch.Tensor: ...
+    def split(self, flat: torch.Tensor) -> Layers: ...
+
+
 class LastLayerCovariance:
     """A^-1 of every (network, arm) on the hidden features [hidden / sqrt(h), 1]: the width of NeuralUCB.
 
@@ -163,7 +185,7 @@ class LastLayerCovariance:
 
     kind = "last_layer"
 
-    def __init__(self, inverse, penalty: float, device="cpu"):
+    def __init__(self, inverse: ArrayLike, penalty: float, device: str | torch.device = "cpu") -> None:
         self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
         self.penalty = float(penalty)
 
@@ -172,18 +194,21 @@ class LastLayerCovariance:
         """[K, h + 1, h + 1] before the first row."""
         return np.tile(np.eye(hidden + 1) / penalty, (arms, 1, 1))
 
-    def _features(self, hidden):
+    def _features(self, hidden: torch.Tensor) -> torch.Tensor:
         scale = 1.0 / np.sqrt(hidden.shape[1])
         return torch.cat([hidden * scale, hidden.new_ones(hidden.shape[0], 1)], dim=1)
 
-    def squared_widths(self, x, hidden, nets: NetworkBatch) -> torch.Tensor:
+    def squared_widths(self, x: torch.Tensor, hidden: torch.Tensor, nets: LastLayers) -> torch.Tensor:
         """penalty phi'A_j^-1 phi [n, K] for inputs [n, d] with hidden units [n, h]."""
         phi = self._features(hidden)
         n, k, f, _ = self.inverse.shape
         projected = torch.bmm(self.inverse.reshape(n, k * f, f), phi[:, :, None]).view(n, k, f)
         return torch.bmm(projected, phi[:, :, None])[:, :, 0].mul_(self.penalty)
 
-    def observe(self, x, hidden, arms, nets: NetworkBatch, active=None) -> None:
+    def observe(
+        self, x: torch.Tensor, hidden: torch.Tensor, arms: torch.Tensor, nets: LastLayers,
+        active: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         """The arm of each network has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
         phi = self._features(hidden)
         rows = torch.arange(len(arms), device=phi.device)
@@ -195,7 +220,7 @@ class LastLayerCovariance:
         total = 1.0 + torch.bmm(phi[:, None, :], gain)
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
 
-    def resize(self, keep, added, dim, hidden) -> None:
+    def resize(self, keep: Sequence[int], added: int, dim: int, hidden: int) -> None:
         """Keep these arms and append new ones."""
         fresh = torch.as_tensor(self.initial(dim, hidden, added, self.penalty)).to(self.inverse)
         fresh = fresh[None].expand(self.inverse.shape[0], -1, -1, -1)
@@ -213,7 +238,7 @@ class GradientDiagonal:
 
     kind = "gradient_diagonal"
 
-    def __init__(self, inverse, penalty: float, device="cpu"):
+    def __init__(self, inverse: ArrayLike, penalty: float, device: str | torch.device = "cpu") -> None:
         self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
         self.penalty = float(penalty)
 
@@ -222,9 +247,9 @@ class GradientDiagonal:
         """[P] before the first row."""
         return np.full(dim * hidden + hidden + hidden * arms + arms, float(penalty))
 
-    def squared_widths(self, x, hidden, nets: NetworkBatch) -> torch.Tensor:
+    def squared_widths(self, x: torch.Tensor, hidden: torch.Tensor, nets: LastLayers) -> torch.Tensor:
         """penalty sum_p g_jp^2 / Z_p [n, K]."""
-        z1, zb1, z2, zb2 = nets._split(self.inverse)
+        z1, zb1, z2, zb2 = nets.split(self.inverse)
         on = (hidden > 0).to(hidden.dtype)
         trunk = (torch.bmm((x * x)[:, None, :], 1.0 / z1) + 1.0 / zb1)[:, 0] * on
         w2 = nets.output_weights()
@@ -232,9 +257,12 @@ class GradientDiagonal:
         total += torch.bmm((hidden * hidden)[:, None, :], 1.0 / z2)[:, 0] + 1.0 / zb2[:, 0]
         return total.mul_(self.penalty / hidden.shape[1])
 
-    def observe(self, x, hidden, arms, nets: NetworkBatch, active=None) -> None:
+    def observe(
+        self, x: torch.Tensor, hidden: torch.Tensor, arms: torch.Tensor, nets: LastLayers,
+        active: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         """The arm of each network has been played: Z gains the squared gradient of its output."""
-        z1, zb1, z2, zb2 = nets._split(self.inverse)
+        z1, zb1, z2, zb2 = nets.split(self.inverse)
         n, h = hidden.shape
         rows = torch.arange(n, device=hidden.device)
         scale = torch.full((n,), 1.0 / h, dtype=hidden.dtype, device=hidden.device)
@@ -247,7 +275,7 @@ class GradientDiagonal:
         z2[rows, :, arms] += hidden * hidden * scale[:, None]
         zb2[rows, 0, arms] += scale
 
-    def resize(self, keep, added, dim, hidden) -> None:
+    def resize(self, keep: Sequence[int], added: int, dim: int, hidden: int) -> None:
         """Keep these arms and append new ones."""
         n = self.inverse.shape[0]
         a = dim * hidden + hidden

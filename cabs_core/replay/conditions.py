@@ -11,6 +11,7 @@ trained are in `cabs_core.outcomes.conditions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from cabs_core.catalog import check_condition
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import PolicyError
 from cabs_core.policies.lanes import Stream
+from cabs_core.problem.replay_problem import ReplayProblem
 
 MAX_DELAY = 200
 LOST = 0.1
@@ -32,7 +34,10 @@ class StreamPlan:
     arrivals: list[np.ndarray | None]
 
 
-def stream_condition(name, problem, stream: Stream, orders, trials, *, seed, pool, rounds=None) -> StreamPlan:
+def stream_condition(
+    name: str, problem: ReplayProblem, stream: Stream, orders: list[np.ndarray], trials: Sequence[int], *,
+    seed: int, pool: str, rounds: int | None = None,
+) -> StreamPlan:  # fmt: skip
     """Apply a condition: the orders and arrivals of all lanes; arm windows are set on `stream`.
 
     Data-level names change nothing here: the problem at hand was built under them.

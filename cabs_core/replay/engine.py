@@ -200,7 +200,9 @@ def _trial_numbers(trials: Any) -> list[int]:
     return [checks.whole("replay", "trials", i) for i in numbers]
 
 
-def _result(policies, lanes, stream: Stream, *, seconds: float, **keys: Any) -> ReplayResult:
+def _result(
+    policies: Sequence[Policy], lanes: Sequence[Lane], stream: Stream, *, seconds: float, **keys: Any
+) -> ReplayResult:
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -208,7 +210,7 @@ def _result(policies, lanes, stream: Stream, *, seconds: float, **keys: Any) -> 
     active = (stream.active_from <= t) & (t < stream.active_until)
     best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
     gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
-    weights = None if lanes[0].meta_weights is None else np.stack([lane.meta_weights for lane in lanes])
+    traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]
     return ReplayResult(
         order=order.astype(np.int32),
         actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
@@ -216,7 +218,7 @@ def _result(policies, lanes, stream: Stream, *, seconds: float, **keys: Any) -> 
         rewards=stream.utilities[order, actions],
         best_rewards=best,
         gaps=gaps if np.isfinite(gaps).any() else None,
-        meta_weights=weights,
+        meta_weights=np.stack(traced) if traced else None,
         uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
         seconds=np.full(len(lanes), seconds / len(lanes)),
         options=policies[0].settings.model_dump(mode="json"),

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Lane, Policy
+from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
@@ -115,7 +116,7 @@ def time_decisions(
     return DecisionTimes(policy, float(rho), learned, *(times / 1e3))
 
 
-def _serve(router: Policy, stream, row: int) -> tuple[int, int, int, int]:
+def _serve(router: Policy, stream: Stream, row: int) -> tuple[int, int, int, int]:
     """One request and its reward; nanoseconds (decide wall, decide processor, update wall, update processor)."""
     request = stream.request(row, 0)
     wall, cpu = time.perf_counter_ns, time.process_time_ns

@@ -45,16 +45,17 @@ class ReplayResult:
     @property
     def trials(self) -> int:
         """Number of lanes."""
-        return self.actions.shape[0]
+        return len(self.actions)
 
     @property
     def rounds(self) -> int:
         """Rounds per lane."""
-        return self.actions.shape[1]
+        return int(self.actions.shape[1])
 
     def utilities(self) -> np.ndarray:
         """Mean clipped utility of every trial, `[trials]`."""
-        return self.rewards.mean(axis=1)
+        means: np.ndarray = self.rewards.mean(axis=1)
+        return means
 
     def summary(self) -> dict[str, Any]:
         """Plain figures: mean utility and regret with standard errors over trials and queries together

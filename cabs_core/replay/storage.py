@@ -21,10 +21,11 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +35,22 @@ from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import split_name
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.result import ReplayResult
 from cabs_core.utility import utility
 from cabs_core.versions import package_versions
 
+if TYPE_CHECKING:
+    from cabs_core.pool_files import ModelPool
+
 CHECKPOINTS = 100
 #: Columns of rounds.parquet and their types in memory.
-_TRACE = {"query_index": np.int64, "action": np.int64, "propensity": np.float32, "reward": np.float32}
+_TRACE: dict[str, type[np.generic]] = {
+    "query_index": np.int64,
+    "action": np.int64,
+    "propensity": np.float32,
+    "reward": np.float32,
+}
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
 #: Pool sections that may differ between two pools that still ask the same question with another encoder.
 _ENCODER_FREE = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing", "split", "replay")
@@ -109,7 +120,9 @@ def checkpoints(rounds: int, count: int = CHECKPOINTS) -> np.ndarray:
     return np.unique(np.ceil(np.linspace(0, rounds, min(count, rounds) + 1)[1:]).astype(np.int64))
 
 
-def save_replay_result(result, problem, folder: str | Path, *, pool=None) -> dict[str, Any]:
+def save_replay_result(
+    result: ReplayResult, problem: ReplayProblem, folder: str | Path, *, pool: ModelPool | None = None
+) -> dict[str, Any]:
     """Write one replay to `folder` atomically and return its `run` record.
 
     Args:
@@ -171,7 +184,7 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
             f"each of {trials} trials x {rounds} rounds once; replay this partition again"
         )
 
-    def shaped(column: str, dtype) -> np.ndarray:
+    def shaped(column: str, dtype: type[np.generic]) -> np.ndarray:
         values = np.empty(trials * rounds, dtype=dtype)
         values[place] = raw[column]
         return values.reshape(trials, rounds)
@@ -211,7 +224,7 @@ _RUN_SCHEMA = pa.schema(
 class _Traces:
     """The arrays of one replay, checked against the problem, with scores and costs of the played arms."""
 
-    def __init__(self, result, problem):
+    def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
         self.pool = str(getattr(result, "pool", "") or getattr(problem, "pool", "") or "")
         self.policy = str(result.policy)
         self.rho = float(result.rho)
@@ -258,15 +271,15 @@ def _constant(keys: dict[str, Any], rows: int) -> dict[str, pa.Array]:
     return {name: pa.repeat(pa.scalar(value), rows) for name, value in keys.items()}
 
 
-def _per_trial(result, name: str, trials: int) -> np.ndarray | None:
+def _per_trial(result: ReplayResult, name: str, trials: int) -> np.ndarray | None:
     value = getattr(result, name, None)
     if value is None:
         return None
-    value = np.asarray(value, dtype=np.float64)
-    return np.full(trials, float(value) / trials) if value.ndim == 0 else value
+    found = np.asarray(value, dtype=np.float64)
+    return np.full(trials, float(found) / trials) if found.ndim == 0 else found
 
 
-def _trials(t: _Traces, result, keys) -> pa.Table:
+def _trials(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
     seconds = _per_trial(result, "seconds", t.trials)
     uncertified = _per_trial(result, "uncertified", t.trials)
     gaps = getattr(result, "gaps", None)
@@ -295,12 +308,12 @@ def _trials(t: _Traces, result, keys) -> pa.Table:
     return pa.table(columns)
 
 
-def _finite(function, gaps) -> pa.Array:
+def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> pa.Array:
     rows = [row[np.isfinite(row)] for row in np.asarray(gaps, dtype=np.float64)]
     return pa.array([float(function(row)) if row.size else None for row in rows], pa.float64())
 
 
-def _curves(t: _Traces, result, keys) -> pa.Table:
+def _curves(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
     at = checkpoints(t.rounds)
     size = t.trials * len(at)
     weights = getattr(result, "meta_weights", None)
@@ -328,7 +341,7 @@ def _curves(t: _Traces, result, keys) -> pa.Table:
     )
 
 
-def _queries(t: _Traces, keys) -> pa.Table:
+def _queries(t: _Traces, keys: dict[str, Any]) -> pa.Table:
     flat = t.order.reshape(-1)
     plays = np.bincount(flat, minlength=t.n)
     seen = np.flatnonzero(plays)
@@ -350,7 +363,7 @@ def _queries(t: _Traces, keys) -> pa.Table:
     )
 
 
-def _arms(t: _Traces, keys) -> pa.Table:
+def _arms(t: _Traces, keys: dict[str, Any]) -> pa.Table:
     size = t.trials * t.k
     cell = (np.arange(t.trials)[:, None] * t.k + t.actions).reshape(-1)
     plays = np.bincount(cell, minlength=size)
@@ -373,7 +386,7 @@ def _arms(t: _Traces, keys) -> pa.Table:
     )
 
 
-def _rounds(t: _Traces, keys) -> pa.Table:
+def _rounds(t: _Traces, keys: dict[str, Any]) -> pa.Table:
     size = t.trials * t.rounds
     trial = np.repeat(np.arange(t.trials), t.rounds)
     query = t.order.reshape(-1)
@@ -391,7 +404,9 @@ def _rounds(t: _Traces, keys) -> pa.Table:
     )
 
 
-def _run_record(t: _Traces, result, problem, pool) -> dict[str, Any]:
+def _run_record(
+    t: _Traces, result: ReplayResult, problem: ReplayProblem, pool: ModelPool | None
+) -> dict[str, Any]:
     base, preset = split_name(t.policy)
     problem_hash = getattr(problem, "content_hash", None)
     problem_hash = problem_hash() if callable(problem_hash) else problem_hash

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,11 @@ from cabs_core.errors import ProvenanceError
 from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import replay
+from cabs_core.replay.engine import Progress, replay
+from cabs_core.replay.result import ReplayResult
+
+if TYPE_CHECKING:
+    from cabs_core.pool_files import ModelPool
 
 FORMAT = 1
 TRIALS = 3
@@ -139,7 +143,7 @@ def tune(
     trials: int = TRIALS,
     fixed: Mapping[str, Mapping[str, Any]] | None = None,
     grids: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> TuningResult:
     """Choose settings of every tunable policy on a validation problem.
@@ -208,7 +212,7 @@ def tune(
     return result
 
 
-def _per_query(runs, n: int) -> np.ndarray:
+def _per_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
     total, count = np.zeros(n), np.zeros(n)
     for run in runs:
         np.add.at(total, run.order.ravel(), run.rewards.ravel())
@@ -229,7 +233,13 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
     return [rhos[len(rhos) // 2] for rhos in members if rhos]
 
 
-def tune_policies(problem: ReplayProblem, pool, *, progress=None, cancel=None) -> dict[str, dict[str, Any]]:
+def tune_policies(
+    problem: ReplayProblem,
+    pool: ModelPool,
+    *,
+    progress: Progress | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> dict[str, dict[str, Any]]:
     """`TuningResult.chosen` for a pool's policies with the pool's budget (0: nothing is tuned).
 
     The rhos searched are those of `search_rhos`.

@@ -9,7 +9,7 @@ Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -70,7 +70,7 @@ OPTIONS: dict[str, type[BanditOptions]] = {
 }
 
 
-def bandit_expert(kind: str, options) -> Expert:
+def bandit_expert(kind: str, options: Any) -> Expert:
     """The expert of a bandit policy with these options."""
     columns = {
         "epsilon_greedy": lambda o: {"EPS0": o.eps0, "DECAY": o.decay, "EPS_MIN": o.eps_min},
@@ -84,7 +84,7 @@ def bandit_expert(kind: str, options) -> Expert:
 class LinearBandit(LinearPolicy):
     """epsilon_greedy, square_cb, lin_ucb and lin_ts, by name."""
 
-    PRESETS: ClassVar[dict] = {"warm": {"warm": WARM}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": WARM}}
 
     @classmethod
     def settings_for(cls, base: str) -> type[BanditOptions]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
+from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.experts import decide
 from cabs_core.policies.linear.learning import learn
 
 
 @kernel
 def play(
-    rules, model, data, order, arrivals, active_from, active_until, first, start, stop, s, memory, slots, deltas,
-    actions, propensities, gaps, weights,
-):  # fmt: skip
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, data: kernel_arrays.Data, order: np.ndarray,
+    arrivals: np.ndarray, active_from: np.ndarray, active_until: np.ndarray, first: int, start: int,
+    stop: int, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: int, deltas: np.ndarray,
+    actions: np.ndarray, propensities: np.ndarray, gaps: np.ndarray, weights: np.ndarray,
+) -> int:  # fmt: skip
     """Rounds start..stop-1 of a lane; `first` = decisions made before `start`. Returns solves not certified.
 
     arrivals [A, 2]: empty when every reward comes at the end of its round (then memory slot 0 is used), else

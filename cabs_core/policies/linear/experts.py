@@ -21,7 +21,10 @@ from cabs_core.solver.workspace import solve_kernel
 
 
 @kernel
-def _predict(P, m, model, x, margins, active, s, with_spread):
+def _predict(
+    P: np.ndarray, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
+    active: np.ndarray, s: kernel_arrays.Scratch, with_spread: bool,
+) -> None:  # fmt: skip
     """values[j] = predicted utility (not clipped), spread[j] = margin times x'A^-1 x where asked for."""
     K = s.values.size
     vaw = P[m, kernel_arrays.REGRESSION] == kernel_arrays.VAW
@@ -47,7 +50,7 @@ def _predict(P, m, model, x, margins, active, s, with_spread):
 
 
 @kernel
-def _best(values):
+def _best(values: np.ndarray) -> int:
     best = 0
     for j in range(1, values.size):
         if values[j] > values[best]:
@@ -56,7 +59,10 @@ def _best(values):
 
 
 @kernel
-def expert_pmf(rules, m, model, x, margins, affinity, active, t, s, pmf):
+def expert_pmf(
+    rules: kernel_arrays.Rules, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
+    affinity: np.ndarray, active: np.ndarray, t: int, s: kernel_arrays.Scratch, pmf: np.ndarray,
+) -> tuple[float, bool]:  # fmt: skip
     """pmf [K] = what expert m would play in round t; returns (gap, certified) of a solve, (nan, True) without."""
     P = rules.params
     K = pmf.size
@@ -102,7 +108,10 @@ def expert_pmf(rules, m, model, x, margins, affinity, active, t, s, pmf):
 
 
 @kernel
-def _cabs(rules, m, affinity, active, t, s, pmf):
+def _cabs(
+    rules: kernel_arrays.Rules, m: int, affinity: np.ndarray, active: np.ndarray, t: int,
+    s: kernel_arrays.Scratch, pmf: np.ndarray,
+) -> tuple[float, bool]:  # fmt: skip
     """Lines 6 to 8 of Algorithm 1: graph, then the exploration program with losses 1 - predictions."""
     P = rules.params
     K = pmf.size
@@ -145,7 +154,7 @@ def _cabs(rules, m, affinity, active, t, s, pmf):
 
 
 @kernel
-def meta_weights(rules, model, mu):
+def meta_weights(rules: kernel_arrays.Rules, model: kernel_arrays.Model, mu: np.ndarray) -> None:
     """mu [M]: probability of each expert, its copies summed."""
     M = mu.size
     L = int(rules.meta[kernel_arrays.COPIES])
@@ -164,7 +173,11 @@ def meta_weights(rules, model, mu):
 
 
 @kernel
-def decide(rules, model, x, margins, affinity, active, t, s, memory, slot):
+def decide(
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
+    affinity: np.ndarray, active: np.ndarray, t: int, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory,
+    slot: int | np.int64,
+) -> tuple[int, float, float, bool]:  # fmt: skip
     """Round t: the arm, its probability, and (gap, certified) of the last solve; memory slot filled.
 
     The probability is q(arm) of the mixture. Experts that sample scores (lin_ts) enter with the arm that they

@@ -6,7 +6,7 @@ the paper. Not a router that could be deployed: it shows what bandit feedback co
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -15,9 +15,10 @@ from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.lanes import Lane, Stream
-from cabs_core.policies.linear import experts
+from cabs_core.policies.linear import experts, kernel_arrays
 from cabs_core.policies.linear.bandits import WARM, BanditOptions
 from cabs_core.policies.linear.policy import Expert, LinearPolicy
+from cabs_core.policies.requests import Decision
 from cabs_core.regression.ridge import dot, downdate, product
 from cabs_core.utility import clipped_utility
 
@@ -29,7 +30,9 @@ class FullFeedbackOptions(BanditOptions):
 
 
 @kernel
-def learn_all(inverse, theta, x, targets, gain):
+def learn_all(
+    inverse: np.ndarray, theta: np.ndarray, x: np.ndarray, targets: np.ndarray, gain: np.ndarray
+) -> None:
     """Every arm's model sees its row (x, targets[j]); inverse [d, d] is shared, theta [K, d], gain [d] scratch."""
     scale = 1.0 / (1.0 + product(inverse, x, gain))
     for j in range(theta.shape[0]):
@@ -40,7 +43,12 @@ def learn_all(inverse, theta, x, targets, gain):
 
 
 @kernel
-def _play(rules, model, data, order, arrivals, active_from, active_until, first, start, stop, s, memory, actions, propensities):  # fmt: skip
+def _play(
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, data: kernel_arrays.Data, order: np.ndarray,
+    arrivals: np.ndarray, active_from: np.ndarray, active_until: np.ndarray, first: int, start: int,
+    stop: int, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, actions: np.ndarray,
+    propensities: np.ndarray,
+) -> None:  # fmt: skip
     K = data.targets.shape[1]
     active = np.ones(K, dtype=np.bool_)
     delayed = arrivals.shape[0] > 0
@@ -69,7 +77,7 @@ class FullFeedback(LinearPolicy):
     """Ridge per arm on all arms' rewards, greedy."""
 
     Settings = FullFeedbackOptions
-    PRESETS: ClassVar[dict] = {"warm": {"warm": WARM}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": WARM}}
     full_feedback: bool = True
 
     def expert_rules(self) -> list[Expert]:
@@ -83,10 +91,10 @@ class FullFeedback(LinearPolicy):
         """Not possible: the shared matrix holds rows that a new arm has not seen."""
         raise PolicyError(f"{self.name} shares one matrix among its arms: build a new policy to add {name!r}")
 
-    def _learn(self, decision, outcome) -> bool:
+    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from the scores and costs [K] of all arms (of the decision's arms, in their order)."""
         y, c = outcome.all_scores, outcome.all_costs
-        if y is None:
+        if y is None or c is None:
             raise PolicyError(
                 f"{self.name} observes every arm: pass all_scores [K] and all_costs [K] to update"
             )

@@ -6,6 +6,7 @@ come).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +104,9 @@ class Scratch(NamedTuple):
     workspace: np.ndarray
 
 
-def redrawn(memory, drawn: int, arm: int, pmf: np.ndarray, shared: np.ndarray) -> dict[str, np.ndarray]:
+def redrawn(
+    memory: Mapping[str, np.ndarray], drawn: int, arm: int, pmf: np.ndarray, shared: np.ndarray
+) -> dict[str, np.ndarray]:
     """What a decision remembers, if `arm` is played instead of `drawn`, by a draw from pmf [K].
 
     A graph belongs to the arm it was drawn with, so the new arm reveals itself alone; where every arm reveals every

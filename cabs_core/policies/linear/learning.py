@@ -12,7 +12,7 @@ from cabs_core.regression.ridge import dot, downdate, observe, product
 
 
 @kernel
-def surrogate_value(kind, score, price):
+def surrogate_value(kind: int, score: float, price: float) -> float:
     """Surrogate target of a predicted score and price rho chat: clip(y - rho chat), clip01(y)(1 - rho chat)+, or
     clip01(y) itself where the model learns scores."""
     if kind == 0:
@@ -23,7 +23,11 @@ def surrogate_value(kind, score, price):
 
 
 @kernel
-def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score, s, memory, slot):
+def learn(
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray,
+    prices: np.ndarray, deltas: np.ndarray, arm: int, target: float, reward: float, score: float,
+    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
+) -> None:  # fmt: skip
     """The reward of a decision has come: update the experts' models and the meta weights.
 
     deltas [K] of the played arm and its score; target and reward of the played arm; score its realised score.
@@ -42,7 +46,11 @@ def learn(rules, model, x, affinity, prices, deltas, arm, target, reward, score,
 
 
 @kernel
-def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s, reach):
+def _learn_cabs(
+    P: np.ndarray, m: int, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray,
+    prices: np.ndarray, deltas: np.ndarray, arm: int, target: float, score: float, s: kernel_arrays.Scratch,
+    reach: np.ndarray,
+) -> None:  # fmt: skip
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
     K = reach.size
     form = int(P[m, kernel_arrays.SURROGATE])
@@ -101,7 +109,10 @@ def _learn_cabs(P, m, model, x, affinity, prices, deltas, arm, target, score, s,
 
 
 @kernel
-def _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot):
+def _learn_meta(
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, prices: np.ndarray, deltas: np.ndarray, arm: int,
+    reward: float, score: float, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
+) -> None:  # fmt: skip
     """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
 
     doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance

@@ -6,7 +6,9 @@ come and go, warm starts) is here, once for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,7 +44,7 @@ class ModelOptions(Options):
 class Expert:
     """One expert of a linear policy: its kind, regression options and parameters by column of `kernel_arrays.Rules.params`."""
 
-    def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float):
+    def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float) -> None:
         self.name, self.kind, self.model = name, kind, model
         self.row = np.zeros(kernel_arrays.PARAMS)
         self.row[kernel_arrays.KIND] = kernel_arrays.KINDS[kind]
@@ -62,7 +64,7 @@ class LinearPolicy(Policy):
         shares: whether any expert's arms still share one matrix (`kernel_arrays.SHARED`).
     """
 
-    PRESETS: ClassVar[dict] = {"warm": {}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}
     needs_context: ClassVar[bool] = True
 
     # -- to implement -----------------------------------------------------------------------------------------
@@ -127,9 +129,8 @@ class LinearPolicy(Policy):
             if options.warm > 0 and offline is not None and len(offline):
                 key = ("warm", options.penalty, options.warm, self.target)
                 targets = offline.scores if self.target == "score" else offline.utilities
-                inverse[i], theta[i] = offline.once(
-                    key, lambda o=options, y=targets: warm_start(offline.contexts, y, o.penalty, o.warm)
-                )
+                warm = partial(warm_start, offline.contexts, targets, options.penalty, options.warm)
+                inverse[i], theta[i] = offline.once(key, warm)
         copies = int(self.rules.meta[kernel_arrays.COPIES])
         self.model = kernel_arrays.Model(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
@@ -161,13 +162,13 @@ class LinearPolicy(Policy):
             self.rules.params[m, kernel_arrays.SHARED] = 0.0
         self.shares = False
 
-    def state(self):
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Models, biases and weights; parameters are rebuilt from the options."""
         arrays = dict(zip(self.model._fields, self.model, strict=True))
         shared = [bool(x) for x in self.rules.params[:, kernel_arrays.SHARED]]
         return arrays, {"shared": shared, "gamma_ix": float(self.rules.meta[kernel_arrays.GAMMA_IX])}
 
-    def set_state(self, arrays, values):
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self.model = kernel_arrays.Model(
             *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.Model._fields)
@@ -193,7 +194,7 @@ class LinearPolicy(Policy):
             "scalars": checks.state(2, low=0.0),
         }  # fmt: skip
 
-    def check_state(self, where, arrays):
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError unless the variances of all features are >= 0."""
         checks.check_variances(where, "inverse", arrays["inverse"])
 
@@ -208,7 +209,7 @@ class LinearPolicy(Policy):
             "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
         }  # fmt: skip
 
-    def _grow(self):
+    def _grow(self) -> None:
         self._check_mu(len(self._arms) + 1)
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
@@ -221,7 +222,7 @@ class LinearPolicy(Policy):
             bias_count=np.concatenate([old.bias_count, zeros], axis=1),
         )
 
-    def _shrink(self, index):
+    def _shrink(self, index: int) -> None:
         self._unshare()
         old = self.model
         parts = {
@@ -339,7 +340,7 @@ class LinearPolicy(Policy):
         weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
         lane.uncertified += compiled_loop.play(
             self.rules, self.model, self.data(stream), lane.order,
-            lane.arrivals if delayed else np.zeros((0, 2), dtype=np.int64),
+            np.zeros((0, 2), dtype=np.int64) if lane.arrivals is None else lane.arrivals,
             stream.active_from, stream.active_until, self.round, start, stop, self.scratch, memory,
             len(lane.order) if delayed else 1, np.zeros(len(self._arms)), lane.actions, lane.propensities, lane.gaps,
             weights,

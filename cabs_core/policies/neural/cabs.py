@@ -57,7 +57,7 @@ class CabsCNeural(NeuralPolicy):
     """CABS-C (Algorithm 1) with a network."""
 
     Settings: ClassVar = NeuralCabsCOptions
-    PRESETS: ClassVar[dict] = {
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "literal": LITERAL_C,
         "tuned": TUNED_C,
@@ -139,7 +139,7 @@ class CabsDNeural(NeuralPolicy):
     """CABS-D (Algorithm 2) with a network for every expert."""
 
     Settings: ClassVar = NeuralCabsDOptions
-    PRESETS: ClassVar[dict] = {
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "literal": LITERAL_D,
         "tuned": {name: value for name, value in TUNED_D.items() if name != "experts"},

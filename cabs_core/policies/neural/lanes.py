@@ -20,13 +20,17 @@ import torch
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import normal, uniform
 from cabs_core.policies.linear import experts, kernel_arrays, learning
-from cabs_core.regression.neural import WIDTHS, NetworkBatch
+from cabs_core.regression.neural import WIDTHS, LastLayers, Layers, NetworkBatch
 from cabs_core.solver import make_workspace
 
 #: streams of a policy's own: experts use NOISE + m, so there are at most 8 experts
 START, SAMPLE = 10, 11
 MAX_EXPERTS = 8
 _FIRST_ROWS = 256
+
+
+#: bias and bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2] of the lanes
+State = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,13 @@ class Shape:
 
 
 @kernel
-def _normals(keys, network, out):
+def _normals(keys: np.ndarray, network: int, out: np.ndarray) -> None:
     for i in range(out.size):
         out[i] = normal(keys, START, network, i)
 
 
 @kernel
-def _lane_memory(memory, lane):
+def _lane_memory(memory: kernel_arrays.Memory, lane: int) -> kernel_arrays.Memory:
     return kernel_arrays.Memory(
         memory.reach[lane], memory.pmfs[lane], memory.mixture[lane], memory.cover[lane], memory.baseline[lane]
     )
@@ -63,9 +67,11 @@ def _lane_memory(memory, lane):
 
 @kernel
 def _decide_lanes(
-    params, meta, keys, values, squares, margins, affinity, active, rounds, state, s, memory, slots, arms,
-    numbers, mu,
-):  # fmt: skip
+    params: np.ndarray, meta: np.ndarray, keys: np.ndarray, values: np.ndarray, squares: np.ndarray,
+    margins: np.ndarray, affinity: np.ndarray, active: np.ndarray, rounds: np.ndarray, state: State,
+    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, arms: np.ndarray,
+    numbers: np.ndarray, mu: np.ndarray,
+) -> None:  # fmt: skip
     """Every lane decides. values, squares [L, M, K, 1] and [L, M, K, 1, 1]; margins [L, K]; numbers [L, 3]: probability, gap,
     certified; state = (bias, bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2])."""
     one = np.ones(1)
@@ -87,9 +93,12 @@ def _decide_lanes(
 
 @kernel
 def _learn_lanes(
-    params, meta, keys, values, squares, x, affinity, prices, deltas, arms, targets, rewards, scores, due, state, s,
-    memory, slots, counts, history_x, history_y, history_w,
-):  # fmt: skip
+    params: np.ndarray, meta: np.ndarray, keys: np.ndarray, values: np.ndarray, squares: np.ndarray,
+    x: np.ndarray, affinity: np.ndarray, prices: np.ndarray, deltas: np.ndarray, arms: np.ndarray,
+    targets: np.ndarray, rewards: np.ndarray, scores: np.ndarray, due: np.ndarray, state: State,
+    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, counts: np.ndarray,
+    history_x: np.ndarray, history_y: np.ndarray, history_w: np.ndarray,
+) -> None:  # fmt: skip
     """Lanes with due[lane] learn an outcome: biases and meta weights at once, rows for the networks to history."""
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
@@ -126,7 +135,10 @@ def _learn_lanes(
 
 
 @kernel
-def _draw_batches(keys, counts, update, updates, history_x, history_y, history_w, x, y, w):
+def _draw_batches(
+    keys: np.ndarray, counts: np.ndarray, update: int, updates: int, history_x: np.ndarray,
+    history_y: np.ndarray, history_w: np.ndarray, x: np.ndarray, y: np.ndarray, w: np.ndarray,
+) -> None:  # fmt: skip
     """Minibatches x [L M, B, d], y and w [L M, B, K] of rows drawn with replacement from every lane's history."""
     lanes, experts = history_y.shape[0], history_y.shape[2]
     for lane in range(lanes):
@@ -154,7 +166,10 @@ class NeuralLanes:
     params, meta: `kernel_arrays.Rules` without keys; keys uint64 [L, purposes, 2].
     """
 
-    def __init__(self, shape: Shape, params, meta, keys, states: Sequence[Mapping[str, np.ndarray]]):
+    def __init__(
+        self, shape: Shape, params: np.ndarray, meta: np.ndarray, keys: np.ndarray,
+        states: Sequence[Mapping[str, np.ndarray]],
+    ) -> None:  # fmt: skip
         self.shape, self.params, self.meta = shape, params, meta
         self.keys = np.ascontiguousarray(keys, dtype=np.uint64)
         lanes, m, k, d = len(states), shape.experts, shape.arms, shape.dim
@@ -164,13 +179,14 @@ class NeuralLanes:
         if shape.wide:
             inverse = np.concatenate([s["widths"] for s in states])
             self.widths = WIDTHS[shape.widths](inverse, shape.penalty, device=shape.device)
-        self.state = tuple(
-            np.stack([np.array(s[name], dtype=np.float64) for s in states])
-            for name in ("bias", "bias_count", "log_weights", "scalars")
-        )
+
+        def stacked(name: str) -> np.ndarray:
+            return np.stack([np.array(s[name], dtype=np.float64) for s in states])
+
+        self.state = stacked("bias"), stacked("bias_count"), stacked("log_weights"), stacked("scalars")
         self.counts = np.array([len(s["history_x"]) for s in states], dtype=np.int64)
         room = max(_FIRST_ROWS, int(self.counts.max()) + 1)
-        self.history: tuple[np.ndarray, ...] = (
+        self.history = (
             np.zeros((lanes, room, d)),
             np.zeros((lanes, room, m, k)),
             np.zeros((lanes, room, m, k)),
@@ -202,7 +218,7 @@ class NeuralLanes:
         return len(self.counts)
 
     @staticmethod
-    def fresh(shape: Shape, keys) -> dict[str, np.ndarray]:
+    def fresh(shape: Shape, keys: np.ndarray) -> dict[str, np.ndarray]:
         """State of one lane before its first round."""
         m, k = shape.experts, shape.arms
         flats = []
@@ -247,7 +263,7 @@ class NeuralLanes:
             np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one)
         )
 
-    def _forward(self, x: np.ndarray):
+    def _forward(self, x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""
         m, k = self.shape.experts, self.shape.arms
         inputs = torch.from_numpy(np.repeat(x, m, axis=0)).to(self.shape.device)
@@ -255,13 +271,16 @@ class NeuralLanes:
         self.values[...] = out[:, 0].cpu().numpy().reshape(self.lanes, m, k, 1)
         return inputs, hidden[:, 0]
 
-    def _wide_part(self, *tensors):
+    def _wide_part(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tensors if self._wide is None else tuple(t[self._wide] for t in tensors)
 
-    def _wide_nets(self):
+    def _wide_nets(self) -> LastLayers:
         return self.nets if self._wide is None else _Subset(self.nets, self._wide)
 
-    def decide(self, x, margins, affinity, active, rounds, memory, slots) -> None:
+    def decide(
+        self, x: np.ndarray, margins: np.ndarray, affinity: np.ndarray, active: np.ndarray,
+        rounds: np.ndarray, memory: kernel_arrays.Memory, slots: np.ndarray,
+    ) -> None:  # fmt: skip
         """Every lane plays a round; results in `arms`, `numbers`, `mu` and the memory slots [L].
 
         x [L, d]; margins [L, K] multiply predictions into utilities; affinity [L, K]; active bool [L, K]; rounds int64 [L].
@@ -281,21 +300,11 @@ class NeuralLanes:
         )  # fmt: skip
 
     def learn(
-        self,
-        x,
-        affinity,
-        prices,
-        deltas,
-        arms,
-        targets,
-        rewards,
-        scores,
-        due,
-        memory,
-        slots,
-        everything=None,
-        again=True,
-    ):
+        self, x: np.ndarray, affinity: np.ndarray, prices: np.ndarray, deltas: np.ndarray, arms: np.ndarray,
+        targets: np.ndarray, rewards: np.ndarray, scores: np.ndarray, due: np.ndarray,
+        memory: kernel_arrays.Memory, slots: np.ndarray, everything: np.ndarray | None = None,
+        again: bool = True,
+    ) -> None:  # fmt: skip
         """Lanes with due [L] learn the outcome of one of their decisions, then train.
 
         targets, rewards, scores [L] of the played arms [L]: what the networks learn, utilities, realised scores;
@@ -330,9 +339,10 @@ class NeuralLanes:
     def _room(self) -> None:
         rows = self.history[0].shape[1]
         if int(self.counts.max()) + 1 > rows:
-            self.history = tuple(np.concatenate([a, np.zeros_like(a)], axis=1) for a in self.history)
+            x, y, w = (np.concatenate([a, np.zeros_like(a)], axis=1) for a in self.history)
+            self.history = x, y, w
 
-    def _train(self, due, every: bool) -> None:
+    def _train(self, due: np.ndarray, every: bool) -> None:
         shape = self.shape
         device = torch.device(shape.device)
         observed = torch.from_numpy(np.repeat(self.counts.astype(np.float64), shape.experts)).to(device)
@@ -346,12 +356,12 @@ class NeuralLanes:
 class _Subset:
     """The last layer of some networks, where only some experts have widths."""
 
-    def __init__(self, nets: NetworkBatch, index: torch.Tensor):
+    def __init__(self, nets: NetworkBatch, index: torch.Tensor) -> None:
         self._nets, self._index = nets, index
 
-    def output_weights(self):
+    def output_weights(self) -> torch.Tensor:
         """[n, h, K] of the chosen networks."""
         return self._nets.output_weights()[self._index]
 
-    def _split(self, flat):
-        return self._nets._split(flat)
+    def split(self, flat: torch.Tensor) -> Layers:
+        return self._nets.split(flat)

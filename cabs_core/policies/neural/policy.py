@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -101,12 +101,14 @@ class NeuralPolicy(Policy):
             wide, int(self._meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
-    def _lanes(self, states, keys, arms: int | None = None) -> NeuralLanes:
+    def _lanes(
+        self, states: Sequence[Mapping[str, np.ndarray]], keys: np.ndarray, arms: int | None = None
+    ) -> NeuralLanes:
         return NeuralLanes(self._shape(len(states), arms), self._params, self._meta, keys, states)
 
     def any_rho_now(self) -> bool:
         """Networks of scores serve every rho."""
-        return self.settings.target == "score"
+        return bool(self.settings.target == "score")
 
     @property
     def experts(self) -> int:
@@ -274,7 +276,10 @@ class NeuralPolicy(Policy):
     # -- replay -----------------------------------------------------------------------------------------------
 
     @classmethod
-    def run_lanes(cls, policies, stream: Stream, lanes, start: int, stop: int, threads: int) -> None:
+    def run_lanes(
+        cls, policies: Sequence[Self], stream: Stream, lanes: Sequence[Lane], start: int, stop: int,
+        threads: int,
+    ) -> None:  # fmt: skip
         """All lanes in lockstep; `threads` changes nothing."""
         import torch
 
@@ -289,7 +294,7 @@ class NeuralPolicy(Policy):
 
 
 def _wide(expert: Expert) -> bool:
-    return expert.row[kernel_arrays.ALPHA] > 0 or expert.row[kernel_arrays.V] > 0
+    return bool(expert.row[kernel_arrays.ALPHA] > 0 or expert.row[kernel_arrays.V] > 0)
 
 
 def _device(wanted: str, networks: int) -> str:
@@ -383,8 +388,10 @@ def _play(
 
 
 def _learn(
-    core, stream: Stream, prices, targets, rows, arms, due, memory, slots, policy, again: bool
-) -> None:
+    core: NeuralLanes, stream: Stream, prices: np.ndarray, targets: np.ndarray, rows: np.ndarray,
+    arms: np.ndarray, due: np.ndarray, memory: kernel_arrays.Memory, slots: np.ndarray, policy: NeuralPolicy,
+    again: bool,
+) -> None:  # fmt: skip
     core.learn(
         stream.contexts[rows], stream.predicted_scores[rows], prices[rows],
         stream.deltas[rows, arms].astype(np.float64), arms, targets[rows, arms],
@@ -405,7 +412,7 @@ class NeuralUCB(NeuralPolicy):
 
     Settings: ClassVar = NeuralUCBOptions
 
-    def __init__(self, name: str, **keywords: Any):
+    def __init__(self, name: str, **keywords: Any) -> None:
         self.full_feedback = name.split("@")[0] == "neural_ucb_full"
         super().__init__(name, **keywords)
 

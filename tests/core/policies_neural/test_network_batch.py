@@ -22,7 +22,7 @@ def modules(nets):
     """The same networks as torch modules."""
     out = []
     for i in range(nets.networks):
-        w1, b1, w2, b2 = (v[i].clone() for v in nets._split(nets.flat))
+        w1, b1, w2, b2 = (v[i].clone() for v in nets.split(nets.flat))
         first, last = torch.nn.Linear(nets.dim, nets.hidden).double(), None
         last = torch.nn.Linear(nets.hidden, nets.arms).double()
         with torch.no_grad():
