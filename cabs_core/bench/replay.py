@@ -19,6 +19,7 @@ from cabs_core.bench.peers import PEERS, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
 from cabs_core.policies.lanes import Lane, Stream
+from cabs_core.policies.linear.policy import LinearPolicy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
@@ -63,6 +64,7 @@ class Ours:
 
     def lane_bytes(self) -> int:
         """Memory that a lane adds to the shared arrays: models, scratch and traces."""
+        assert isinstance(self.policy, LinearPolicy)
         arrays = [*self.policy.model, *self.policy.scratch, *self.policy._memory]
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
         return int(sum(a.nbytes for a in (*arrays, *traces)))

@@ -52,7 +52,7 @@ f64x8 = VectorType()
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, dmm: DataModelManager, fe_type: VectorType) -> None:
-        super().__init__(dmm, fe_type, _LLVM)  # type: ignore[no-untyped-call]  # numba's, without types
+        models.PrimitiveModel.__init__(self, dmm, fe_type, _LLVM)
 
 
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
