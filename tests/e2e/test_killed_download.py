@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a download: the next `cabs run` gets the rest, verifies it, and ends with the same bytes.
+"""kill -9 in the middle of a download: the next `cabs run` gets what is missing, verifies it, and ends with the same bytes.
 
 The data are small files of the published form on a server of this machine; the code that fetches them is the real one.
 """
@@ -122,7 +122,7 @@ def check_killed_download(
     return left, asked
 
 
-def test_killed_download_from_a_raw_file_host_goes_on_where_it_stopped(
+def test_killed_download_from_a_raw_file_host_asks_for_the_unfinished_file_only(
     tmp_path: Path, hub: HubServer
 ) -> None:
     rng = np.random.default_rng(3)
@@ -138,13 +138,14 @@ def test_killed_download_from_a_raw_file_host_goes_on_where_it_stopped(
     pin = (name, len(matrix), hashlib.sha256(matrix).hexdigest())
 
     def part(home: Path) -> int:
-        return sum(p.stat().st_size for p in home.glob(f"downloads/*/{openllm_v2.QUESTIONS}.partial"))
+        return sum(p.stat().st_size for p in home.glob(f"downloads/*/.{openllm_v2.QUESTIONS}.*.tmp"))
 
     left, asked = check_killed_download(
         tmp_path, hub, "openllm_v2", openllm_v2.QUESTIONS, len(questions) // 2, part, PINNED.format(pin=pin)
     )
     assert 0 < left < len(questions)
-    assert asked == [(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", f"bytes={left}-")]
+    assert asked == [(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", None)]
+    assert part(tmp_path / "broken") == 0, "what the killed process left is still there"
 
 
 def test_killed_download_from_the_hub_asks_for_the_unfinished_files_only(

@@ -16,8 +16,6 @@ def hub(cabs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """The local hub, with huggingface_hub and the raw-file host pointed at it; nothing is cached yet."""
     from huggingface_hub import constants
 
-    from cabs_core.outcomes import download
-
     with HubServer() as server:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
@@ -27,7 +25,7 @@ def hub(cabs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 15)
-        monkeypatch.setattr(download, "BACKOFF_SECONDS", 0.01)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
         monkeypatch.setenv("CABS_GITHUB_RAW", server.url)
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
