@@ -13,13 +13,14 @@ import json
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cabs_core.atomic import write_text
 from cabs_core.encoders import embed_prompts
-from cabs_core.encoders.resolve import resolve
+from cabs_core.encoders.resolve import EncoderFiles, resolve
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
 from cabs_core.pool_files.config import Encoder
 
@@ -142,7 +143,8 @@ def forward_speed(
 
     from cabs_core.encoders.transformer import Tokens
 
-    encoder = TransformerEncoder.around(model, device=device, dtype=dtype)
+    files = EncoderFiles(type(model).__name__, Path(), (), "mean")
+    encoder = TransformerEncoder(files, device=device, dtype=dtype, model=model)
     rng = np.random.default_rng(0)
     ids = [rng.integers(5, vocabulary, n) for n in lengths]
     tokens = Tokens(ids, np.zeros(len(ids), dtype=np.int64))

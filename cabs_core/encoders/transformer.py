@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -66,7 +64,8 @@ class TransformerEncoder:
         normalize: scale to unit length.
         device: 'cpu', 'cuda' or 'cuda:N'.
         dtype: 'float32' or 'bfloat16'.
-        forward: replaces the network's forward pass (ids, mask) -> states; for tests of what lies around it.
+        batch_tokens: tokens computed at once, padding included; None: what suits the device.
+        model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its `Tokens`.
     """
 
     def __init__(
@@ -78,16 +77,14 @@ class TransformerEncoder:
         device: str = "cpu",
         dtype: str = "float32",
         batch_tokens: int | None = None,
-        forward: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor] | None = None,
+        model: Any = None,
     ):
-        from transformers import AutoTokenizer
-
         self.files, self.normalize = files, normalize
         self.device, self.dtype = torch.device(device), getattr(torch, dtype)
         self.stats = ForwardStats()
+        self.tokenizer: Any = None
         try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(files.folder, local_files_only=True)
-            self.model: Any = None if forward is not None else self._load()
+            self.model = self._prepared(self._load() if model is None else model)
         except (OSError, ValueError, ImportError, KeyError, RuntimeError, UnpicklingError) as error:
             raise EncoderError(
                 f"encoder {files.name!r}: cannot be loaded from {files.folder} ({type(error).__name__}: "
@@ -96,45 +93,26 @@ class TransformerEncoder:
         self.max_length = self._longest(max_length)
         self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
         self._rows_that_fit = 1 << 30
-        self._forward = forward or self._network
-
-    @classmethod
-    def around(
-        cls, model: Any, *, device: str, dtype: str, batch_tokens: int | None = None
-    ) -> TransformerEncoder:
-        """An encoder around a network without tokenizer or files (random weights); takes `Tokens` only."""
-        self = cls.__new__(cls)
-        self.files = EncoderFiles(type(model).__name__, Path(), (), "mean")
-        self.normalize, self.tokenizer = True, None
-        self.device, self.dtype = torch.device(device), getattr(torch, dtype)
-        self.stats, self._rows_that_fit = ForwardStats(), 1 << 30
-        self.max_length = model.config.max_position_embeddings
-        self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
-        self.model = self.prepare(model)
-        self._forward = self._network
-        return self
 
     # ---- loading --------------------------------------------------------------------------------------
     def _load(self) -> Any:
-        from transformers import AutoModel
+        from transformers import AutoModel, AutoTokenizer
         from transformers.utils import logging
 
+        folder = self.files.folder
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         bars = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
-        options = {"local_files_only": True, "dtype": torch.float32, "trust_remote_code": False}
         try:
-            try:
-                model = AutoModel.from_pretrained(self.files.folder, attn_implementation="sdpa", **options)
-            except ValueError:  # the architecture has no SDPA of its own
-                model = AutoModel.from_pretrained(self.files.folder, attn_implementation="eager", **options)
+            model = AutoModel.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, trust_remote_code=False
+            )
         finally:
             if bars:
                 logging.enable_progress_bar()
-        if model.config.is_encoder_decoder:
-            model = model.get_encoder()
-        return self.prepare(model)
+        return model.get_encoder() if model.config.is_encoder_decoder else model
 
-    def prepare(self, model: Any) -> Any:
+    def _prepared(self, model: Any) -> Any:
         """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
         model = model.eval().requires_grad_(False)
         if self.dtype == torch.bfloat16:
@@ -144,10 +122,9 @@ class TransformerEncoder:
         return model.to(self.device)
 
     def _longest(self, wanted: int) -> int:
-        limits = [wanted]
-        if self.tokenizer.model_max_length < 1_000_000:
-            limits.append(self.tokenizer.model_max_length)
-        config = getattr(self.model, "config", None)
+        config = self.model.config
+        # a tokenizer without a limit says so with a huge number
+        limits = [wanted] if self.tokenizer is None else [wanted, self.tokenizer.model_max_length]
         positions = getattr(config, "max_position_embeddings", None)
         if positions and getattr(config, "position_embedding_type", "absolute") == "absolute":
             roberta = "roberta" in str(getattr(config, "model_type", ""))
@@ -238,7 +215,7 @@ class TransformerEncoder:
         if min(lengths) < longest:
             mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).to(torch.int64)
             mask = (mask.pin_memory() if cuda else mask).to(self.device, non_blocking=True)
-        states = self._forward(ids.to(self.device, non_blocking=True), mask).float()
+        states = self._states(ids.to(self.device, non_blocking=True), mask).float()
         vectors = self._pool(states, mask)
         self.stats.add(tokens=sum(lengths), padded=len(rows) * longest)
         if not cuda:
@@ -246,7 +223,7 @@ class TransformerEncoder:
         host = torch.empty(vectors.shape, dtype=torch.float32, pin_memory=True)
         return host.copy_(vectors, non_blocking=True)
 
-    def _network(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def _states(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         mask = torch.ones_like(ids) if mask is None else mask
         reduced = self.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
@@ -287,10 +264,8 @@ def choose_dtype(dtype: str, device: str) -> str:
         return dtype
     if device.startswith("cuda"):
         return "bfloat16" if torch.cuda.get_device_capability(device)[0] >= 8 else "float32"
-    native = [
-        getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    ]
-    return "bfloat16" if any(test is not None and test() for test in native) else "float32"
+    native = torch.cpu.get_capabilities()
+    return "bfloat16" if native.get("avx512_bf16") or native.get("amx_tile") else "float32"
 
 
 def device_name(device: str) -> str:

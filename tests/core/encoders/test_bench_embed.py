@@ -7,7 +7,8 @@ import pytest
 
 from cabs_core.bench import embed as bench
 from cabs_core.encoders import embed_prompts
-from cabs_core.encoders.transformer import Tokens, TransformerEncoder
+from cabs_core.encoders.resolve import resolve
+from cabs_core.encoders.transformer import TransformerEncoder
 from cabs_core.pool_files.config import Encoder
 
 
@@ -57,11 +58,10 @@ def test_an_encoder_around_a_network_gives_what_the_loaded_one_gives(tiny_bert, 
     encoder = Encoder(name=str(tiny_bert), dtype="float32", max_length=64)
     texts = ["the cat sat on the mat", "how many models ?"]
     vectors, _ = embed_prompts(texts, encoder, store=tmp_path)
-    around = TransformerEncoder.around(BertModel.from_pretrained(tiny_bert), device="cpu", dtype="float32")
-    from cabs_core.encoders.resolve import resolve
-
-    tokens = TransformerEncoder(resolve(encoder)).tokenize(texts)
-    np.testing.assert_allclose(around.encode(Tokens(tokens.ids, tokens.dropped)), vectors, atol=1e-6)
+    files = resolve(encoder)
+    around = TransformerEncoder(files, model=BertModel.from_pretrained(tiny_bert))
+    tokens = TransformerEncoder(files).tokenize(texts)
+    np.testing.assert_allclose(around.encode(tokens), vectors, atol=1e-6)
 
 
 def test_the_published_shape_of_the_papers_encoder():

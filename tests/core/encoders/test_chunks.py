@@ -41,9 +41,8 @@ def test_shards_do_not_depend_on_the_order_of_the_prompts(sizes, random):
     assert [[keys[order[i]] for i in shard] for shard in moved] == shards
 
 
-def test_shards_are_cut_by_number_and_by_length(monkeypatch):
-    monkeypatch.setattr(chunks, "SHARD_PROMPTS", 3)
-    monkeypatch.setattr(chunks, "SHARD_CHARACTERS", 100)
-    keys = [bytes([i]) for i in range(7)]
-    shards = chunks.canonical_shards([1, 1, 1, 1, 60, 60, 500], keys)
-    assert shards == [[0, 1, 2], [3, 4], [5], [6]]
+def test_shards_are_cut_by_number_and_by_length():
+    most, long = chunks.SHARD_PROMPTS, chunks.SHARD_CHARACTERS * 6 // 10
+    lengths = [1] * (most + 1) + [long, long, 5 * chunks.SHARD_CHARACTERS]
+    shards = chunks.canonical_shards(lengths, [i.to_bytes(2, "big") for i in range(len(lengths))])
+    assert shards == [[*range(most)], [most, most + 1], [most + 2], [most + 3]]

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from cabs_core.encoders import chunks, embed_prompts
+from cabs_core.encoders import embed_prompts
+from cabs_core.encoders.chunks import SHARD_PROMPTS
 from cabs_core.encoders.resolve import resolve
-from cabs_core.encoders.store import EmbeddingStore
+from cabs_core.encoders.store import EmbeddingStore, prompt_key
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
 from cabs_core.errors import DataError, EncoderError
 from cabs_core.pool_files.config import Encoder
 
 PROMPTS = [f"what is the cost of {i} models ?" + " the cat sat on a mat ." * (i % 7) for i in range(40)]
+MANY = [f"{i} cats" for i in range(2 * SHARD_PROMPTS + 50)]  #: three shards
 ODD = ["", "   \n", "日本語 の 語", "Ünïcödé ça va", "x" * 500, "a \ud800 b", "🙂" * 40, "\x00\x07 bell"]
 
 
@@ -75,52 +77,44 @@ def test_positions_of_the_model_limit_the_length(tiny_bert, tmp_path):
     assert report.max_length == 64 and report.tokens == 64 and np.isfinite(vectors).all()
 
 
-@pytest.mark.parametrize("stored_before_the_kill", [0, 1, 3])
-def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(
-    encoder, tmp_path, monkeypatch, stored_before_the_kill
-):
-    monkeypatch.setattr(chunks, "SHARD_PROMPTS", 9)
-    whole, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "whole")
-    commit, calls = EmbeddingStore.commit, []
+@pytest.mark.parametrize("shards_stored", [0, 1, 2])
+def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(encoder, tmp_path, shards_stored):
+    whole, report = embed_prompts(MANY, encoder, store=tmp_path / "whole")
 
-    def killed(self, *args):
-        if len(calls) == stored_before_the_kill:
+    def killed(done, total):
+        if done == SHARD_PROMPTS * shards_stored:
             raise KeyboardInterrupt
-        calls.append(1)
-        return commit(self, *args)
 
-    monkeypatch.setattr(EmbeddingStore, "commit", killed)
-    with pytest.raises(KeyboardInterrupt):
-        embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
-    monkeypatch.setattr(EmbeddingStore, "commit", commit)
-    resumed, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
-    assert report.reused == 9 * stored_before_the_kill
+    if shards_stored:
+        with pytest.raises(KeyboardInterrupt):
+            embed_prompts(MANY, encoder, store=tmp_path / "killed", progress=killed)
+    else:
+        EmbeddingStore(tmp_path / "killed", report.identity).open_plan([prompt_key(p) for p in MANY])
+    resumed, report = embed_prompts(MANY, encoder, store=tmp_path / "killed")
+    assert report.reused == SHARD_PROMPTS * shards_stored
     assert resumed.tobytes() == whole.tobytes()
     assert not list((tmp_path / "killed").rglob("plans/*.npy"))
 
 
 KILLED = """
 import os, signal, sys
-from cabs_core.encoders import chunks, embed_prompts
+from cabs_core.encoders import embed_prompts
 from cabs_core.pool_files.config import Encoder
-chunks.SHARD_PROMPTS = 9
 prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 def kill(done, total):
-    if done >= 18:
-        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 embed_prompts(prompts, Encoder(name=sys.argv[1], dtype="float32", max_length=48), store=sys.argv[2], progress=kill)
 """
 
 
-def test_a_process_killed_outright_is_resumed(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "SHARD_PROMPTS", 9)
-    (tmp_path / "prompts").write_text("\n".join(PROMPTS), encoding="utf-8")
+def test_a_process_killed_outright_is_resumed(encoder, tmp_path):
+    (tmp_path / "prompts").write_text("\n".join(MANY), encoding="utf-8")
     arguments = [encoder.name, str(tmp_path / "killed"), str(tmp_path / "prompts")]
     process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=180)
     assert process.returncode == -signal.SIGKILL
-    whole, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "whole")
-    resumed, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "killed")
-    assert (report.reused, report.embedded) == (18, 22)
+    whole, _ = embed_prompts(MANY, encoder, store=tmp_path / "whole")
+    resumed, report = embed_prompts(MANY, encoder, store=tmp_path / "killed")
+    assert (report.reused, report.embedded) == (SHARD_PROMPTS, len(MANY) - SHARD_PROMPTS)
     assert resumed.tobytes() == whole.tobytes()
 
 
@@ -137,6 +131,26 @@ def test_results_do_not_depend_on_the_number_of_threads(encoder, tmp_path):
     assert results[0].tobytes() == results[1].tobytes()
 
 
+class Narrow(torch.nn.Module):
+    """A network that raises for batches of more than `most` rows."""
+
+    def __init__(self, network, most: int, error: Exception):
+        super().__init__()
+        self.network, self.config, self.most, self.error, self.sizes = (
+            network,
+            network.config,
+            most,
+            error,
+            [],
+        )
+
+    def forward(self, input_ids, attention_mask):
+        self.sizes.append(len(input_ids))
+        if len(input_ids) > self.most:
+            raise self.error
+        return self.network(input_ids=input_ids, attention_mask=attention_mask)
+
+
 def test_out_of_memory_halves_the_batch_and_goes_on(tiny_bert):
     files = resolve(Encoder(name=str(tiny_bert)))
     plain = TransformerEncoder(files, max_length=48)
@@ -147,36 +161,27 @@ def test_out_of_memory_halves_the_batch_and_goes_on(tiny_bert):
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
         MemoryError(),
     ):
-        sizes = []
-
-        def small(ids, mask, error=error, sizes=sizes):
-            sizes.append(len(ids))
-            if len(ids) > 5:
-                raise error
-            return plain._network(ids, mask)
-
-        model = TransformerEncoder(files, max_length=48, batch_tokens=100_000, forward=small)
+        narrow = Narrow(plain.model, 5, error)
+        model = TransformerEncoder(files, batch_tokens=100_000, model=narrow)
         np.testing.assert_allclose(model.encode(tokens), expected, atol=1e-6)
         # 40 -> 20 -> 10 -> 5, and no batch above 5 is tried again
-        assert model.stats.halvings == 3 and sizes[:3] == [40, 20, 10] and max(sizes[3:]) <= 5
+        assert model.stats.halvings == 3 and narrow.sizes[:3] == [40, 20, 10] and max(narrow.sizes[3:]) <= 5
 
 
 def test_one_prompt_that_does_not_fit_is_an_error_and_other_errors_pass(tiny_bert):
     files = resolve(Encoder(name=str(tiny_bert)))
-
-    def never(ids, mask):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    model = TransformerEncoder(files, forward=never)
-    with pytest.raises(EncoderError, match=r"single prompt of .* tokens does not fit"):
-        model.encode(model.tokenize(PROMPTS[:3]))
-
-    def broken(ids, mask):
-        raise RuntimeError("shapes cannot be multiplied")
-
-    model = TransformerEncoder(files, forward=broken)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        model.encode(model.tokenize(PROMPTS[:3]))
+    plain = TransformerEncoder(files)
+    for error, kind, words in (
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            EncoderError,
+            "single prompt of .* tokens does not fit",
+        ),
+        (RuntimeError("shapes cannot be multiplied"), RuntimeError, "shapes cannot be multiplied"),
+    ):
+        model = TransformerEncoder(files, model=Narrow(plain.model, 0, error))
+        with pytest.raises(kind, match=words):
+            model.encode(plain.tokenize(PROMPTS[:3]))
 
 
 def test_bfloat16_points_the_same_way(tiny_bert, tmp_path):
