@@ -1,6 +1,6 @@
 """Models that change under their names: LLMDrift's March snapshots answer the first half of a stream, June's the second.
 
-    cabs bench drift [--trials 10] [--delayed] [--json FILE]
+    cabs bench drift [--trials 10] [--delayed] [--policies NAME ...] [--json FILE]
 
 Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries, each asked once
 in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March. Utility by quarter of the stream, and
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -94,14 +94,21 @@ def orders(rows: int, trials: int, seed: int = 0) -> np.ndarray:
     )
 
 
-def quarters(problem: ReplayProblem, trials: int, condition: str = "none") -> dict[str, dict[str, Any]]:
-    """{policy: utility and regret by quarter of the stream, mean over `RHOS`, and what it reaches from June alone}."""
+def quarters(
+    problem: ReplayProblem,
+    trials: int,
+    condition: str = "none",
+    policies: Iterable[str] = POLICIES,
+    rhos: Sequence[float] = RHOS,
+) -> dict[str, dict[str, Any]]:
+    """{policy: utility and regret by quarter of the stream, mean over rhos, and what it reaches from June alone}."""
     found = {}
     order = orders(problem.n, trials)
     june = order[:, problem.n // 2 :]
-    for name, (policy, options) in POLICIES.items():
+    for name in policies:
+        policy, options = POLICIES[name]
         utility, regret, alone = [], [], []
-        for rho in RHOS:
+        for rho in rhos:
             play = partial(
                 replay,
                 problem,
@@ -140,9 +147,11 @@ def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dic
     parser.add_argument(
         "--delayed", action="store_true", help="Rewards 1 to 200 rounds late, one in ten never"
     )
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME")
     parser.add_argument("--json", dest="json_path", default=json_path)
     args = parser.parse_args(list(argv) if argv is not None else [])
-    figures = quarters(snapshots(), args.trials, "delayed_rewards" if args.delayed else "none")
+    condition = "delayed_rewards" if args.delayed else "none"
+    figures = quarters(snapshots(), args.trials, condition, args.policies)
     print("| policy | March | March | June | June | from June alone | regret by quarter |")
     print("|---|---|---|---|---|---|---|")
     for name, row in figures.items():

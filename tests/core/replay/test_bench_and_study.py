@@ -27,14 +27,10 @@ def test_numpy_lin_ucb_plays_the_same_actions():
     assert ours.lane_bytes() > 5 * 9 * 9 * 8
 
 
-def test_the_sweep_runs_every_linear_policy(monkeypatch, capsys):
-    played = []
-    monkeypatch.setattr(
-        "cabs_core.bench.replay.replay", lambda problem, name, rho, **_: played.append((name, rho))
-    )
+def test_the_sweep_runs_every_linear_policy(capsys):
     found = sweep(quick=True)
-    assert set(played) >= {(name, rho) for name in LINEAR for rho in (0.0, 1000.0)}
     assert [p["policy"] for p in found["policies"]] == list(LINEAR) and found["required_minutes"] == 20
+    assert all(p["seconds"] > 0 for p in found["policies"]) and "2 rhos x 2 trials" in found["what"]
 
 
 @pytest.fixture
