@@ -212,21 +212,23 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     """What the download returns; asked again after a cut connection or a busy server, and errors in our words."""
-    from httpx2 import HTTPError  # the transport of huggingface_hub: a cut connection is no OSError there
     from huggingface_hub.errors import (
         GatedRepoError,
+        HfHubHTTPError,
         LocalEntryNotFoundError,
         RemoteEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
 
+    # of the hub's transport (httpx, since its version 2 httpx2): a cut connection is no OSError there
+    transport_error = HfHubHTTPError.__bases__[0]
     for attempt in range(_ATTEMPTS):
         try:
             return download()
         except StorageError:  # another try does not help
             raise
-        except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        except (transport_error, OSError, RuntimeError, ValueError) as error:
             # the hub's client puts its own error around what the server answered
             answers = [getattr(e, "response", None) for e in (error, error.__cause__)]
             status = next((answer.status_code for answer in answers if answer is not None), None)
