@@ -222,7 +222,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     )
 
     # of the hub's transport (httpx, since its version 2 httpx2): a cut connection is no OSError there
-    transport_error = HfHubHTTPError.__bases__[0]
+    transport_error: type[Exception] = HfHubHTTPError.__bases__[0]
     for attempt in range(_ATTEMPTS):
         try:
             return download()
