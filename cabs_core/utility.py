@@ -39,11 +39,9 @@ def clipped_utility(
     return clipped
 
 
-def margin(
-    costs: ArrayLike, rho: float | np.ndarray, latencies: ArrayLike | None = None, latency_weight: float = 0.0
-) -> np.ndarray:
-    """(1 - rho c - rho1 l)+, the most that a call can be worth: the clipped utility of a score of 1."""
-    return clipped_utility(1.0, costs, rho, latencies, latency_weight)
+def margin(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
+    """(1 - rho c)+, the most that a call can be worth: the clipped utility of a score of 1."""
+    return clipped_utility(1.0, costs, rho)
 
 
 def binary_share(scores: ArrayLike, predictions: ArrayLike | None = None) -> float:
@@ -62,8 +60,6 @@ def expected_utility(
     predicted_costs: ArrayLike,
     rho: float,
     share: float = 1.0,
-    latencies: ArrayLike | None = None,
-    latency_weight: float = 0.0,
 ) -> np.ndarray:
     """Expected clipped utility of predicted scores and costs [..., K].
 
@@ -72,9 +68,9 @@ def expected_utility(
     `share` (see `binary_share`) blends the two.
     """
     f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
-    product: np.ndarray = f * margin(predicted_costs, rho, latencies, latency_weight)
+    product: np.ndarray = f * margin(predicted_costs, rho)
     if share >= 1.0:
         return product
-    linear = clipped_utility(f, predicted_costs, rho, latencies, latency_weight)
+    linear = clipped_utility(f, predicted_costs, rho)
     blend: np.ndarray = share * product + (1.0 - share) * linear
     return blend

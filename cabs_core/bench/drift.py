@@ -42,7 +42,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 QUARTERS = 4
 
 
-def snapshots(split_seed: int = 0) -> ReplayProblem:
+def snapshots() -> ReplayProblem:
     """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2 n]."""
     from cabs_core.encoders import embed_prompts
     from cabs_core.oracles import build_problems, train_oracles
@@ -50,9 +50,7 @@ def snapshots(split_seed: int = 0) -> ReplayProblem:
     from cabs_core.pools import find_pool
 
     found = find_pool("llmdrift_june")
-    split_settings = found.pool.split.model_copy(
-        update={"fractions": (0.4, 0.1, 0.5), "split_seed": split_seed}
-    )
+    split_settings = found.pool.split.model_copy(update={"fractions": (0.4, 0.1, 0.5), "split_seed": 0})
     pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
     outcomes = load_outcomes(dataclasses.replace(found, pool=pool))
     assert outcomes.later_scores is not None and outcomes.later_costs is not None  # of this pool
@@ -85,9 +83,9 @@ def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> R
     )
 
 
-def orders(rows: int, trials: int, seed: int = 0) -> np.ndarray:
+def orders(rows: int, trials: int) -> np.ndarray:
     """[trials, rows]: the first half of the rows in random order, then the second."""
-    rng = np.random.default_rng([seed, 41])
+    rng = np.random.default_rng([0, 41])
     half = rows // 2
     return np.array(
         [np.concatenate([rng.permutation(half), half + rng.permutation(rows - half)]) for _ in range(trials)]

@@ -15,8 +15,8 @@ Round = Callable[[np.ndarray, Callable[[int], float]], int]
 class NumpyRidge:
     """Plain NumPy: stacked inverses, rank-one updates of the played arm, as one would write it."""
 
-    def __init__(self, K: int, d: int, penalty: float = 10.0):
-        self.inverse = np.tile(np.eye(d) / penalty, (K, 1, 1))
+    def __init__(self, K: int, d: int):
+        self.inverse = np.tile(np.eye(d) / 10.0, (K, 1, 1))
         self.theta = np.zeros((K, d))
 
     def update(self, arm: int, x: np.ndarray, reward: float) -> None:

@@ -54,14 +54,14 @@ def cliques(arms: int, size: int) -> np.ndarray:
     return np.kron(np.eye(arms // size), np.ones((size, size)))
 
 
-def world(seed: int, rounds: int, arms: int, dim: int, gap: float) -> tuple[np.ndarray, ...]:
+def world(seed: int, rounds: int, arms: int, dim: int) -> tuple[np.ndarray, ...]:
     """(contexts [T, d + 1], f* [T, K], rewards [T, K] of 0 and 1, uniforms [T]) of a repetition."""
     rng = np.random.default_rng([seed, 31])
     unit = [
         v / np.linalg.norm(v, axis=1, keepdims=True)
         for v in (rng.normal(size=(n, dim)) for n in (arms, rounds))
     ]
-    truth = 0.5 + gap * unit[1] @ unit[0].T
+    truth = 0.5 + 0.45 * unit[1] @ unit[0].T
     x = np.hstack([unit[1], np.ones((rounds, 1))]) / math.sqrt(2.0)
     return x, truth, (rng.random(truth.shape) < truth).astype(float), rng.random(rounds)
 
@@ -123,14 +123,13 @@ def regret_of(
     rounds: int,
     arms: int,
     dim: int,
-    gap: float,
     size: int,
     eps: float = 0.0,
     fixed: bool = False,
     targets: int = PLAIN,
 ) -> tuple[float, float]:
     """(regret, RegSq) of one repetition with cliques of `size` arms."""  # fmt: skip
-    x, truth, rewards, uniforms = world(seed, rounds, arms, dim, gap)
+    x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
     surrogates = truth + noise(seed, x, arms, eps, fixed)
     regret, squared = np.zeros(rounds), np.zeros(rounds)
     with one_blas_thread():
@@ -171,11 +170,11 @@ def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     arms, dim, rounds = (8, 4, 1024) if quick else (24, 6, 8192)
     sizes = [s for s in range(1, arms + 1) if arms % s == 0]
     alphas = [arms / s for s in sizes]
-    by_alpha = np.array([[regret_of(s, rounds, arms, dim, 0.45, size)[0] for size in sizes] for s in seeds])
+    by_alpha = np.array([[regret_of(s, rounds, arms, dim, size)[0] for size in sizes] for s in seeds])
     scale = np.array([math.sqrt(a * rounds * dim * math.log(rounds / dim)) for a in alphas])
     horizons = [512, 1024, 2048] if quick else [2048, 4096, 8192, 16384, 32768]
     in_time = {
-        size: np.array([[regret_of(s, t, 8, 4, 0.45, size)[0] for t in horizons] for s in seeds])
+        size: np.array([[regret_of(s, t, 8, 4, size)[0] for t in horizons] for s in seeds])
         for size in (1, 4, 8)
     }
     return {
@@ -197,21 +196,16 @@ def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]
     """E2: regret at some eps less regret without noise, fresh and fixed noise, and the printed bias estimator."""
     arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
     levels = [0.1, 0.2, 0.4, 0.8]
-    clean = np.array([regret_of(s, rounds, arms, dim, 0.45, size)[0] for s in seeds])
+    clean = np.array([regret_of(s, rounds, arms, dim, size)[0] for s in seeds])
     kinds = {"fresh each round": (False, PLAIN), "fixed in x": (True, PLAIN)}
     series = []
     for name, (fixed, targets) in kinds.items():
         values = np.array(
-            [
-                [regret_of(s, rounds, arms, dim, 0.45, size, e, fixed, targets)[0] for e in levels]
-                for s in seeds
-            ]
+            [[regret_of(s, rounds, arms, dim, size, e, fixed, targets)[0] for e in levels] for s in seeds]
         )
         series.append(_series(name, levels, values - clean[:, None]))
-    estimated = np.array(
-        [regret_of(s, rounds, arms, dim, 0.45, size, 0.0, False, PRINTED_BIAS) for s in seeds]
-    )
-    plain = np.array([regret_of(s, rounds, arms, dim, 0.45, size) for s in seeds])
+    estimated = np.array([regret_of(s, rounds, arms, dim, size, 0.0, False, PRINTED_BIAS) for s in seeds])
+    plain = np.array([regret_of(s, rounds, arms, dim, size) for s in seeds])
     return {
         "setting": f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}",
         "series": series,
@@ -231,16 +225,17 @@ def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     series, slopes = [], {}
     for name, targets in (("plain targets", PLAIN), ("printed targets r / p", PRINTED)):
         values = np.array(
-            [[regret_of(s, t, arms, dim, 0.45, size, targets=targets)[1] for t in horizons] for s in seeds]
+            [[regret_of(s, t, arms, dim, size, targets=targets)[1] for t in horizons] for s in seeds]
         )
         series.append(_series(name, horizons, values))
         slopes[name] = slope(horizons, values)
     return {"setting": f"K = {arms}, d = {dim}, m = {size - 1}", "series": series, "slopes": slopes}
 
 
-def oracle_problem(seed: int, rounds: int, good: bool, arms: int = 8, dim: int = 4) -> ReplayProblem:
+def oracle_problem(seed: int, rounds: int, good: bool) -> ReplayProblem:
     """A replay problem of `world` without costs, whose surrogates tell f*, or 1 - f*."""
-    x, truth, rewards, _ = world(seed, rounds, arms, dim, 0.45)
+    arms, dim = 8, 4
+    x, truth, rewards, _ = world(seed, rounds, arms, dim)
     told = truth if good else 1.0 - truth
     return ReplayProblem(
         arms=[f"arm {j}" for j in range(arms)],
@@ -283,7 +278,7 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
         for i, seed in enumerate(seeds):
             for h, rounds in enumerate(horizons):
                 problem = oracle_problem(seed, rounds, good)
-                truth = world(seed, rounds, 8, 4, 0.45)[1]
+                truth = world(seed, rounds, 8, 4)[1]
                 for name, (policy, options) in runs.items():
                     result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
                     played = truth[result.order[0], result.actions[0]]
@@ -312,15 +307,15 @@ def run(seeds: int = 5, quick: bool = False) -> dict[str, Any]:
     return {name: experiment(range(seeds), quick) for name, experiment in EXPERIMENTS.items()}
 
 
-def make_theory(store: ArtifactStore, seeds: int, options: Options, quick: bool = False) -> Made:
+def make_theory(store: ArtifactStore, seeds: int, options: Options) -> Made:
     """The page as an artifact, made again only where code or repetitions changed or a file did."""
-    recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds, "quick": quick}, {})
+    recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds}, {})
     record = store.record(THEORY)
     if record and not (options.force or recipe.outdated(record) or store.damage(THEORY, record)):
         return Made(record, store.folder(THEORY), True)
 
     def work(folder: Path) -> dict[str, Any]:
-        figures = run(seeds, quick)
+        figures = run(seeds)
         images = fill(figures, folder)
         return {
             "_markdown": markdown(figures),

@@ -88,22 +88,6 @@ def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
     return extending.intrinsic(function)
 
 
-def load_compiled() -> int:
-    """Load whatever the on-disk cache holds of the kernels imported so far; compiles nothing.
-
-    For a process that forks others, which then have the machine code at hand.
-
-    Returns:
-        The number of compiled forms (kernel and types of its arguments) loaded.
-    """
-    loaded = 0
-    for function in _KERNELS:
-        for signature in _cached_forms(function):
-            function.compile(signature)  # which finds it in the cache
-            loaded += 1
-    return loaded
-
-
 def share_compiled() -> float:
     """Share of the kernels imported so far of which the on-disk cache holds a compiled form; 1 without kernels."""
     return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0

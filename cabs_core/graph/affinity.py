@@ -77,12 +77,6 @@ def sample_graph(
             graph[i, j] = 1.0 if uniform(keys, stream, t, place) < p else 0.0
 
 
-def affinity(predicted_scores: ArrayLike) -> np.ndarray:
-    """R [K, K] of predicted scores [K], 1 on the diagonal (self loops are added to graphs apart)."""
-    y = np.asarray(predicted_scores, dtype=np.float64)
-    return 1.0 - 2.0 * np.abs(y[:, None] - y[None, :])
-
-
 def edge_probabilities(predicted_scores: ArrayLike, kind: str = "paper") -> np.ndarray:
     """P(edge) [K, K] of predicted scores [K], 1 on the diagonal; `kind` is a key of GRAPHS."""
     y = np.asarray(predicted_scores, dtype=np.float64)

@@ -1,8 +1,8 @@
 """Metrics: from traces to the figures that claims rest on. Pure NumPy; no files, no policies.
 
-    regimes      cost regimes of rho and the regime / overall mean
+    regimes      means over the cost regimes of rho
     frontier     accuracy-cost frontier, non-decreasing convex hull, AIQ, cost at equal accuracy
-    uncertainty  errors over trials and queries combined, paired differences, many comparisons
+    uncertainty  errors over trials and queries combined, many comparisons
     regret       cumulative and relative cumulative regret, share of the full-feedback gap closed
     routing      arm shares, switching, effective number of arms, latency percentiles
 
@@ -18,25 +18,22 @@ from cabs_core.metrics.frontier import (
     non_decreasing_hull,
     pareto_mask,
 )
-from cabs_core.metrics.regimes import overall_mean, regime_mean
+from cabs_core.metrics.regimes import regime_mean
 from cabs_core.metrics.regret import cumulative_regret, gap_closed
 from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
 from cabs_core.metrics.uncertainty import (
-    PairedDifference,
     TwoWayError,
     aiq_bootstrap_se,
     bootstrap_ratio,
     bootstrap_weights,
     crossed_error,
     holm,
-    paired_difference,
     standard_error,
     two_way_error,
 )
 
 __all__ = [
     "REGIMES",
-    "PairedDifference",
     "TwoWayError",
     "aiq",
     "aiq_bootstrap_se",
@@ -53,8 +50,6 @@ __all__ = [
     "hull_score",
     "latency_percentiles",
     "non_decreasing_hull",
-    "overall_mean",
-    "paired_difference",
     "pareto_mask",
     "regime_mean",
     "regime_of",

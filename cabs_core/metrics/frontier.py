@@ -58,18 +58,14 @@ def non_decreasing_hull(costs, scores) -> tuple[np.ndarray, np.ndarray]:
     return vertices[:, 0], vertices[:, 1]
 
 
-def hull_score(costs, scores, at, *, null_router: bool = True) -> np.ndarray:
+def hull_score(costs, scores, at) -> np.ndarray:
     """Score of the hull at the costs `at`: flat beyond the best point.
 
     Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
-    extrapolates, or NaN with `null_router=False`. With the null router, the hull includes it.
+    extrapolates.
     """
     costs, scores = _points(costs, scores)
-    at = np.asarray(at, dtype=np.float64)
-    if null_router:
-        costs, scores = np.append(costs, 0.0), np.append(scores, 0.0)
-    x, y = non_decreasing_hull(costs, scores)
-    return np.interp(at, x, y, left=np.nan if at.size and not null_router else y[0])
+    return np.interp(at, *non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0)))
 
 
 def aiq(costs, scores, cost_min: float, cost_max: float) -> float:

@@ -1,4 +1,4 @@
-"""Means over the rhos of each cost regime (`cabs_core.catalog.regimes`), and over the regimes."""
+"""Means over the rhos of each cost regime (`cabs_core.catalog.regimes`)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,3 @@ def regime_mean(rhos: Sequence[float], values, grid: Sequence[float] | None = No
         raise ValueError(f"{len(rhos)} rhos but {len(values)} values: expected one value per rho")
     labels = np.array([regime_of(r, grid) for r in rhos])
     return {name: values[labels == name].mean(axis=0) for name in REGIMES if (labels == name).any()}
-
-
-def overall_mean(rhos: Sequence[float], values, grid: Sequence[float] | None = None) -> np.ndarray:
-    """Mean of the regime values (not of the rhos: each regime counts the same however many rhos it has)."""
-    parts = regime_mean(rhos, values, grid)
-    return np.mean(list(parts.values()), axis=0)

@@ -32,10 +32,8 @@ def effective_arms(shares) -> np.ndarray:
     return np.exp(-(positive * np.log(positive)).sum(axis=-1))
 
 
-def latency_percentiles(seconds, percentiles=(50, 95, 99)) -> dict[str, float]:
-    """{'p50': ..., ...} of the values, linear interpolation between order statistics; NaN when empty."""
+def latency_percentiles(seconds) -> dict[str, float]:
+    """{'p50', 'p95', 'p99'} of the values, linear interpolation between order statistics; NaN when empty."""
     seconds = np.asarray(seconds, dtype=np.float64).reshape(-1)
     seconds = seconds[np.isfinite(seconds)]
-    if not seconds.size:
-        return {f"p{p:g}": float("nan") for p in percentiles}
-    return {f"p{p:g}": float(v) for p, v in zip(percentiles, np.percentile(seconds, percentiles))}
+    return {f"p{p}": float(np.percentile(seconds, p)) if seconds.size else float("nan") for p in (50, 95, 99)}

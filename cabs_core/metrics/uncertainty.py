@@ -1,4 +1,4 @@
-"""Two sources of error, combined, and paired differences.
+"""Two sources of error, combined.
 
 Every trial plays the queries in another order, so a figure is a mean over a crossed array [trials, queries]. Over
 trials: the order (and a policy's own randomness) differ, the queries do not; a static router has no such error. Over
@@ -75,10 +75,8 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
 
 
-def aiq_bootstrap_se(
-    costs, scores, cost_min: float, cost_max: float, *, plays=None, replicates: int = 200, seed: int = 0
-) -> float:
-    """Bootstrap standard error over queries of a router's AIQ.
+def aiq_bootstrap_se(costs, scores, cost_min: float, cost_max: float, *, plays=None) -> float:
+    """Bootstrap standard error over queries of a router's AIQ, from 200 replicates.
 
     Args:
         costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
@@ -90,10 +88,9 @@ def aiq_bootstrap_se(
     if costs.shape[1] < 2:
         return float("nan")
     plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
-    options = {"replicates": replicates, "seed": seed}
-    x = np.maximum(bootstrap_ratio(plays * costs, plays, **options), 0.0)
-    y = bootstrap_ratio(plays * scores, plays, **options)
-    values = [aiq(x[:, i], y[:, i], cost_min, cost_max) for i in range(replicates)]
+    x = np.maximum(bootstrap_ratio(plays * costs, plays, replicates=200), 0.0)
+    y = bootstrap_ratio(plays * scores, plays, replicates=200)
+    values = [aiq(*point, cost_min, cost_max) for point in zip(x.T, y.T)]
     return float(np.std(values, ddof=1))
 
 
@@ -156,60 +153,3 @@ def holm(p_values) -> np.ndarray:
     steps = p[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """mean(a - b) with both one-way standard errors; `error` combines them.
-
-    `significant`: the two-sided 95 % interval excludes zero, without correction for many comparisons (see `holm`).
-    """
-
-    difference: float
-    se_trials: float
-    se_queries: float
-    trials: int
-    queries: int
-
-    @property
-    def error(self) -> TwoWayError:
-        """Combined error."""
-        return two_way_error(self.se_trials, self.se_queries, self.trials, self.queries)
-
-    @property
-    def se(self) -> float:
-        """Combined standard error; NaN only when neither is known."""
-        return self.error.se
-
-    @property
-    def p_value(self) -> float:
-        """Of the two-sided test of no difference."""
-        return self.error.p_value(self.difference)
-
-    @property
-    def significant(self) -> bool:
-        return self.p_value < 0.05
-
-
-def paired_difference(
-    a_trials, b_trials, a_queries, b_queries, *, replicates: int = REPLICATES, seed: int = 0
-) -> PairedDifference:
-    """Difference a - b of two routers that saw the same queries in the same orders.
-
-    Args:
-        a_trials, b_trials: [trials] mean utility of each trial; entry i of both is the same query order.
-        a_queries, b_queries: [n] mean utility of each query; entry i of both is the same query.
-    """
-    a_trials, b_trials = np.asarray(a_trials, float), np.asarray(b_trials, float)
-    a_queries, b_queries = np.asarray(a_queries, float), np.asarray(b_queries, float)
-    for one, other, what in ((a_trials, b_trials, "trials"), (a_queries, b_queries, "queries")):
-        if one.shape != other.shape or one.ndim != 1 or one.size == 0:
-            raise ValueError(f"{what}: shapes {one.shape} and {other.shape}; a pair needs equal lengths > 0")
-    replicate = bootstrap_ratio(a_queries - b_queries, replicates=replicates, seed=seed)
-    return PairedDifference(
-        difference=float((a_trials - b_trials).mean()),
-        se_trials=float(standard_error(a_trials - b_trials)),
-        se_queries=float(replicate.std(ddof=1)) if a_queries.size > 1 else float("nan"),
-        trials=a_trials.size,
-        queries=a_queries.size,
-    )

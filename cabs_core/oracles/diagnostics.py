@@ -23,9 +23,9 @@ _STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 
 @one_blas_thread()
 def diagnose(
-    oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray, on: str = "test"
+    oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray
 ) -> dict[str, Any]:
-    """Diagnostics of every head on one split.
+    """Diagnostics of every head on the test split.
 
     Returns JSON values:
         heads: per head, the candidates' squared error, and for each the paired difference candidate - used with
@@ -38,7 +38,7 @@ def diagnose(
     and `surrogate_spread` and `epsilon` are the deviation and the 99th percentile of the surrogate about its
     mean over anchors of the same query, which no outcome noise of the arm itself enters.
     """
-    rows = np.flatnonzero(split == on)
+    rows = np.flatnonzero(split == "test")
     x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
     y, c = outcomes.scores[rows], outcomes.costs[rows]
     predicted = {n: oracles.predict_scores(x, lengths, model=n) for n in candidates(oracles, "accuracy")}
@@ -55,7 +55,7 @@ def diagnose(
     errors["propagation"]["accuracy head"] = errors["accuracy"][oracles.chosen["accuracy"]]
     used = predicted[oracles.chosen["accuracy"]]
     return {
-        "split": on,
+        "split": "test",
         "queries": len(rows),
         "arms_count": len(oracles.arms),
         "has_network": oracles.network is not None,

@@ -8,7 +8,7 @@ reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,11 +61,9 @@ def train_network(
     learning_rate: float = 1e-4,
     max_epochs: int = 60,
     patience: int = 8,
-    weight_decay: float = 0.0,
     dropout: float = 0.3,
     loss: str = "huber",
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[OracleNetwork, TrainingLog]:
     """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
 
@@ -83,9 +81,8 @@ def train_network(
         network.to(device)
         log = TrainingLog(device=device, parameters=sum(p.numel() for p in network.parameters()))
         best = _fit(
-            network, _tensors(train, device), _tensors(validation, device), log, seed=seed, progress=progress,
-            learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, weight_decay=weight_decay,
-            score_loss=SCORE_LOSSES[loss],
+            network, _tensors(train, device), _tensors(validation, device), log, seed=seed,
+            learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, score_loss=SCORE_LOSSES[loss],
         )  # fmt: skip
         network.load_state_dict(best)
     return network.cpu().eval().requires_grad_(False), log
@@ -99,16 +96,13 @@ def _tensors(rows: Rows, device: str) -> tuple[torch.Tensor, ...]:
 
 
 def _fit(
-    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, weight_decay, score_loss,
-    progress,
+    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, score_loss
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     x, y, c = train
     n, k = y.shape
     size = int(min(128, max(16, n // 32)))
     others = 1.0 - torch.eye(k, device=x.device)
-    optimiser = torch.optim.AdamW(
-        network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True
-    )
+    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0, fused=True)
     scale = _constant_errors(train, validation)
     generator = torch.Generator().manual_seed(seed)
     best, best_value, waited = copy.deepcopy(network.state_dict()), np.inf, 0
@@ -139,8 +133,6 @@ def _fit(
             log.best_epoch = epoch
         else:
             waited += 1
-        if progress is not None:
-            progress(epoch, max_epochs)
         if waited >= patience:
             log.stopped = f"no improvement on validation for {patience} epochs"
             break

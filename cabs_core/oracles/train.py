@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cabs_core.errors import DataError
@@ -29,7 +27,6 @@ def train_oracles(
     *,
     features: Features | None = None,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
     """Learn from the train rows; stop and choose on the validation rows; the test rows are not looked at.
 
@@ -41,7 +38,6 @@ def train_oracles(
             residual correlation and the length regression of the cost, 'auto' the best on validation per head.
         features: the pool's `features` settings.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
-        progress: called with (epoch, max_epochs).
 
     Raises:
         DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2 rows.
@@ -86,12 +82,12 @@ def train_oracles(
         "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
     }
     if config.kind != "ridge" or features.kind != "pca":
-        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress)
+        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device)
     _choose(oracles, x, outcomes, validation, config, features)
     return oracles
 
 
-def _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress) -> None:
+def _add_network(oracles, x, lengths, y, c, train, validation, config, features, device) -> None:
     from cabs_core.encoders.transformer import choose_device
     from cabs_core.oracles.network_training import Rows, network_outputs, train_network
 
@@ -110,7 +106,7 @@ def _add_network(oracles, x, lengths, y, c, train, validation, config, features,
         Rows(inputs[train], y[train], standard[train]),
         Rows(inputs[validation], y[validation], standard[validation]),
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
-        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
+        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device),
     )  # fmt: skip
     head = network_outputs(oracles.network, inputs[train], "features")
     oracles.head_pca = PcaFeatures.fit(head, features.dim)

@@ -109,9 +109,7 @@ def lines(
     return alt.layer(*layers).add_params(*params).properties(height=height)
 
 
-def intervals(
-    frame: pd.DataFrame, *, x_title: str, zero_line: bool = False
-) -> alt.LayerChart | alt.FacetChart:
+def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
     """One row per name: an estimate with its interval, and the figure written beside.
 
     frame: columns name, value, low, high, text, style (a Style), hollow (bool); drawn in the frame's order.
@@ -148,8 +146,6 @@ def intervals(
             x=alt.X("high:Q"), text="text:N", color=alt.value("var(--fg)")
         ),
     ]
-    if zero_line:
-        layers.insert(0, alt.Chart(pd.DataFrame({"x": [0]})).mark_rule(strokeWidth=1.2).encode(x="x:Q"))
     return alt.layer(*layers).properties(height=25 * len(frame))
 
 
@@ -258,7 +254,7 @@ def heatmap(
     return alt.layer(*layers).properties(height=24 * len(rows))
 
 
-def histogram(values: np.ndarray, *, x_title: str, y_title: str, height: int = 220) -> alt.Chart:
+def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
     """Counts over logarithmic bins of positive values."""
     logs = np.log10(np.maximum(np.asarray(values, dtype=float), 1))
     counts, edges = np.histogram(logs, bins=40, range=(logs.min() - 0.02, logs.max() + 0.02))
@@ -273,11 +269,11 @@ def histogram(values: np.ndarray, *, x_title: str, y_title: str, height: int = 2
             y2=alt.Y2Datum(0),
             tooltip=["from:Q", "to:Q", "count:Q"],
         )
-        .properties(height=height)
+        .properties(height=220)
     )  # fmt: skip
 
 
-def bars(frame: pd.DataFrame, *, x_title: str, zero: bool = True) -> alt.LayerChart | alt.FacetChart:
+def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
     """Horizontal bars with the figure at their ends. frame: name, value, text, style; optionally low and high."""
     frame = _rounded(frame.assign(token=[s.token for s in frame["style"]])).drop(columns="style")
     frame["end"] = frame[[c for c in ("value", "high") if c in frame]].max(axis=1).clip(lower=0)
@@ -290,7 +286,7 @@ def bars(frame: pd.DataFrame, *, x_title: str, zero: bool = True) -> alt.LayerCh
     base = alt.Chart(frame).encode(y=y)
     layers = [
         base.mark_bar(height=14, opacity=0.85).encode(
-            x=alt.X("value:Q", title=x_title, scale=alt.Scale(zero=zero), axis=alt.Axis(tickCount=5)),
+            x=alt.X("value:Q", title=x_title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5)),
             color=alt.Color("token:N", scale=None),
             tooltip=[alt.Tooltip("name:N", title=" "), alt.Tooltip("value:Q", title=x_title)],
         )
@@ -370,9 +366,7 @@ def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
     return start + gap * np.arange(len(values))
 
 
-def _label_places(
-    frame: pd.DataFrame, log: bool, height: int, width: int = 560
-) -> tuple[list[float], list[float]]:
+def _label_places(frame: pd.DataFrame, log: bool, height: int) -> tuple[list[float], list[float]]:
     """Where each name stands beside its point, in data units, so that names do not cover each other."""
     u = np.log(frame["x"].to_numpy(dtype=float)) if log else frame["x"].to_numpy(dtype=float)
     v = frame["y"].to_numpy(dtype=float)
@@ -381,7 +375,7 @@ def _label_places(
         if log
         else (0.0, float(u.max()) or 1.0)
     )
-    per_x = ((high - low) or 1.0) / width
+    per_x = ((high - low) or 1.0) / 560
     per_y = (float(v.max() - v.min()) or 1.0) * 1.15 / height
     taken = [(a / per_x - 6, b / per_y - 6, a / per_x + 6, b / per_y + 6) for a, b in zip(u, v, strict=True)]
     xs, ys = list(u), list(v)

@@ -51,7 +51,7 @@ class ContextCostPredictor:
             residual = (target - rotated @ weights) / np.maximum(1.0 - leverage, 1e-3)[:, None]
             error = float(((residual / scale) ** 2).mean())
             if error < best:
-                best, self.penalty_, self.weights_ = error, penalty, basis @ weights
+                best, self.weights_ = error, basis @ weights
         return self
 
     def _features(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:

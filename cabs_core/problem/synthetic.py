@@ -16,7 +16,6 @@ def synthetic_problem(
     offline: int = 400,
     graded: bool = False,
     surrogate_quality: float = 0.7,
-    tasks: int = 4,
     latencies: bool = False,
     name: str = "test",
     pool: str = "synthetic",
@@ -27,13 +26,12 @@ def synthetic_problem(
         n, K, d: queries, arms, features (d >= 2); offline: train queries.
         graded: scores are the probabilities with noise instead of draws of 0 and 1.
         surrogate_quality: in [0, 1]; 1: surrogate scores are the true expectation given the anchor's outcome.
-        tasks: number of tasks, each with its own mean context.
         latencies: whether the problem has latencies.
     """
     rng = np.random.default_rng([seed, n, K, d])
     total = n + offline
-    task = rng.integers(tasks, size=total)
-    centres = rng.normal(size=(tasks, d - 1))
+    task = rng.integers(4, size=total)
+    centres = rng.normal(size=(4, d - 1))
     x = 0.6 * centres[task] + rng.normal(size=(total, d - 1))
     x *= 4.0 / np.sqrt((x**2).sum(axis=1).mean())
     contexts = np.hstack([x, np.full((total, 1), 2.0)])

@@ -88,12 +88,10 @@ def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Gener
     return order[np.argsort(when, kind="stable")]
 
 
-def delayed_arrivals(
-    total: int, generator: np.random.Generator, most: int = MAX_DELAY, lost: float = LOST
-) -> np.ndarray:
+def delayed_arrivals(total: int, generator: np.random.Generator) -> np.ndarray:
     """int64 [A, 2]: (round at whose end the reward arrives, round it belongs to), sorted; lost ones left out."""
     rounds = np.arange(total)
-    arrive = rounds + generator.integers(1, most + 1, size=total)
-    keep = (generator.random(total) >= lost) & (arrive < total)
+    arrive = rounds + generator.integers(1, MAX_DELAY + 1, size=total)
+    keep = (generator.random(total) >= LOST) & (arrive < total)
     pairs = np.stack([arrive[keep], rounds[keep]], axis=1)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].astype(np.int64)

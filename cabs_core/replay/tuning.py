@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -144,7 +144,6 @@ def tune(
     fixed: Mapping[str, Mapping[str, Any]] | None = None,
     grids: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     progress: Progress | None = None,
-    cancel: Callable[[], bool] | None = None,
 ) -> TuningResult:
     """Choose settings of every tunable policy on a validation problem.
 
@@ -168,15 +167,7 @@ def tune(
             if split_name(policy)[0] == "lin_ts":
                 extra.setdefault("propensity", "sampled")
             runs = [
-                replay(
-                    problem,
-                    policy,
-                    rho=r,
-                    trials=trials,
-                    seed=seed,
-                    cancel=cancel,
-                    options={**extra, **options},
-                )
+                replay(problem, policy, rho=r, trials=trials, seed=seed, options={**extra, **options})
                 for r in rhos
             ]
             traces.append((np.stack([r.utilities() for r in runs]).mean(axis=0), _per_query(runs, problem.n)))
@@ -234,11 +225,7 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
 
 
 def tune_policies(
-    problem: ReplayProblem,
-    pool: ModelPool,
-    *,
-    progress: Progress | None = None,
-    cancel: Callable[[], bool] | None = None,
+    problem: ReplayProblem, pool: ModelPool, *, progress: Progress | None = None
 ) -> dict[str, dict[str, Any]]:
     """`TuningResult.chosen` for a pool's policies with the pool's budget (0: nothing is tuned).
 
@@ -246,13 +233,5 @@ def tune_policies(
     """
     if not pool.tuning_budget:
         return {}
-    rhos = search_rhos(pool.replay.rhos)
-    return tune(
-        problem,
-        pool.policies,
-        rhos,
-        pool.tuning_budget,
-        pool.replay.order_seed,
-        progress=progress,
-        cancel=cancel,
-    ).chosen
+    rhos, seed = search_rhos(pool.replay.rhos), pool.replay.order_seed
+    return tune(problem, pool.policies, rhos, pool.tuning_budget, seed, progress=progress).chosen

@@ -103,20 +103,17 @@ def build_report(
     return ReportResult(path, _summary(data, found), note, images)
 
 
-def build_leaderboard(
-    artifacts_dir: str | Path, folder: str | Path | None = None, *, report_link: str = "{pool}/index.html"
-) -> ReportResult:
+def build_leaderboard(artifacts_dir: str | Path, folder: str | Path | None = None) -> ReportResult:
     """Write the page over all pools: every pool's verdict, and every policy's rank, gap closed and savings in each.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
-        report_link: address of a pool's page as seen from this one.
 
     Raises:
         ResultError: the marts have not been built.
     """
     artifacts_dir = Path(artifacts_dir)
-    pools, tables = leaderboard.tables(artifacts_dir, report_link)
+    pools, tables = leaderboard.tables(artifacts_dir)
     page = render_page("leaderboard.html.j2", TEMPLATES, pools=len(pools), tables=tables)
     folder = Path(folder or artifacts_dir / "reports")
     write_tables(folder, tables)

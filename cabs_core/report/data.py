@@ -145,14 +145,14 @@ class PoolData:
         mart = read_mart(self.artifacts_dir, "mart_encoder_robustness")
         return mart[mart["comparison_group"] == self.info["comparison_group"]]
 
-    def twin(self, policy: str, pool: str, regime: str = "overall") -> tuple[float, float, bool] | None:
+    def twin(self, policy: str, pool: str) -> tuple[float, float, bool] | None:
         """(difference, standard error, significant) of a policy here minus in a pool with another encoder.
 
         None where the mart does not compare the two: it compares all pools of a group with its first one.
         """
         for ours, theirs, sign in ((self.pool, pool, 1), (pool, self.pool, -1)):
             part = self.twins
-            part = part[(part["policy"] == policy) & (part["regime"] == regime) & (part["pool"] == ours)]
+            part = part[(part["policy"] == policy) & (part["regime"] == "overall") & (part["pool"] == ours)]
             if len(part) and part["baseline_pool"].iloc[0] == theirs and pd.notna(part["difference"].iloc[0]):
                 row = part.iloc[0]
                 return sign * float(row["difference"]), float(row["difference_se"]), bool(row["significant"])

@@ -219,9 +219,9 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
     return pd.DataFrame(rows).sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
 
 
-def examples(evidence: Evidence, policy: str, rho: float, count: int = 3) -> pd.DataFrame:
-    """Prompts of the first trial's second half: `count` that were answered right by a model below the mean price,
-    and `count` that were missed though another model had them right; in the order played.
+def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
+    """Prompts of the first trial's second half: three that were answered right by a model below the mean price,
+    and three that were missed though another model had them right; in the order played.
 
     Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
     """
@@ -230,8 +230,8 @@ def examples(evidence: Evidence, policy: str, rho: float, count: int = 3) -> pd.
     query, action = trace.order[0, half:], trace.actions[0, half:]
     score, cost = p.scores[query, action], p.costs[query, action]
     best = p.scores[query].max(axis=1)
-    hits = np.flatnonzero((score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:count]
-    misses = np.flatnonzero((score < 0.5) & (best >= 0.5))[:count]
+    hits = np.flatnonzero((score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:3]
+    misses = np.flatnonzero((score < 0.5) & (best >= 0.5))[:3]
     rows = []
     for hit, places in ((True, hits), (False, misses)):
         for i in places:

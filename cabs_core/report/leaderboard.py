@@ -13,7 +13,7 @@ from cabs_core.report.tables import Cell, Table, estimate, number, percent, word
 from cabs_core.report.verdict import headline, verdicts
 
 
-def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]]:
     """([(title, verdict) of every pool], the tables by key).
 
     Raises:
@@ -36,7 +36,7 @@ def tables(artifacts_dir: Path, report_link: str) -> tuple[list[tuple[str, str]]
         lead: Any = data.pair(found[0].router, "best_single") if found else None
         rows.append(
             [
-                Cell(_marked(info["title"], info), numeric=False, link=report_link.format(pool=info["pool"])),
+                Cell(_marked(info["title"], info), numeric=False, link=f"{info['pool']}/index.html"),
                 words(said),
                 words(label(found[0].router) if found else None),
                 estimate(line["utility"], line["utility_se"]) if found else number(None),

@@ -359,6 +359,6 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
     return said
 
 
-def _listed(rhos: list[float], most: int = 12) -> str:
-    shown = ", ".join(f"{r:g}" for r in rhos[:most])
-    return shown if len(rhos) <= most else f"{shown} and {len(rhos) - most} more"
+def _listed(rhos: list[float]) -> str:
+    shown = ", ".join(f"{r:g}" for r in rhos[:12])
+    return shown if len(rhos) <= 12 else f"{shown} and {len(rhos) - 12} more"

@@ -132,14 +132,14 @@ def tuning(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def entries(mart: pd.DataFrame, key: str, caption: str, note: str, limit: int = 60) -> Table:
+def entries(mart: pd.DataFrame, key: str, caption: str, note: str) -> Table:
     """Any flattened file, entry by entry."""
     rows: list[list[Cell]] = []
-    for r in mart.head(limit).itertuples():
+    for r in mart.head(60).itertuples():
         value = words(r.text) if missing(r.value) else number(r.value, 4 if r.value % 1 else 0)
         rows.append([words(r.key), value])
-    if len(mart) > limit:
-        note += f" The first {limit} of {len(mart)} entries."
+    if len(mart) > len(rows):
+        note += f" The first {len(rows)} of {len(mart)} entries."
     return Table(key, caption, ["Entry", "Value"], rows, note=note)
 
 

@@ -151,16 +151,3 @@ def clarabel_direct(
     answer = solver.solve()
     solved = answer.status == clarabel.SolverStatus.Solved
     return _solution(np.array(answer.x[:K]), f, G, gamma, solved, answer.obj_val / gamma)
-
-
-def identity_optimum(losses: ArrayLike, gamma: float) -> ReferenceSolution:
-    """The exact answer for G = I: p_a = 1 / (u + gamma (f_a - min f)), u in [1, K] the root of sum p = 1."""
-    f = np.asarray(losses, dtype=np.float64)
-    c = gamma * (f - f.min())
-    low, high = 1.0, float(len(f))
-    for _ in range(200):
-        u = 0.5 * (low + high)
-        low, high = (u, high) if np.sum(1.0 / (u + c)) > 1.0 else (low, u)
-    p = 1.0 / (high + c)
-    # The optimum is (K - 1) / gamma whatever f is.
-    return ReferenceSolution(p / p.sum(), (len(f) - 1) / gamma, True, (len(f) - 1) / gamma)

@@ -130,8 +130,6 @@ def predictability(
     tasks: np.ndarray,
     features: np.ndarray,
     groups: list[list[int]],
-    *,
-    seed: int = 0,
 ) -> Predictability:
     """Cross-validated ridge regression of scores on text features, both centred within tasks.
 
@@ -141,8 +139,8 @@ def predictability(
         features: `[n, d]`, of the texts.
         groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
     """
-    rng = np.random.default_rng([seed, 1])
-    rows = sample_rows(len(scores), seed=seed)
+    rng = np.random.default_rng([0, 1])
+    rows = sample_rows(len(scores))
     code = np.unique(tasks[rows], return_inverse=True)[1]
     x = centre_by_task(np.asarray(features, dtype=np.float64)[rows], code)
     x /= np.sqrt((x**2).mean()) + 1e-12
@@ -158,7 +156,7 @@ def predictability(
     return Predictability(correlation[:g], p_values, correlation[g : g + y.shape[1]], len(rows))
 
 
-def text_features(prompts: list[str], *, dim: int = 64, seed: int = 0) -> np.ndarray:
+def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
     """`[n, dim + 2]` features straight from the texts (words, then singular vectors; length), without an encoder."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -177,7 +175,7 @@ def text_features(prompts: list[str], *, dim: int = 64, seed: int = 0) -> np.nda
     if matrix is not None and min(matrix.shape) > 2:
         dim = min(dim, min(matrix.shape) - 1)
         with np.errstate(all="ignore"):  # identical texts have no variance to explain
-            vectors = TruncatedSVD(dim, random_state=seed, n_iter=2).fit_transform(matrix)
+            vectors = TruncatedSVD(dim, random_state=0, n_iter=2).fit_transform(matrix)
         columns.append(vectors / (vectors.std() + 1e-12))
     return np.hstack(columns)
 

@@ -34,7 +34,6 @@ def test_means_over_a_pools_own_regimes() -> None:
     grid = (0, 0.5, 1, 2, 5, 10)
     assert metrics.regime_mean(grid, [1, 3, 5, 7, 9, 11], grid) == {"low": 2, "medium": 6, "high": 10}
     assert metrics.regime_mean((0, 10), [1, 3], grid) == {"low": 1, "high": 3}, "a part of the grid"
-    assert metrics.overall_mean((0, 10), [1, 3], grid) == 2
     with pytest.raises(ValueError, match="rho 3 is not on the grid"):
         catalog.regime_of(3, grid)
 

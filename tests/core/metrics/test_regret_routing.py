@@ -28,11 +28,9 @@ def test_regime_of_nonsense(rho):
         metrics.regime_of(rho)
 
 
-def test_overall_weighs_regimes_not_rhos():
-    # low has three rhos, the others one each: overall is the mean of 0.2, 0.5, 0.8 and not of five numbers.
+def test_means_by_regime():
     rhos, values = [0, 100, 300, 500, 900], [0.1, 0.2, 0.3, 0.5, 0.8]
     assert metrics.regime_mean(rhos, values)["low"] == pytest.approx(0.2)
-    assert metrics.overall_mean(rhos, values) == pytest.approx(0.5)
     per_trial = metrics.regime_mean(rhos, np.array([values, values]).T)
     assert per_trial["low"].shape == (2,)
     assert set(metrics.regime_mean([0, 900], [1.0, 0.0])) == {"low", "high"}

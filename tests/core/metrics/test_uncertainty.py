@@ -1,4 +1,4 @@
-"""Standard errors, bootstrap and paired differences."""
+"""Standard errors and bootstrap."""
 
 import numpy as np
 import pytest
@@ -44,20 +44,6 @@ def test_bootstrap_of_a_mean_has_the_closed_form_error():
 
 def test_bootstrap_ratio_with_a_vanishing_denominator_is_not_a_number():
     assert not np.isfinite(metrics.bootstrap_ratio(np.ones(3), np.zeros(3))).any()
-
-
-def test_paired_difference_combines_both_errors():
-    n = 400
-    rng = np.random.default_rng(2)
-    b = rng.random(n)
-    a = b + 0.05 + 0.2 * rng.standard_normal(n)
-    same_trials = np.full(10, a.mean()), np.full(10, b.mean())
-    pair = metrics.paired_difference(*same_trials, a, b)
-    assert pair.se_trials == 0 and pair.se == pair.se_queries == pytest.approx(0.2 / np.sqrt(n), rel=0.15)
-    assert pair.difference == pytest.approx((a - b).mean()) and pair.significant
-    noisy = metrics.paired_difference([0.1, 0.9], [0.5, 0.4], a, b)
-    assert noisy.se == pytest.approx(np.hypot(noisy.se_trials, noisy.se_queries))
-    assert noisy.se > max(noisy.se_trials, noisy.se_queries) and not noisy.significant
 
 
 def slow_cameron_gelbach_miller(cells):
@@ -153,28 +139,6 @@ def test_holm_keeps_the_chance_of_any_false_finding():
         plain += min(p) < 0.05
         adjusted += metrics.holm(p).min() < 0.05
     assert plain / 800 > 0.25 and adjusted / 800 < 0.07
-
-
-def test_paired_difference_of_equal_routers_is_zero_and_not_significant():
-    pair = metrics.paired_difference([0.5, 0.6], [0.5, 0.6], [0.1, 0.2], [0.1, 0.2])
-    assert pair.difference == 0 and pair.p_value == 1 and not pair.significant
-
-
-def test_paired_difference_refuses_unequal_lengths():
-    with pytest.raises(ValueError, match="equal lengths"):
-        metrics.paired_difference([0.5], [0.5, 0.6], [0.1], [0.1])
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 10_000), st.floats(-0.3, 0.3))
-def test_pairing_is_antisymmetric_and_blind_to_what_both_share(seed, shift):
-    rng = np.random.default_rng(seed)
-    a, b, common = rng.random((3, 60))
-    one = metrics.paired_difference(a[:8], b[:8], a, b)
-    other = metrics.paired_difference(b[:8], a[:8], b, a)
-    moved = metrics.paired_difference(a[:8] + shift, b[:8] + shift, a + common, b + common)
-    assert one.difference == pytest.approx(-other.difference) and one.se == pytest.approx(other.se)
-    assert moved.se_queries == pytest.approx(one.se_queries, rel=1e-4)
 
 
 def test_aiq_error_vanishes_without_spread_and_grows_with_it():

@@ -14,7 +14,7 @@ from cabs_core.solver import solve_exploration
 
 def slow(seed, rounds, arms, dim, size, eps, targets):
     """One repetition in plain NumPy: dense ridge solved anew, the program by its Python interface."""
-    x, truth, rewards, uniforms = theory.world(seed, rounds, arms, dim, 0.45)
+    x, truth, rewards, uniforms = theory.world(seed, rounds, arms, dim)
     surrogates = truth + theory.noise(seed, x, arms, eps, False)
     graph, gamma = theory.cliques(arms, size), theory.exploration(arms / size, rounds, dim)
     rows = [([], []) for _ in range(arms)]
@@ -45,7 +45,7 @@ def slow(seed, rounds, arms, dim, size, eps, targets):
 
 @pytest.mark.parametrize("targets", [theory.PLAIN, theory.PRINTED, theory.PRINTED_BIAS])
 def test_the_compiled_loop_is_the_slow_one(targets):
-    fast = theory.regret_of(3, 40, 6, 3, 0.45, 3, eps=0.2, targets=targets)
+    fast = theory.regret_of(3, 40, 6, 3, 3, eps=0.2, targets=targets)
     assert fast == pytest.approx(slow(3, 40, 6, 3, 3, 0.2, targets), rel=1e-5)
 
 
@@ -54,7 +54,7 @@ def test_cliques_and_worlds_are_what_the_assumptions_ask_for():
     assert (graph == graph.T).all() and (graph.sum(axis=1) == 3).all() and (np.diag(graph) == 1).all()
     with pytest.raises(ValueError, match="cliques of 4"):
         theory.cliques(6, 4)
-    x, truth, rewards, _ = theory.world(0, 4000, 5, 3, 0.45)
+    x, truth, rewards, _ = theory.world(0, 4000, 5, 3)
     weights = np.linalg.lstsq(x, truth, rcond=None)[0]
     np.testing.assert_allclose(x @ weights, truth, atol=1e-9)  # realisable
     assert 0.0 < truth.min() and truth.max() < 1.0

@@ -174,24 +174,3 @@ def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
         )  # fmt: skip
         assert done.stdout.strip() == expected, done.stderr
     assert len(list((tmp_path / "cache").rglob("cached_kernel*.nbi"))) == 2
-
-
-def test_loads_what_the_cache_holds_and_compiles_nothing(tmp_path):
-    (tmp_path / "loaded_kernel.py").write_text(
-        "from cabs_core.compiled.jit import kernel\n\n@kernel\ndef twice(x):\n    return 2 * x\n",
-        encoding="utf-8",
-    )
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import loaded_kernel as m; from cabs_core.compiled import jit\n"
-        "jit._KERNELS[:] = [m.twice]; loaded = jit.load_compiled(); compiled = sum(m.twice.stats.cache_misses.values())\n"
-        "print(loaded, compiled, len(m.twice.signatures), [m.twice(value) for value in eval(sys.argv[2])])"
-    )
-
-    def run(values: str) -> str:
-        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-        command = [sys.executable, "-c", code, str(tmp_path), values]
-        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()
-
-    assert run("[1.5]") == "0 0 0 [3.0]"
-    assert run("[2]") == "1 0 1 [4]"
-    assert run("[1.5, 2]") == "2 0 2 [3.0, 4]"

@@ -38,7 +38,6 @@ def test_share_of_binary_scores():
 
 def test_latency():
     assert utility([1.0], [1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
-    assert margin([1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
     with pytest.raises(ValueError, match="no latencies"):
         utility([1.0], [0.0], 0.0, None, 0.1)
 
