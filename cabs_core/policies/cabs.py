@@ -25,7 +25,8 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
 from cabs_core.policies.linear.bandits import BanditOptions, LinearBandit, bandit_expert
-from cabs_core.policies.linear.policy import DEFAULT_HORIZON, Expert, LinearPolicy, ModelOptions, cabs_columns
+from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
+from cabs_core.policies.linear.policy import DEFAULT_HORIZON, LinearPolicy, cabs_columns
 
 
 class CabsCOptions(ModelOptions):
@@ -174,12 +175,9 @@ class CabsDOptions(ModelOptions):
 
 
 LITERAL_D: dict[str, Any] = {
-    "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
-    "cabs_preset": "literal",
-    "meta_loss": "literal",
-    "eta": None,
-    "ix_copies": 8,
-}
+    "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})), "cabs_preset": "literal",
+    "meta_loss": "literal", "eta": None, "ix_copies": 8,
+}  # fmt: skip
 PUBLISHED_D: dict[str, Any] = {**LITERAL_D, "cabs_preset": "published", "play": "argmax"}
 LIN_UCB_EXPERT: dict[str, Any] = {**LITERAL_D, "experts": (("lin_ucb", {}), ("cabs_c", {}))}
 #: validation: .4557, against .4519 with the realised loss and eta .03 and .4631 for CABS-C alone
@@ -196,12 +194,8 @@ class CabsD(LinearPolicy):
 
     Settings = CabsDOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {},
-        "literal": LITERAL_D,
-        "tuned": TUNED_D,
-        "published": PUBLISHED_D,
-        "lin_ucb_expert": LIN_UCB_EXPERT,
-    }
+        "paper": {}, "literal": LITERAL_D, "tuned": TUNED_D, "published": PUBLISHED_D, "lin_ucb_expert": LIN_UCB_EXPERT,
+    }  # fmt: skip
 
     def expert_rules(self) -> list[Expert]:
         """The experts of the options, with the mixture's regression settings where they give none."""

@@ -273,9 +273,7 @@ def run_lane(
 ) -> None:  # fmt: skip
     k, d = costs.shape[1], contexts.shape[1]
     mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
-    due = 0
-    while due < arrivals.shape[0] and arrivals[due, 0] < start:
-        due += 1
+    due = np.searchsorted(arrivals[:, 0], start)
     for t in range(start, stop):
         query = order[t]
         for j in range(k):

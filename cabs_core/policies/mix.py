@@ -156,9 +156,7 @@ def _run(
     mask, known = np.ones(K, dtype=np.bool_), np.ones(K, dtype=np.bool_)
     mean, sd, pmf, scratch, weights = np.empty(K), np.empty(K), np.empty(K), np.empty((2, K)), np.empty(3)
     gain, delta = np.empty(contexts.shape[1]), np.empty(K)
-    due = 0
-    while due < arrivals.shape[0] and arrivals[due, 0] < start:
-        due += 1
+    due = np.searchsorted(arrivals[:, 0], start)
     for t in range(start, stop):
         row = order[t]
         for j in range(K):

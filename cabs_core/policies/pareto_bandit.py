@@ -135,9 +135,7 @@ def _run(
     propensities: np.ndarray,
 ) -> None:  # fmt: skip
     mask = np.ones(scores.shape[1], dtype=np.bool_)
-    due = 0
-    while due < arrivals.shape[0] and arrivals[due, 0] < start:
-        due += 1
+    due = np.searchsorted(arrivals[:, 0], start)
     for t in range(start, stop):
         row = order[t]
         for j in range(mask.size):

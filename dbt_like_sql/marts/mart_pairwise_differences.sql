@@ -1,46 +1,33 @@
 -- Paired differences of utility between every two policies of a pool, with their error over trials and queries together,
 -- and p-values adjusted (Holm) for all pairs of real routers, so that a winner picked after the fact may be named.
-WITH pairs AS (
-  SELECT a.pool, a.regime, a.policy, b.policy AS baseline
-  FROM (SELECT DISTINCT pool, regime, policy FROM {{ ref('stg_trial_by_regime') }}) AS a
-  JOIN (SELECT DISTINCT pool, regime, policy FROM {{ ref('stg_trial_by_regime') }}) AS b
-    ON a.pool = b.pool AND a.regime = b.regime AND a.policy < b.policy
-),
-trials AS (
+WITH trials AS (
   SELECT
-    p.pool, p.regime, p.policy, p.baseline,
+    pool, regime, a.policy, b.policy AS baseline,
     avg(a.utility - b.utility) AS difference,
     standard_error_of(a.utility - b.utility) AS se_trials,
     count(*) AS trials
-  FROM pairs AS p
-  JOIN {{ ref('stg_trial_by_regime') }} AS a
-    ON p.pool = a.pool AND p.regime = a.regime AND p.policy = a.policy
-  JOIN {{ ref('stg_trial_by_regime') }} AS b
-    ON p.pool = b.pool AND p.regime = b.regime AND p.baseline = b.policy AND a.trial = b.trial
-  GROUP BY p.pool, p.regime, p.policy, p.baseline
+  FROM {{ ref('stg_trial_by_regime') }} AS a
+  JOIN {{ ref('stg_trial_by_regime') }} AS b USING (pool, regime, trial)
+  WHERE a.policy < b.policy
+  GROUP BY ALL
 ),
 queries AS (
   SELECT
-    p.pool, p.regime, p.policy, p.baseline,
+    pool, regime, a.policy, b.policy AS baseline,
     bootstrap_ratio_se(
-      list(a.plays * (a.utility - b.utility) ORDER BY a.query_index),
-      list(a.plays::DOUBLE ORDER BY a.query_index)
+      list(a.plays * (a.utility - b.utility) ORDER BY query_index),
+      list(a.plays::DOUBLE ORDER BY query_index)
     ) AS se_queries,
     count(*) AS queries
-  FROM pairs AS p
-  JOIN {{ ref('stg_query_by_regime') }} AS a
-    ON p.pool = a.pool AND p.regime = a.regime AND p.policy = a.policy
-  JOIN {{ ref('stg_query_by_regime') }} AS b
-    ON p.pool = b.pool AND p.regime = b.regime AND p.baseline = b.policy AND a.query_index = b.query_index
-  GROUP BY p.pool, p.regime, p.policy, p.baseline
+  FROM {{ ref('stg_query_by_regime') }} AS a
+  JOIN {{ ref('stg_query_by_regime') }} AS b USING (pool, regime, query_index)
+  WHERE a.policy < b.policy
+  GROUP BY ALL
 ),
 combined AS (
-  SELECT
-    t.pool, t.regime, t.policy, t.baseline, t.difference, t.se_trials, q.se_queries, t.trials,
-    two_way_error(t.se_trials, q.se_queries, t.trials, q.queries) AS error
-  FROM trials AS t
-  LEFT JOIN queries AS q
-    ON t.pool = q.pool AND t.regime = q.regime AND t.policy = q.policy AND t.baseline = q.baseline
+  SELECT *, two_way_error(se_trials, se_queries, trials, queries) AS error
+  FROM trials
+  LEFT JOIN queries USING (pool, regime, policy, baseline)
 ),
 tested AS (
   SELECT *, two_sided_p_value(difference, error.se, error.df) AS p_value
@@ -66,19 +53,12 @@ adjusted AS (
   FROM families
 ),
 one_way AS (
-  SELECT t.*, a.p_adjusted
-  FROM tested AS t
-  LEFT JOIN adjusted AS a
-    ON t.pool = a.pool AND t.regime = a.regime AND t.policy = a.policy AND t.baseline = a.baseline
+  SELECT * FROM tested LEFT JOIN adjusted USING (pool, regime, policy, baseline)
 ),
 both_ways AS (
-  SELECT pool, regime, policy, baseline, difference, se_trials, se_queries, trials, error, p_value, p_adjusted
-  FROM one_way
-  UNION ALL
-  SELECT
-    pool, regime, baseline AS policy, policy AS baseline, -difference AS difference, se_trials, se_queries, trials,
-    error, p_value, p_adjusted
-  FROM one_way
+  SELECT * FROM one_way
+  UNION ALL BY NAME
+  SELECT * REPLACE (baseline AS policy, policy AS baseline, -difference AS difference) FROM one_way
 )
 SELECT
   pool,

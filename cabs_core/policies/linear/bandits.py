@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.linear.policy import Expert, LinearPolicy, ModelOptions
+from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
+from cabs_core.policies.linear.policy import LinearPolicy
 
 WARM = 0.3
 

@@ -26,9 +26,7 @@ def play(
     active = np.ones(K, dtype=np.bool_)
     failed = 0
     delayed = slots > 1
-    pointer = 0
-    while delayed and pointer < arrivals.shape[0] and arrivals[pointer, 0] < start:
-        pointer += 1
+    pointer = np.searchsorted(arrivals[:, 0], start)
     for t in range(start, stop):
         row = order[t]
         for j in range(K):

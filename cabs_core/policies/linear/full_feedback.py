@@ -17,7 +17,8 @@ from cabs_core.policies import checks
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import experts, kernel_arrays
 from cabs_core.policies.linear.bandits import WARM, BanditOptions
-from cabs_core.policies.linear.policy import Expert, LinearPolicy
+from cabs_core.policies.linear.expert_policy import Expert
+from cabs_core.policies.linear.policy import LinearPolicy
 from cabs_core.policies.requests import Decision
 from cabs_core.regression.ridge import dot, downdate, product
 from cabs_core.utility import clipped_utility
@@ -52,9 +53,8 @@ def _play(
     K = data.targets.shape[1]
     active = np.ones(K, dtype=np.bool_)
     delayed = arrivals.shape[0] > 0
-    pointer, slot = 0, np.int64(0)  # a bare 0 is a type of its own, for which all would be compiled again
-    while pointer < arrivals.shape[0] and arrivals[pointer, 0] < start:
-        pointer += 1
+    pointer = np.searchsorted(arrivals[:, 0], start)
+    slot = np.int64(0)  # a bare 0 is a type of its own, for which all would be compiled again
     for t in range(start, stop):
         row = order[t]
         for j in range(K):

@@ -1,25 +1,23 @@
 """Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the rounds.
 
-A subclass says which experts it has (`expert_rules`); everything else (decide, update, replay, files, arms that
+What experts have in common is in `ExpertPolicy`; the rest (decide, update, replay, files, arms that
 come and go, warm starts) is here, once for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.graph.affinity import GRAPHS
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import compiled_loop, experts, kernel_arrays, learning
+from cabs_core.policies.linear.expert_policy import ExpertPolicy
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.regression.ridge import start_inverse, warm_start
 from cabs_core.solver import make_workspace
@@ -28,83 +26,19 @@ from cabs_core.utility import margin
 DEFAULT_HORIZON = 10_000
 
 
-class ModelOptions(Options):
-    """The regression of an expert.
-
-    penalty: lambda of the ridge; 10 is the paper's.
-    warm: kappa, weight of a row of the train split against an online one; 0: cold start.
-    regression: ridge, or vaw (Vovk-Azoury-Warmuth: prediction shrunk by 1 / (1 + x'A^-1 x)).
-    """
-
-    penalty: float = Field(10.0, gt=0, le=1e9)
-    warm: float = Field(0.0, ge=0, le=1)
-    regression: Literal["ridge", "vaw"] = "ridge"
-
-
-class Expert:
-    """One expert of a linear policy: its kind, regression options and parameters by column of `kernel_arrays.Rules.params`."""
-
-    def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float) -> None:
-        self.name, self.kind, self.model = name, kind, model
-        self.row = np.zeros(kernel_arrays.PARAMS)
-        self.row[kernel_arrays.KIND] = kernel_arrays.KINDS[kind]
-        self.row[kernel_arrays.REGRESSION] = (
-            kernel_arrays.VAW if model.regression == "vaw" else kernel_arrays.RIDGE
-        )
-        self.row[kernel_arrays.PRUNE] = -1.0
-        for column, value in columns.items():
-            self.row[getattr(kernel_arrays, column)] = float(value)
-
-
-class LinearPolicy(Policy):
+class LinearPolicy(ExpertPolicy):
     """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1.
 
     Attributes:
-        uses_surrogates: whether any expert learns from surrogates.
         shares: whether any expert's arms still share one matrix (`kernel_arrays.SHARED`).
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}
-    needs_context: ClassVar[bool] = True
-
-    # -- to implement -----------------------------------------------------------------------------------------
-
-    def expert_rules(self) -> list[Expert]:
-        """The experts, in the order of the meta weights."""
-        raise NotImplementedError
-
-    def mixture_rules(self) -> dict[int, float]:
-        """Entries of `Rules.meta` that differ from their defaults."""
-        return {}
-
-    # -- state ------------------------------------------------------------------------------------------------
-
-    @property
-    def target(self) -> str:
-        """What the models learn: 'utility' (at the policy's rho) or 'score'."""
-        return getattr(self.settings, "target", "utility")
-
-    def any_rho_now(self) -> bool:
-        """Models of scores serve every rho."""
-        return self.target == "score"
-
-    @property
-    def experts(self) -> int:
-        """Meta weights in the trace: one per expert of a mixture."""
-        return len(self._experts) if len(self._experts) > 1 else 0
 
     def prepare(self) -> None:
         """Experts and rules from the options."""
-        self._experts = self.expert_rules()
-        self.uses_surrogates = any(e.kind == "cabs_c" for e in self._experts)
-        params = np.stack([e.row for e in self._experts])
-        meta = np.zeros(kernel_arrays.META)
-        meta[kernel_arrays.COPIES] = 1
-        meta[kernel_arrays.PROPENSITY] = 1
-        for entry, value in self.mixture_rules().items():
-            meta[entry] = value
-        self.rules = kernel_arrays.Rules(params, meta, np.ascontiguousarray(self.keys))
-        self.shares = bool(params[:, kernel_arrays.SHARED].any())
+        super().prepare()
+        self.shares = bool(self.rules.params[:, kernel_arrays.SHARED].any())
         m = len(self._experts)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
@@ -180,9 +114,7 @@ class LinearPolicy(Policy):
             raise PolicyError(f"{self.name}: shared {checks.text(shared, 80)} does not fit experts {fresh}")
         self.rules.params[:, kernel_arrays.SHARED] = shared
         self.shares = any(shared)
-        # of the arms that it began with, which may have been others
-        gamma = values.get("gamma_ix", float(self.rules.meta[kernel_arrays.GAMMA_IX]))
-        self.rules.meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
+        self._set_gamma(values)
 
     def layout(self) -> dict[str, checks.Field]:
         """`kernel_arrays.Model` for these arms, features and experts."""
@@ -197,17 +129,6 @@ class LinearPolicy(Policy):
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError unless the variances of all features are >= 0."""
         checks.check_variances(where, "inverse", arrays["inverse"])
-
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
-        m, k = len(self._experts), arms
-        chances = checks.probabilities
-        return {
-            "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
-            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "gap": checks.Field((), None),
-            "certified": checks.Field((), None, dtype=checks.B1), "weights": chances(m), "reach": chances(m, k),
-            "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
-        }  # fmt: skip
 
     def _grow(self) -> None:
         self._check_mu(len(self._arms) + 1)
@@ -235,80 +156,45 @@ class LinearPolicy(Policy):
 
     def _decide(self, request: Request) -> Decision:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
-        k = len(self._arms)
-        rho, mask = self.rho_of(request), self.mask(request)
-        x = self.need(request, "context", self.dim)
-        affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
-        if self.uses_surrogates:
-            affinity = self.need(request, "predicted_scores", k).copy()
-            surrogate = checks.surrogate(self.name, request.surrogate, k)
-        if self.uses_surrogates or self.target == "score":
-            prices = rho * self.need(request, "predicted_costs", k, 0.0)
-        if self.target == "score":
-            margins = margin(prices, 1.0)
-        if not mask.all():
+        given = self._inputs(request)
+        if not given.mask.all():
             self._unshare()
         memory = self._memory
         arm, probability, gap, certified = experts.decide(
-            self.rules, self.model, x, margins, affinity, mask, self.round, self.scratch, memory, 0
-        )
+            self.rules, self.model, given.x, given.margins, given.affinity, given.mask, self.round, self.scratch, memory, 0,
+        )  # fmt: skip
         pmf = memory.mixture[0].copy()
         if self.rules.meta[kernel_arrays.PLAY]:
-            pmf = np.eye(k)[arm]
-        kept = {"context": x.copy(), "affinity": affinity, "prices": prices, "gap": np.array(gap)}
+            pmf = np.eye(len(pmf))[arm]
+        kept = {
+            "context": given.x.copy(),
+            "affinity": given.affinity,
+            "prices": given.prices,
+            "gap": np.array(gap),
+        }
         kept |= {"certified": np.array(bool(certified)), "weights": self.scratch.mu.copy()}
         kept |= {name: getattr(memory, name)[0].copy() for name in kernel_arrays.Memory._fields}
-        return self._decision(int(arm), float(probability), pmf, rho, kept, surrogate)
+        return self._decision(int(arm), float(probability), pmf, given.rho, kept, given.surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome; False if its arm has been removed since."""
-        score, kept = outcome.score, outcome.memory
-        places = self.today(decision)
-        arm = self.arm_today(decision, places)
-        d = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
-        if d is None:
-            raise PolicyError(
-                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
-            )
-        if arm < 0:
+        given = self._feedback(decision, outcome)
+        if given.arm < 0:
             return False
-        affinity, prices = kept["affinity"], kept["prices"]
-        parts = [kept[name] for name in kernel_arrays.Memory._fields]
-        if places is not None:
-            seen = places >= 0
-            # arms that did not exist then were no neighbours: they learn nothing from this round
-            affinity, prices, d, *parts = (
-                np.ascontiguousarray(np.where(seen, v[..., places], 0.0))
-                for v in (affinity, prices, d, *parts)
-            )
-        memory = kernel_arrays.Memory(*[value[None] for value in parts])
+        memory = kernel_arrays.Memory(*[value[None] for value in given.memory])
         if self.shares:
             shared = self.rules.params[:, kernel_arrays.SHARED] > 0.0
             if (memory.reach[0, shared] <= 0.0).any():
                 self._unshare()  # a copy of this policy decided while an arm was away
         reward = outcome.utility(decision.rho)
-        target = score if self.target == "score" else reward
+        target = outcome.score if self.target == "score" else reward
         learning.learn(
-            self.rules, self.model, kept["context"], affinity, prices, d, arm, target, reward, score, self.scratch,
-            memory, 0,
+            self.rules, self.model, outcome.memory["context"], given.affinity, given.prices, given.deltas, given.arm,
+            target, reward, outcome.score, self.scratch, memory, 0,
         )  # fmt: skip
         return True
 
-    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """As `Policy.redraw`, with what the other arm reveals."""
-        memory = kernel_arrays.redrawn(
-            decision.memory, decision.arm, arm, pmf, self.rules.params[:, kernel_arrays.SHARED]
-        )
-        return replace(super().redraw(decision, arm, pmf), memory=memory)
-
     # -- replay -----------------------------------------------------------------------------------------------
-
-    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        """Gap, certificate and meta weights."""
-        lane.gaps[t] = decision.memory["gap"]
-        lane.uncertified += not decision.memory["certified"]
-        if lane.meta_weights is not None:
-            lane.meta_weights[t] = decision.memory["weights"]
 
     def data(self, stream: Stream) -> kernel_arrays.Data:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""
@@ -366,6 +252,3 @@ def cabs_columns(options: Any) -> dict[str, float]:
         "PSEUDO": options.pseudo_weight, "FLOOR": options.floor, "SURROGATE": kernel_arrays.SURROGATES[form],
         "TOL": options.tol, "BIAS_CLIP": options.clip_surrogates,
     }  # fmt: skip
-
-
-__all__ = ["DEFAULT_HORIZON", "Expert", "LinearPolicy", "ModelOptions", "cabs_columns"]

@@ -16,28 +16,22 @@ from pydantic import Field, ValidationError, create_model, field_validator
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.cabs import (
-    LIN_UCB_EXPERT,
-    LITERAL_C,
-    LITERAL_D,
-    PUBLISHED_C,
-    PUBLISHED_D,
-    TUNED_C,
-    TUNED_D,
     CabsC,
     CabsCOptions,
     CabsD,
     CabsDOptions,
+    ExpertSpec,
     cabs_expert,
     expert_specs,
     known_experts,
 )
 from cabs_core.policies.linear.bandits import OPTIONS as LINEAR_BANDITS
 from cabs_core.policies.linear.bandits import bandit_expert
-from cabs_core.policies.linear.policy import Expert, ModelOptions
+from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
 from cabs_core.policies.neural.policy import NeuralOptions, NeuralPolicy, neural_expert
 
 # what belongs to ridge models only
-_NOT_NEURAL = {*ModelOptions.model_fields}
+_NOT_NEURAL = set(ModelOptions.model_fields)
 _CABS_FIELDS = {name: f for name, f in CabsCOptions.model_fields.items() if name not in _NOT_NEURAL}
 
 _C_FIELDS: dict[str, Any] = {name: (field.annotation, field) for name, field in _CABS_FIELDS.items()}
@@ -57,12 +51,7 @@ class CabsCNeural(NeuralPolicy):
     """CABS-C (Algorithm 1) with a network."""
 
     Settings: ClassVar = NeuralCabsCOptions
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {},
-        "literal": LITERAL_C,
-        "tuned": TUNED_C,
-        "published": PUBLISHED_C,
-    }
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = CabsC.PRESETS
 
     def expert_rules(self) -> list[Expert]:
         """One expert, CABS-C."""
@@ -99,7 +88,6 @@ def _standard_expert(policy: str, name: str, own: dict[str, Any]) -> Expert:
 
 
 STANDARD = ("epsilon_greedy", "square_cb", "neural_ucb", "neural_ts")
-ExpertSpec = tuple[str, dict[str, Any]]
 
 
 # what the mixture itself has; experts and regression differ from the linear policy's
@@ -109,11 +97,7 @@ _MIXTURE_FIELDS = {
     if name not in {*_NOT_NEURAL, *NeuralOptions.model_fields, "experts"}
 }
 _D_FIELDS: dict[str, Any] = {name: (field.annotation, field) for name, field in _MIXTURE_FIELDS.items()}
-_Mixture = create_model(
-    "_Mixture",
-    __base__=NeuralOptions,
-    **_D_FIELDS,
-)
+_Mixture = create_model("_Mixture", __base__=NeuralOptions, **_D_FIELDS)
 
 
 class NeuralCabsDOptions(_Mixture):
@@ -140,11 +124,11 @@ class CabsDNeural(NeuralPolicy):
 
     Settings: ClassVar = NeuralCabsDOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {},
-        "literal": LITERAL_D,
-        "tuned": {name: value for name, value in TUNED_D.items() if name != "experts"},
-        "published": PUBLISHED_D,
-        "lin_ucb_expert": {**LIN_UCB_EXPERT, "experts": (("neural_ucb", {}), ("cabs_c", {}))},
+        **CabsD.PRESETS,
+        "lin_ucb_expert": {
+            **CabsD.PRESETS["lin_ucb_expert"],
+            "experts": (("neural_ucb", {}), ("cabs_c", {})),
+        },
     }
 
     def expert_rules(self) -> list[Expert]:

@@ -13,7 +13,6 @@ first and part when a near tie falls the other way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,10 +20,10 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.linear.policy import Expert, ModelOptions
+from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions
 from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import clipped_utility, margin
@@ -57,37 +56,18 @@ def neural_expert(name: str, kind: str, **columns: float) -> Expert:
     return Expert(name, kind, ModelOptions(), **columns)
 
 
-class NeuralPolicy(Policy):
+class NeuralPolicy(ExpertPolicy):
     """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models."""
 
     Settings: ClassVar = NeuralOptions
-    needs_context: ClassVar[bool] = True
-
-    # -- to implement -----------------------------------------------------------------------------------------
-
-    def expert_rules(self) -> list[Expert]:
-        """The experts, in the order of the meta weights."""
-        raise NotImplementedError
-
-    def mixture_rules(self) -> dict[int, float]:
-        """Entries of `kernel_arrays.Rules.meta` that differ from their defaults."""
-        return {}
-
-    # -- state ------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Experts and rules from the options."""
-        self._experts = self.expert_rules()
+        super().prepare()
         if len(self._experts) > MAX_EXPERTS:
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
-        self._params = np.stack([e.row for e in self._experts])
         # every arm has a model of its own here; what the linear policies share to save time is the matrix
-        self._params[:, kernel_arrays.SHARED] = 0.0
-        self._meta = np.zeros(kernel_arrays.META)
-        self._meta[kernel_arrays.COPIES] = 1
-        self._meta[kernel_arrays.PROPENSITY] = 1
-        for entry, value in self.mixture_rules().items():
-            self._meta[entry] = value
+        self.rules.params[:, kernel_arrays.SHARED] = 0.0
 
     def start(self, offline: Offline | None) -> None:
         """Untrained networks."""
@@ -98,31 +78,17 @@ class NeuralPolicy(Policy):
         wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
         return Shape(
             self.dim, o.hidden, arms or len(self._arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
-            wide, int(self._meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
+            wide, int(self.rules.meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
     def _lanes(
         self, states: Sequence[Mapping[str, np.ndarray]], keys: np.ndarray, arms: int | None = None
     ) -> NeuralLanes:
-        return NeuralLanes(self._shape(len(states), arms), self._params, self._meta, keys, states)
-
-    def any_rho_now(self) -> bool:
-        """Networks of scores serve every rho."""
-        return bool(self.settings.target == "score")
-
-    @property
-    def experts(self) -> int:
-        """Meta weights in the trace: one per expert of a mixture."""
-        return len(self._experts) if len(self._experts) > 1 else 0
-
-    @property
-    def uses_surrogates(self) -> bool:
-        """Whether any expert learns from surrogates."""
-        return any(e.kind == "cabs_c" for e in self._experts)
+        return NeuralLanes(self._shape(len(states), arms), self.rules.params, self.rules.meta, keys, states)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Networks, Adam's moments, covariances, biases, meta weights and the history they train on."""
-        return self.core.part(0), {"gamma_ix": float(self._meta[kernel_arrays.GAMMA_IX])}
+        return self.core.part(0), {"gamma_ix": float(self.rules.meta[kernel_arrays.GAMMA_IX])}
 
     def layout(self) -> dict[str, checks.Field]:
         """`NeuralLanes.part` for these arms, features, networks and experts."""
@@ -144,21 +110,13 @@ class NeuralPolicy(Policy):
         return fields
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
-        m, k = len(self._experts), arms
-        chances = checks.probabilities
-        return {
-            "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
-            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "gap": checks.Field((1,), None),
-            "certified": checks.Field((1,), None), "weights": chances(m), "reach": chances(m, k),
-            "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
-        }  # fmt: skip
+        """What `_decide` keeps; gap and certificate as arrays of one entry."""
+        one = checks.Field((1,), None)
+        return super().memory_layout(arms) | {"gap": one, "certified": one}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
-        # of the arms that it began with, which may have been others
-        gamma = values.get("gamma_ix", float(self._meta[kernel_arrays.GAMMA_IX]))
-        self._meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
+        self._set_gamma(values)
         self.core = self._lanes([arrays], self.keys[None])
 
     def _grow(self) -> None:
@@ -188,75 +146,40 @@ class NeuralPolicy(Policy):
 
     def _decide(self, request: Request) -> Decision:
         """One round; the decision remembers context and probabilities for its update."""
-        k = len(self._arms)
-        rho, mask = self.rho_of(request), self.mask(request)
-        x = self.need(request, "context", self.dim)
-        affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
-        if self.uses_surrogates:
-            affinity = self.need(request, "predicted_scores", k).copy()
-            surrogate = checks.surrogate(self.name, request.surrogate, k)
-        if self.uses_surrogates or self.any_rho_now():
-            prices = rho * self.need(request, "predicted_costs", k, 0.0)
-        if self.any_rho_now():
-            margins = margin(prices, 1.0)
-        core = self.core
+        given, core = self._inputs(request), self.core
         core.decide(
-            x[None],
-            margins[None],
-            affinity[None],
-            mask[None],
-            np.array([self.round]),
-            core.memory,
+            given.x[None], given.margins[None], given.affinity[None], given.mask[None], np.array([self.round]), core.memory,
             np.zeros(1, dtype=np.int64),
-        )
-        kept = {"context": x.copy(), "affinity": affinity, "prices": prices}
+        )  # fmt: skip
+        kept = {"context": given.x.copy(), "affinity": given.affinity, "prices": given.prices}
         kept |= {"gap": core.numbers[0, 1:2].copy(), "certified": core.numbers[0, 2:].copy()}
         kept |= {"weights": core.mu[0].copy()}
         kept |= {
             name: value[0, 0].copy()
             for name, value in zip(kernel_arrays.Memory._fields, core.memory, strict=True)
         }
-        pmf = np.eye(k)[core.arms[0]] if self._meta[kernel_arrays.PLAY] else core.memory.mixture[0, 0].copy()
-        return self._decision(int(core.arms[0]), float(core.numbers[0, 0]), pmf, rho, kept, surrogate)
+        arm, pmf = int(core.arms[0]), core.memory.mixture[0, 0].copy()
+        if self.rules.meta[kernel_arrays.PLAY]:
+            pmf = np.eye(len(pmf))[arm]
+        return self._decision(arm, float(core.numbers[0, 0]), pmf, given.rho, kept, given.surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome and train; False if its arm has been removed since."""
-        score, kept = outcome.score, outcome.memory
-        places = self.today(decision)
-        arm = self.arm_today(decision, places)
-        d = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
-        if d is None:
-            raise PolicyError(
-                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
-            )
+        given = self._feedback(decision, outcome)
         everything = self._everything(decision, outcome)
-        if arm < 0:
+        if given.arm < 0:
             return False
-        affinity, prices = kept["affinity"], kept["prices"]
-        parts = [kept[name] for name in kernel_arrays.Memory._fields]
-        if places is not None:
-            seen = places >= 0
-            parts = [np.where(seen, value[..., places], 0.0) for value in parts]
-            affinity, prices, d = (np.where(seen, v[places], 0.0) for v in (affinity, prices, d))
-            if everything is not None:
-                everything = np.where(seen, everything[places], np.nan)
-        reward = outcome.utility(decision.rho)
-        memory = kernel_arrays.Memory(*(np.ascontiguousarray(v, dtype=np.float64)[None, None] for v in parts))
+        if everything is not None and given.places is not None:
+            everything = np.where(given.places >= 0, everything[given.places], np.nan)
+        score, reward = float(outcome.score), float(outcome.utility(decision.rho))
+        memory = kernel_arrays.Memory(*(value[None, None] for value in given.memory))
         self.core.learn(
-            kept["context"][None], np.ascontiguousarray(affinity)[None], np.ascontiguousarray(prices)[None],
-            np.ascontiguousarray(d, dtype=np.float64)[None], np.array([arm]),
-            np.array([float(score if self.any_rho_now() else reward)]), np.array([float(reward)]),
-            np.array([float(score)]), np.array([True]), memory, np.zeros(1, dtype=np.int64),
+            outcome.memory["context"][None], given.affinity[None], given.prices[None], given.deltas[None],
+            np.array([given.arm]), np.array([score if self.any_rho_now() else reward]), np.array([reward]),
+            np.array([score]), np.array([True]), memory, np.zeros(1, dtype=np.int64),
             None if everything is None else everything[None],
         )  # fmt: skip
         return True
-
-    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """As `Policy.redraw`, with what the other arm reveals."""
-        memory = kernel_arrays.redrawn(
-            decision.memory, decision.arm, arm, pmf, self._params[:, kernel_arrays.SHARED]
-        )
-        return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     def _everything(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
         if not self.full_feedback:
@@ -265,13 +188,6 @@ class NeuralPolicy(Policy):
         if y is None or c is None:
             raise PolicyError(f"{self.name} observes every arm: pass all_scores and all_costs [K] to update")
         return y if self.any_rho_now() else clipped_utility(y, c, decision.rho)
-
-    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        """Gap, certificate and meta weights."""
-        lane.gaps[t] = decision.memory["gap"][0]
-        lane.uncertified += decision.memory["certified"][0] == 0.0
-        if lane.meta_weights is not None:
-            lane.meta_weights[t] = decision.memory["weights"]
 
     # -- replay -----------------------------------------------------------------------------------------------
 
