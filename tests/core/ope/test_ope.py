@@ -227,7 +227,6 @@ def test_ips_and_snips_agree_with_vw_estimators():
 
 @pytest.mark.peers
 def test_ips_agrees_with_coba():
-    """Its doubly robust rewards rest on a model of its own; what both define alike is IPS."""
     filters = pytest.importorskip("coba.environments.filters")
     rng = np.random.default_rng(6)
     data, target = simulated(rng, table(rng, 300), 250)
@@ -239,3 +238,24 @@ def test_ips_agrees_with_coba():
     theirs = [sum(target[i, a] * row["rewards"](a) for a in range(len(ARMS))) for i, row in enumerate(found)]
     w = weights(target, data.actions, data.propensities)
     assert np.allclose(ips(w, data.scores), theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.peers
+def test_doubly_robust_agrees_with_coba_under_its_model():
+    """It takes no predictions, and fits a model of its own, which its direct method shows: with that one, DR is the same."""
+    pytest.importorskip("vowpalwabbit")
+    filters = pytest.importorskip("coba.environments.filters")
+    rng = np.random.default_rng(6)
+    data, target = simulated(rng, table(rng, 300), 250)
+    logged = [
+        {"context": tuple(x.tolist()), "action": ARMS[a], "reward": float(r), "probability": float(p)}
+        for x, a, r, p in zip(data.features, data.actions, data.scores, data.propensities, strict=True)
+    ]
+    model, theirs = (
+        np.array([[row["rewards"](a) for a in ARMS] for row in filters.OpeRewards(kind).filter(logged)])
+        for kind in ("DM", "DR")
+    )
+    w = weights(target, data.actions, data.propensities)
+    ours = doubly_robust(target, w, data.actions, data.scores, model)
+    assert np.allclose(ours, (target * theirs).sum(axis=1), rtol=0, atol=1e-9)
+    assert not np.allclose(model, theirs)
