@@ -15,6 +15,7 @@ MEASUREMENTS = (
     "readings",
     "theory",
     "drift",
+    "logs",
 )  # of this project against itself, long, on real outcomes: not part of `all`
 #: of a deployed router: time added to a call, kill -9 under load, a simulated deployment
 DEPLOYED = ("serve", "chaos", "deployment")
@@ -32,7 +33,8 @@ ORCHESTRATION = ("backfill",)  # what Dagster costs, on a pool that is finished
 def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
     simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions, or (readings) readings of
-    the paper, or (theory) what its theorems predict, or (drift) models that change under their names.
+    the paper, or (theory) what its theorems predict, or (drift) models that change under their names, or (logs) what a router's
+    own log teaches the next one.
 
     `backfill` materialises a finished pool again as the UI asks for it, in a stock `dagster dev`.
 
@@ -42,7 +44,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
     study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill takes --pool NAME
     """
-    with_options = ("study", "readings", "theory", "drift", "replay", *DEPLOYED, *ORCHESTRATION)
+    with_options = ("study", "readings", "theory", "drift", "logs", "replay", *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:

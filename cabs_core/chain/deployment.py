@@ -2,7 +2,8 @@
 
 The deployed bundle lies in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes up a new one
 without a restart. The challenger is the artifact `router`. Both play the test prompts that neither was trained or chosen
-on, in the same order, learning as they go; the champion starts with what it has learnt from its own log.
+on, in the same order, learning as they go; the champion starts with what it has learnt from its own log. Where the pool says
+`router: {learn_from_log: true}`, the challenger is that router trained again, on the train split and on the log.
 """
 
 from __future__ import annotations
@@ -15,17 +16,24 @@ from typing import Any
 import numpy as np
 
 from cabs_core.artifacts import Chain
+from cabs_core.chain.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.chain.router import test_prompts
-from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.errors import DataError, ProvenanceError, RouterError
+from cabs_core.ope.pool import log_of, read_log
+from cabs_core.ope.training import unseen, with_log
+from cabs_core.oracles import Oracles, build_problems, train_oracles
+from cabs_core.outcomes import outcomes_under
 from cabs_core.paths import deployed_folder
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.router.build import BUNDLE
+from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
 from cabs_core.router.checks import compare_with_champion
+from cabs_core.router.events import prompt_hash
 from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router, default_log
+from cabs_core.utility import binary_share
 
-#: held-out prompts that a comparison needs at least
+#: held-out prompts that a comparison needs at least, and decisions that a log must hold to be learnt from
 FEWEST = 30
 
 
@@ -45,9 +53,24 @@ def deploy(chain: Chain) -> dict[str, Any]:
     if status.state != "fresh":
         raise ProvenanceError(f"{target.described} is {status}: materialise router first")
     challenger = chain.verified(target) / BUNDLE
-    place = deployed_folder(chain.pool.name)
     if not challenger.is_dir():
         return {"passed": False, "reason": "there is no router to deploy, see the checks of the asset router"}
+    if not chain.pool.router.learn_from_log:
+        return _promote(chain, inputs, challenger)
+    with tempfile.TemporaryDirectory(prefix="cabs-challenger-") as name:
+        try:
+            taught = train_on_log(chain, inputs, log_of(chain.pool_file), challenger, Path(name))
+        except (DataError, RouterError) as error:
+            return _promote(chain, inputs, challenger) | {"log": f"not learnt from: {error}"}
+        found = _promote(chain, inputs, taught)
+        return found | {
+            "log": f"learnt from {read_manifest(taught).provenance['log']['decisions']} decisions"
+        }
+
+
+def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[str, Any]:
+    """Compare with what is deployed, and promote what is not worse."""
+    place = deployed_folder(chain.pool.name)
     new = read_manifest(challenger).id
     if not (place / HEADER).is_file():
         promote(challenger, place)
@@ -69,10 +92,42 @@ def deploy(chain: Chain) -> dict[str, Any]:
     return {"passed": found.promote, "reason": found.reason, **ids, "comparison": figures}
 
 
+def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:
+    """The pool's router, trained on the train split and on a log; a bundle in `folder`.
+
+    Decisions on prompts of the table are left out: those of train are known better, the others are held out.
+
+    Raises:
+        DataError, RouterError: there is no log, it does not fit, or it holds too little.
+    """
+    if not log.is_file():
+        raise DataError(f"there is no log at {log}")
+    pool, split, vectors = chain.pool, split_of(inputs), embeddings_of(inputs)
+    table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
+    data = read_log(log, bundle)
+    data = data.take(unseen(data, table.prompts))
+    if len(data) < FEWEST:
+        raise DataError(
+            f"{log} holds {len(data)} scored decisions on prompts that are not in the table; {FEWEST} are needed"
+        )
+    longer, parts, points = with_log(table, split, vectors, Oracles.load(inputs["oracles"]), data)
+    oracles = train_oracles(points, longer, parts, pool.oracle, features=pool.features, device="auto")
+    oracles.save(folder / "oracles")
+    share = binary_share(table.scores[split == "train"])  # completed outcomes are less binary than real ones
+    for name, problem in build_problems(longer, parts, points, oracles, pool).items():
+        problem.metadata["binary_share"] = share
+        problem.save(folder / "replay_problem" / name)
+    made = {**inputs, "oracles": folder / "oracles", "replay_problem": folder / "replay_problem"}
+    facts = {"log": {"decisions": len(data), "prompts": len(np.unique(data.groups))}}
+    build_bundle(folder / BUNDLE, pool, made, seen=data.groups.tolist(), provenance=facts)
+    return folder / BUNDLE
+
+
 def held_out_rows(prompts: list[str], *bundles: Path) -> np.ndarray:
     """Places of the prompts that none of the bundles was trained or chosen on."""
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
-    return np.flatnonzero(~np.isin(prompt_hashes(prompts), seen))
+    logged = prompt_hashes([prompt_hash(text) for text in prompts])  # of a log that keeps no texts
+    return np.flatnonzero(~np.isin(prompt_hashes(prompts), seen) & ~np.isin(logged, seen))
 
 
 def _compare(champion: Path, challenger: Path, inputs: dict[str, Path]) -> Any:

@@ -11,6 +11,7 @@ Sources: SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wa
 """
 
 from cabs_core.ope.data import LoggedData, read_events, read_table
-from cabs_core.ope.evaluate import Estimate, Evaluation, evaluate, pseudo_outcomes
+from cabs_core.ope.evaluate import Estimate, Evaluation, evaluate
+from cabs_core.ope.training import pseudo_outcomes
 
 __all__ = ["Estimate", "Evaluation", "LoggedData", "evaluate", "pseudo_outcomes", "read_events", "read_table"]

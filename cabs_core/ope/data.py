@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,6 +67,11 @@ class LoggedData:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def take(self, rows: np.ndarray) -> LoggedData:
+        """The decisions of the given rows."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "arms"}
+        return LoggedData(self.arms, **{k: None if v is None else v[rows] for k, v in values.items()})
 
 
 def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> LoggedData:

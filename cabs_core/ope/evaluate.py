@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,22 +184,3 @@ def _ratio(counts: np.ndarray, index: np.ndarray, above: np.ndarray, below: np.n
     top = counts @ np.bincount(index, weights=above, minlength=size)
     bottom = counts @ np.bincount(index, weights=below, minlength=size)
     return np.divide(top, bottom, out=np.full(len(top), np.nan), where=bottom > 0)
-
-
-def pseudo_outcomes(data: LoggedData, outcomes: Sequence[float] | np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """A full table [n, K] from a log: q + 1{played} (r - q) / p, whose mean is right for every arm.
-
-    Static predictors can be fitted on it; single entries are noisy and may leave [0, 1].
-
-    Raises:
-        DataError: the log has no propensities.
-    """
-    if data.propensities is None:
-        raise DataError("pseudo-outcomes need propensities: log the probability of every decision")
-    outcomes = np.asarray(outcomes, dtype=np.float64)
-    table = outcome_model(
-        data.features, data.actions, outcomes, len(data.arms), folds(data.groups, seed=seed)
-    )
-    rows = np.arange(len(data))
-    table[rows, data.actions] += (outcomes - table[rows, data.actions]) / data.propensities
-    return table

@@ -245,6 +245,11 @@ class Deployed(_Strict):
         description="Traffic that policies are evaluated on: an event log (SQLite) or a table (.csv, .parquet) beside the pool "
         "file. None: the log of the deployed router",
     )
+    learn_from_log: bool = Field(
+        False,
+        description="deployed_router trains its challenger on the log's decisions too, beside the train split; worth it where "
+        "the table is small",
+    )
     budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field(
         (),
         max_length=50,

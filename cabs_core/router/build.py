@@ -120,6 +120,7 @@ def build_bundle(
     mode: str = "route",
     free: Sequence[str] = (),
     prompts: bool = True,
+    seen: Sequence[str] = (),
     provenance: Mapping[str, Any] | None = None,
 ) -> Choice:
     """Write the bundle of a pool into `target`, whole or not at all.
@@ -133,6 +134,7 @@ def build_bundle(
         mode: route, shadow or guarded.
         free: arms that cost nothing, beside those of the pool. A mean cost of 0 is refused otherwise: it is a missing price.
         prompts: keep some train prompts for explanations.
+        seen: prompts, or their hashes in an event log, that it was trained on beside the table's.
 
     Returns:
         what was chosen, with the validation figures of every candidate.
@@ -207,10 +209,8 @@ def build_bundle(
             Neighbours.of(vectors[train], texts, table.scores[train], test.arms, seed).save(
                 folder / "neighbours"
             )
-        np.save(
-            folder / SEEN,
-            np.unique(prompt_hashes([table.prompts[i] for i in np.flatnonzero(split != "test")])),
-        )
+        trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
+        np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
     return choice
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from cabs_core.errors import DataError
 from cabs_core.ope import LoggedData, evaluate, pseudo_outcomes, read_table
 from cabs_core.ope.estimators import direct, doubly_robust, effective_size, ips, snips, weights
-from cabs_core.ope.models import folds, outcome_model
+from cabs_core.ope.models import PENALTY, folds, outcome_model
+from cabs_core.ope.training import unseen
+from cabs_core.router.events import prompt_hash
 
 ARMS = ["a", "b", "c"]
 RHO = 200.0
@@ -136,16 +138,86 @@ def test_the_model_is_ridge_regression():
     assert np.allclose(q[fold == 0, 2], expected)
 
 
-def test_pseudo_outcomes_have_the_right_means():
-    rng = np.random.default_rng(3)
-    full = table(rng, 20_000)
-    means = [
-        pseudo_outcomes(d, d.scores).mean(axis=0) for d in (simulated(rng, full, 500)[0] for _ in range(100))
-    ]
-    error = np.abs(np.mean(means, axis=0) - full[1].mean(axis=0))
-    assert (error < 4 * np.std(means, axis=0) / 10).all()
-    with pytest.raises(DataError, match="propensit"):
-        pseudo_outcomes(replace(simulated(rng, full, 10)[0], propensities=None), np.zeros(10))
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_the_expectation_over_what_is_played_is_the_full_table(seed, with_prior):
+    """For one prompt, whatever the others played: sum_a mu(a) pseudo-outcomes under a = its row of the table, exactly."""
+    rng = np.random.default_rng(seed)
+    n, k = 40, 3
+    x, scores, _ = table(rng, n)
+    mu = rng.dirichlet(np.ones(k), size=n) * 0.94 + 0.02
+    actions = np.array([rng.choice(k, p=p) for p in mu])
+    prior = rng.random((n, k)) if with_prior else None
+    row, at, expected = int(rng.integers(n)), np.arange(n), np.zeros(k)
+    for arm in range(k):
+        actions[row] = arm
+        data = LoggedData(
+            list("abc"), actions, scores[at, actions], np.zeros(n), x, at.astype(str), mu[at, actions]
+        )
+        expected += mu[row, arm] * pseudo_outcomes(data, data.scores, prior=prior, seed=seed)[row]
+    assert np.allclose(expected, scores[row], rtol=0, atol=1e-9)
+
+
+def slow(data: LoggedData, outcomes: np.ndarray, prior: np.ndarray | None, cap: float) -> np.ndarray:
+    """Cell by cell, by least squares with the penalty as further rows."""
+    n, k = len(data), len(data.arms)
+    fold = folds(data.groups)
+    x = data.features * 4.0 / np.sqrt(np.mean([f @ f for f in data.features]))
+    out = np.empty((n, k))
+    for i in range(n):
+        for a in range(k):
+            if prior is None:
+                rows = [j for j in range(n) if fold[j] != fold[i] and data.actions[j] == a]
+                y, center = outcomes[rows], np.mean([x[j] for j in rows], axis=0)
+                system = np.vstack([[x[j] - center for j in rows], np.sqrt(PENALTY) * np.eye(x.shape[1])])
+                target = np.concatenate([y - y.mean(), np.zeros(x.shape[1])])
+                q = y.mean() + (x[i] - center) @ np.linalg.lstsq(system, target, rcond=None)[0]
+            else:
+                q = prior[i, a]
+            played = data.actions[i] == a
+            out[i, a] = q + (min(1 / data.propensities[i], cap) * (outcomes[i] - q) if played else 0.0)
+    return out
+
+
+@pytest.mark.parametrize("cap", [1.0, 4.0, np.inf])
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_it_is_the_slow_reference(cap, with_prior):
+    rng = np.random.default_rng(11)
+    data, _ = simulated(rng, table(rng, 200), 60)
+    prior = rng.random((60, 3)) if with_prior else None
+    for outcomes in (data.scores, data.costs):
+        found = pseudo_outcomes(data, outcomes, prior=prior, cap=cap)
+        assert np.allclose(found, slow(data, outcomes, prior, cap), rtol=0, atol=1e-9)
+
+
+def test_with_a_cap_of_one_what_was_played_is_known_and_the_rest_is_predicted():
+    rng = np.random.default_rng(12)
+    data, _ = simulated(rng, table(rng, 300), 200)
+    prior, at = rng.random((200, 3)), np.arange(200)
+    expected = prior.copy()
+    expected[at, data.actions] = data.scores
+    found = pseudo_outcomes(data, data.scores, prior=prior, cap=1.0)
+    assert np.allclose(found, expected, rtol=0, atol=1e-12) and not np.array_equal(found, prior)
+
+
+def test_no_propensity_is_refused():
+    rng = np.random.default_rng(13)
+    data, _ = simulated(rng, table(rng, 100), 20)
+    with pytest.raises(DataError, match="need propensities"):
+        pseudo_outcomes(replace(data, propensities=None), data.scores)
+    bad = data.scores.copy()
+    bad[4] = np.nan
+    with pytest.raises(DataError, match="row 5: scores is nan, expected a number from 0 to 1"):
+        replace(data, scores=bad)
+
+
+def test_prompts_of_the_table_are_known_by_text_and_by_hash():
+    groups = np.array(["one", prompt_hash("two"), "three", prompt_hash("four")])
+    n = len(groups)
+    data = LoggedData(["a", "b"], np.zeros(n, dtype=int), np.zeros(n), np.zeros(n), np.zeros((n, 1)), groups)
+    rows = unseen(data, ["one", "two", "five"])
+    assert rows.tolist() == [2, 3]
+    assert data.take(rows).groups.tolist() == groups[2:].tolist() and data.take(rows).pmf is None
 
 
 def test_refusals_say_why():

@@ -16,6 +16,7 @@ from cabs_core.chain.router import examine_again
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts
 from cabs_core.errors import EncoderError, ProvenanceError
+from cabs_core.oracles import Oracles
 from cabs_core.paths import deployed_folder
 from cabs_core.router import Router, read_manifest, roll_back
 from cabs_core.router.bundle import prompt_hashes, seen_prompts
@@ -159,3 +160,32 @@ def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pyte
     monkeypatch.setattr("cabs_core.chain.deployment.FEWEST", 10_000)
     found = deploy(chain_of())
     assert not found["passed"] and "10000 are needed" in found["reason"]
+
+
+def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
+    set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true}")
+    assert "there is no log at" in deploy(chain_of())["log"]
+    place, held_out = deployed_folder("tiny"), prompts_of(chain_of().require(chain_of().stage("router")))
+    champion = read_manifest(place)
+    router = Router.load(place, log=default_log(place))
+    texts = [*held_out[:3], *(f"Sort these {i} numbers" for i in range(40))]
+    for made in router.route_many(texts[:20]):
+        router.feedback(made.id, score=1.0, cost=1e-4)
+    few = deploy(chain_of())
+    assert few["reason"] == "it is deployed already"
+    assert "17 scored decisions on prompts that are not in the table; 30 are needed" in few["log"]
+    for made in router.route_many(texts[20:]):
+        router.feedback(made.id, score=1.0, cost=1e-4)
+    router.close()
+    found = deploy(chain_of())
+    assert found["log"] == "learnt from 40 decisions" and found["challenger"] != champion.id
+    assert found["comparison"]["queries"] == len(held_out)  # what the log holds of them was left out
+    assert found["passed"], found["reason"]
+    now = read_manifest(place)
+    assert now.id == found["challenger"] and now.provenance["log"] == {"decisions": 40, "prompts": 40}
+    # a prompt that was learnt from stays out of comparisons, though the log keeps its hash alone
+    assert held_out_rows([*held_out[:2], *texts[-2:]], place).tolist() == [0, 1]
+    before, after = (Oracles.load(folder / "oracles") for folder in (bundle(home), place))
+    assert before.predictors["ridge"].mean_.mean() < after.predictors["ridge"].mean_.mean()
+    again = deploy(chain_of())
+    assert again["reason"] == "it is deployed already" and again["log"] == found["log"]
