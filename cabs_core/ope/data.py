@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,9 @@ class LoggedData:
 
     def take(self, rows: np.ndarray) -> LoggedData:
         """The decisions of the given rows."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "arms"}
-        return LoggedData(self.arms, **{k: None if v is None else v[rows] for k, v in values.items()})
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "arms"}
+        taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in values.items()}
+        return replace(self, **taken)
 
 
 def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> LoggedData:

@@ -247,8 +247,7 @@ class Deployed(_Strict):
     )
     learn_from_log: bool = Field(
         False,
-        description="deployed_router trains its challenger on the log's decisions too, beside the train split; worth it where "
-        "the table is small",
+        description="deployed_router trains its challenger on the log's decisions too, beside the train split",
     )
     budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field(
         (),

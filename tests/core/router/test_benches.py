@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cabs_core.bench.deployment import simulate
+from cabs_core.bench.logs import main as measure_logs
 from cabs_core.problem import ReplayProblem
 
 
@@ -31,3 +32,27 @@ def test_a_budget_moves_the_spending(make_bundle, problem, test_prompts):
     folder = make_bundle("carrot", epsilon=0.0)
     low, high = (simulate(folder, problem, test_prompts, budget=b, outage=0.0) for b in (2e-4, 2e-3))
     assert low["spent"] < high["spent"] and low["mean rho"] > high["mean rho"]
+
+
+def test_what_a_log_teaches_is_measured_against_the_table_alone(tiny_pool):
+    argv = [
+        "--pool",
+        "tiny",
+        "--train",
+        "60",
+        "--seeds",
+        "2",
+        "--epsilon",
+        "0.5",
+        "--caps",
+        "1",
+        "--policies",
+        "ridge",
+        "hier_mix",
+    ]
+    rows = {(r["policy"], r["trained on"]): r for r in measure_logs(argv=argv)}
+    assert {k for _, k in rows} == {"table", "cap 1", "continued", "all outcomes"} and len(rows) == 7
+    for policy in ("ridge", "hier_mix"):
+        assert rows[policy, "table"]["difference"] == 0.0
+        assert rows[policy, "cap 1"]["difference"] != 0.0  # the log was learnt from
+    assert all(0.0 <= r["utility"] <= 1.0 for r in rows.values())
