@@ -93,7 +93,7 @@ def _note_size(error: BaseException, temporary: Path) -> None:
     """Remember with the error how much had been written before the temporary files go."""
     with suppress(OSError):
         files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
-        error.written = sum(f.stat().st_size for f in files if f.is_file())  # type: ignore[attr-defined]
+        error.written = sum(f.stat().st_size for f in files if f.is_file())  # type: ignore[attr-defined]  # read by whoever reports the error
 
 
 @contextmanager
@@ -137,7 +137,8 @@ def exchange(one: Path, other: Path) -> bool:
     except (OSError, AttributeError):
         return False
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(swap)) == 0
+    status: int = renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(swap))
+    return status == 0
 
 
 def write_bytes(path: str | Path, data: bytes) -> Path:

@@ -61,7 +61,8 @@ class DevServer:
         found = requests.post(f"{self.url}/graphql", json=body, timeout=60).json()
         if "errors" in found:
             raise CabsError(f"{self.url} refused a query: {found['errors'][0]['message']}")
-        return found["data"]
+        data: dict[str, Any] = found["data"]
+        return data
 
     def ready(self) -> bool:
         """Whether the code location is loaded. Raises CabsError when the server ended."""
@@ -78,7 +79,7 @@ class DevServer:
         answer = self.query(_LAUNCH, p=wanted)["launchPartitionBackfill"]
         if "backfillId" not in answer:
             raise CabsError(f"the backfill was refused: {answer}")
-        return answer["backfillId"]
+        return str(answer["backfillId"])
 
     def runs_of(self, backfill: str) -> list[dict[str, Any]]:
         """Status and times (seconds since 1970) of its runs when the backfill has ended; else nothing."""

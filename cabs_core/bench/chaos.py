@@ -42,10 +42,10 @@ def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens to."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+        return int(found.getsockname()[1])
 
 
-def start_echo() -> tuple[subprocess.Popen, int]:
+def start_echo() -> tuple[subprocess.Popen[bytes], int]:
     """The stand-in upstream in a process of its own, once it listens."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "cabs_core.router.server.echo", "--port", str(port)])
@@ -53,7 +53,7 @@ def start_echo() -> tuple[subprocess.Popen, int]:
     return process, port
 
 
-def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen:
+def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
     """A server with these settings (see `server.app.make_app`) in a process of its own; it says nothing."""
     command = [sys.executable, "-c", _SERVER, json.dumps(settings), str(port), str(workers)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -105,7 +105,7 @@ class _Client(threading.Thread):
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.random.choice(self.ports)}{path}"
 
-    def _ask(self, http, waiting: list[str]) -> None:
+    def _ask(self, http: httpx.Client, waiting: list[str]) -> None:
         body = {"model": "cabs", "messages": [{"role": "user", "content": self.random.choice(self.prompts)}]}
         answer = http.post(self._url("/v1/chat/completions"), json=body)
         if answer.status_code != 200:
@@ -115,7 +115,7 @@ class _Client(threading.Thread):
         if self.random.random() < 0.9:  # one in ten is never scored
             waiting.append(self.decided[-1])
 
-    def _score(self, http, waiting: list[str]) -> None:
+    def _score(self, http: httpx.Client, waiting: list[str]) -> None:
         name = waiting[self.random.randrange(len(waiting))]
         score = self.tried.setdefault(name, self.random.randrange(11) / 10)
         answer = http.post(self._url("/v1/feedback"), json={"id": name, "score": score})
@@ -196,7 +196,7 @@ def run_chaos(
         }
 
 
-def _judge(bundle, place: str, crowd: Sequence[_Client]) -> dict[str, Any]:
+def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client]) -> dict[str, Any]:
     log = EventLog(place)
     decisions, rewards = log.decisions(), log.rewards()
     ids = [d.id for d in decisions]
@@ -233,7 +233,7 @@ def _judge(bundle, place: str, crowd: Sequence[_Client]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _state(bundle, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
+def _state(bundle: str | Path, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
     """(hash of the policy's whole state, rewards learnt) after reading the log to its end."""
     import hashlib
 

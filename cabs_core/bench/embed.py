@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import EncoderFiles, resolve
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
 from cabs_core.pool_files.config import Encoder
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from transformers import DebertaV2Config, PretrainedConfig, PreTrainedModel
 
 ROUTERBENCH_TOKENS = 350
 TARGET_PROMPTS_PER_MINUTE = 50_000
@@ -83,7 +87,7 @@ def against_peer(kind: str, count: int, device: str, repeats: int) -> dict[str, 
     return result
 
 
-def _peer(folder: str, device: str):
+def _peer(folder: str, device: str) -> SentenceTransformer | None:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
@@ -109,7 +113,7 @@ def through_the_store(count: int, device: str) -> dict[str, Any]:
     }
 
 
-def forward_flops(config, lengths: np.ndarray) -> float:
+def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
     """Floating-point operations of the matrix products of one forward pass over sequences of these lengths.
 
     Per layer and token 2 (4 h^2 + 2 h f) for projections and the feed-forward part and 4 h per pair of tokens
@@ -124,7 +128,7 @@ def forward_flops(config, lengths: np.ndarray) -> float:
     return float(total)
 
 
-def mdeberta_config():
+def mdeberta_config() -> DebertaV2Config:
     """The published shape of mDeBERTa-v3-base; weights are random, which costs the same time."""
     from transformers import DebertaV2Config
 
@@ -136,7 +140,12 @@ def mdeberta_config():
 
 
 def forward_speed(
-    model, config, vocabulary: int, device: str, dtype: str, lengths: np.ndarray
+    model: PreTrainedModel,
+    config: PretrainedConfig,
+    vocabulary: int,
+    device: str,
+    dtype: str,
+    lengths: np.ndarray,
 ) -> dict[str, Any]:
     """Tokens/s of the forward passes alone, on random tokens of the given lengths, and the share of the peak."""
     import torch

@@ -8,7 +8,7 @@ splits are resampled on their own and then averaged. They are conditional on the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +92,9 @@ def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[s
     return out
 
 
-def lines(figures: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]]):
+def lines(
+    figures: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]],
+) -> Iterator[str]:
     """Lines of Markdown of {pool: {condition: {policy: combined figures}}}, best AIQ first."""
     for pool, conditions in figures.items():
         for condition, rows in conditions.items():

@@ -34,7 +34,9 @@ POOLS = ("openllm_lb_v2_carrot", "routerbench_sub3", "mmlu_pro_tiger")
 RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
 
 
-def router_utility(predicted, predicted_costs, scores, costs, share: float) -> dict[str, np.ndarray]:
+def router_utility(
+    predicted: np.ndarray, predicted_costs: np.ndarray, scores: np.ndarray, costs: np.ndarray, share: float
+) -> dict[str, np.ndarray]:
     """`[n]` realised clipped utility of the static router of these predictions: mean over each regime's rhos,
     and 'overall', the mean of the three regimes."""
     rows = np.arange(len(scores))
@@ -47,7 +49,9 @@ def router_utility(predicted, predicted_costs, scores, costs, share: float) -> d
     return result
 
 
-def per_query(oracles: Oracles, embeddings, outcomes: Outcomes, split) -> dict[str, dict[str, np.ndarray]]:
+def per_query(
+    oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray
+) -> dict[str, dict[str, np.ndarray]]:
     """{measure: {candidate or 'selected': [n test] values}}; utilities negated, so that less is better."""
     rows, train = np.flatnonzero(split == "test"), np.flatnonzero(split == "train")
     x, lengths = embeddings[rows], outcomes.prompt_lengths[rows]

@@ -37,7 +37,7 @@ def numpy_peer(
     """
     model, rng, state = NumpyRidge(K, d), np.random.default_rng(0), {"t": 0}
 
-    def play(x, reward_of):
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
         mu = model.theta @ x
         if kind == "lin_ucb":
             width = (model.inverse @ x) @ x
@@ -68,7 +68,7 @@ def vowpal_peer(kind: str, K: int, d: int) -> Round:
     model = vowpalwabbit.Workspace(f"--cb_explore {K} {explore} --quiet -b 18 --random_seed 1")
     rng = np.random.default_rng(0)
 
-    def play(x, reward_of):
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
         features = " ".join(f"{i}:{v:.6g}" for i, v in enumerate(x))
         p = np.asarray(model.predict(f"| {features}"))
         arm = int(np.searchsorted(np.cumsum(p / p.sum()), rng.random()))
@@ -89,8 +89,8 @@ def mabwiser_peer(kind: str, K: int, d: int) -> Round:
     model = MAB(arms=list(range(K)), learning_policy=learner, seed=1)
     model.fit(list(range(K)), [0.0] * K, np.zeros((K, d)))
 
-    def play(x, reward_of):
-        arm = model.predict([x])
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
+        arm: int = model.predict([x])
         model.partial_fit([arm], [reward_of(arm)], [x])
         return arm
 
@@ -108,7 +108,7 @@ def contextualbandits_peer(kind: str, K: int, d: int) -> Round:
     else:
         model = online.LinTS(K, v_sq=0.01, lambda_=10.0, fit_intercept=False, beta_prior=None, random_state=1)
 
-    def play(x, reward_of):
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
         arm = int(np.asarray(model.predict(x[None]))[0])
         model.partial_fit(x[None], np.array([arm]), np.array([reward_of(arm)]))
         return arm
@@ -123,7 +123,8 @@ def coba_peer(kind: str, K: int, d: int) -> Round:
     model = VowpalSquarecbLearner() if kind == "square_cb" else VowpalEpsilonLearner(epsilon=0.1)
     actions = list(range(K))
 
-    def play(x, reward_of):
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
+        arm: int
         context = tuple(x.tolist())
         arm, probability, extra = model.predict(context, actions)
         model.learn(context, arm, reward_of(arm), probability, **extra)
@@ -139,7 +140,7 @@ def paretobandit_peer(kind: str, K: int, d: int) -> Round:
     names = [str(j) for j in range(K)]
     model = DisjointLinUCBPolicy(names, dim=d, alpha=0.05, forgetting_factor=0.997, seed=0)
 
-    def play(x, reward_of):
+    def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
         name, _ = model.select_arm(x)
         model.mark_selected(name)
         model.update(name, x, float(reward_of(int(name))), advance_time=False)

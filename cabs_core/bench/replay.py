@@ -10,12 +10,13 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cabs_core.atomic import write_text
-from cabs_core.bench.peers import PEERS, numpy_peer
+from cabs_core.bench.peers import PEERS, Round, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
 from cabs_core.policies.lanes import Lane, Stream
@@ -73,7 +74,7 @@ class Ours:
 class Peer:
     """A peer's round function over the same rows."""
 
-    def __init__(self, play, stream: Stream, order: np.ndarray):
+    def __init__(self, play: Round, stream: Stream, order: np.ndarray):
         self.play, self.stream, self.order, self.at = play, stream, order, 0
         self.actions: list[int] = []
 
@@ -83,12 +84,32 @@ class Peer:
         for _ in range(rounds):
             row = self.order[self.at % len(self.order)]
             rewards = self.stream.utilities[row]
-            self.actions.append(self.play(self.stream.contexts[row], lambda arm, r=rewards: float(r[arm])))
+            self.actions.append(self.play(self.stream.contexts[row], partial(_reward, rewards)))
             self.at += 1
         return (time.process_time() - begin) / rounds
 
 
-def side_by_side(ours: Ours, peer: Peer, slices: int, our_rounds: int, peer_rounds: int) -> dict[str, float]:
+class CvxpyPeer:
+    """A round written with cvxpy over the same rows, from the first one at every call."""
+
+    def __init__(self, play: Callable[[Stream, int], None], stream: Stream, order: np.ndarray):
+        self.play, self.stream, self.order = play, stream, order
+
+    def advance(self, rounds: int) -> float:
+        """Seconds a round of the first rounds."""
+        begin = time.process_time()
+        for i in range(rounds):
+            self.play(self.stream, int(self.order[i]))
+        return (time.process_time() - begin) / rounds
+
+
+def _reward(rewards: np.ndarray, arm: int) -> float:
+    return float(rewards[arm])
+
+
+def side_by_side(
+    ours: Ours, peer: Peer | CvxpyPeer, slices: int, our_rounds: int, peer_rounds: int
+) -> dict[str, float]:
     """Alternate; the fastest slice of each in microseconds, and their ratio."""
     ours.advance(our_rounds)
     peer.advance(max(2, peer_rounds // 4))
@@ -220,9 +241,7 @@ def _measure(quick: bool) -> dict[str, Any]:
             "experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]
         }  # fmt: skip
         ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
-        peer = Peer(None, stream, order)
-        peer.advance = lambda rounds, play=play: _time(play, stream, order, rounds)  # type: ignore[method-assign, misc]
-        found = side_by_side(ours, peer, slices, chunk, 3 if quick else 20)
+        found = side_by_side(ours, CvxpyPeer(play, stream, order), slices, chunk, 3 if quick else 20)
         extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
         record(kind, "cvxpy_dpp", found, CVXPY_RATIO, **extra)
     for name in LINEAR:
@@ -274,13 +293,6 @@ def _fastest(ours: Ours, chunk: int, quick: bool) -> float:
     """Microseconds a round of the fastest slice."""
     rounds = ours.slice(chunk)
     return min(ours.advance(rounds) for _ in range(2 if quick else 40)) * 1e6
-
-
-def _time(play, stream: Stream, order: np.ndarray, rounds: int) -> float:
-    begin = time.process_time()
-    for i in range(rounds):
-        play(stream, int(order[i]))
-    return (time.process_time() - begin) / rounds
 
 
 def show(figures: dict[str, Any]) -> list[str]:

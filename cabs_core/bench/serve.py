@@ -29,7 +29,9 @@ from cabs_core.bench.chaos import free_port, start_echo, start_server, wait_for,
 from cabs_core.router.bundle import read_manifest
 
 
-async def _load(urls: dict[str, tuple[str, dict]], rate: float, seconds: int) -> dict[str, dict[str, Any]]:
+async def _load(
+    urls: dict[str, tuple[str, dict[str, Any]]], rate: float, seconds: int
+) -> dict[str, dict[str, Any]]:
     times: dict[str, list[float]] = {way: [] for way in urls}
     failed: dict[str, Counter[str]] = {way: Counter() for way in urls}
     limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)

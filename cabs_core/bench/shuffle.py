@@ -25,7 +25,7 @@ def available() -> bool:
     return find_spec("litellm") is not None
 
 
-def start(port: int, models: Sequence[str], upstream: int, *, workers: int = 1) -> subprocess.Popen:
+def start(port: int, models: Sequence[str], upstream: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
     """The server in processes of its own: `models` are all the stand-in at port `upstream`."""
     settings = json.dumps({"models": list(models), "url": f"http://127.0.0.1:{upstream}/v1"})
     command = [

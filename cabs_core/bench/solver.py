@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,23 @@ from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.solver import workspace as layout
 from cabs_core.solver.instances import bernoulli_batch
 from cabs_core.solver.program import objective
-from cabs_core.solver.reference import CvxpyParametric, clarabel_direct, cvxpy_paper
+from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, clarabel_direct, cvxpy_paper
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
 SMALL, LARGE = (5, 11, 15, 18), (64, 256)
 # At K = 15: how many times faster than each of them we mean to be.
 TARGETS = {"cvxpy_paper": 3000.0, "cvxpy_parametric": 80.0, "clarabel_direct": 50.0}
 
+#: losses `[K]`, graph `[K, K]` and gamma
+Case = tuple[np.ndarray, np.ndarray, float]
+#: (losses, graph, gamma) -> (p `[K]`, whether it says solved, the optimum that it claims)
+Peer = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, bool, float | None]]
+
 
 @kernel
-def _solve_all(losses, graphs, gamma, tol, workspace, p):
+def _solve_all(
+    losses: np.ndarray, graphs: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, p: np.ndarray
+) -> tuple[int, int]:
     """Solve every instance; (iterations, how many are not certified)."""
     iterations = 0
     failed = 0
@@ -46,7 +53,9 @@ def _solve_all(losses, graphs, gamma, tol, workspace, p):
     return iterations, failed
 
 
-def time_ours(f, G, gamma: float, tol: float, workspace, *, repeats: int = 9) -> dict[str, Any]:
+def time_ours(
+    f: np.ndarray, G: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, *, repeats: int = 9
+) -> dict[str, Any]:
     """Median over `repeats` passes of the seconds a solve, with iterations and failures."""
     p, seconds = np.empty_like(f), []
     iterations, failed = _solve_all(f, G, gamma, tol, workspace, p)
@@ -64,7 +73,7 @@ def time_ours(f, G, gamma: float, tol: float, workspace, *, repeats: int = 9) ->
     }
 
 
-def vowpal_wabbit(f, G, gamma: float) -> Callable[[], np.ndarray]:
+def vowpal_wabbit(f: np.ndarray, G: np.ndarray, gamma: float) -> Callable[[], np.ndarray]:
     """A call that returns the p [K] of VW's --graph_feedback for these losses.
 
     VW's graph has the playing arm in the column: the transpose of ours. Losses reach the reduction exactly as
@@ -79,13 +88,13 @@ def vowpal_wabbit(f, G, gamma: float) -> Callable[[], np.ndarray]:
     return lambda: np.array(model.predict(example))
 
 
-def clipped_objective(p, f, G, gamma) -> float:
+def clipped_objective(p: np.ndarray, f: np.ndarray, G: np.ndarray, gamma: float) -> float:
     """F(p) after clipping to a distribution with positive weights, as every method's p is scored."""
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
     return float(objective(p / p.sum(), f, G, gamma))
 
 
-def time_peer(call: Callable, cases) -> dict[str, Any]:
+def time_peer(call: Peer, cases: Iterable[Case]) -> dict[str, Any]:
     """Median seconds over the cases, and how its answers compare with ours; `call` returns (p, solved, claimed).
 
     `worst_claim`: largest difference between the optimum that it claims and ours, where it says solved and gamma < 100.
@@ -113,13 +122,13 @@ def time_peer(call: Callable, cases) -> dict[str, Any]:
     }
 
 
-def _peers(K: int, cases: dict[str, list]) -> dict[str, dict[str, Any]]:
+def _peers(K: int, cases: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Every peer that is installed, on its own number of cases."""
     parametric = CvxpyParametric(K)
     parametric(*cases["warm"])  # the first call canonicalises
 
-    def adapt(reference):
-        def call(f, G, gamma):
+    def adapt(reference: Callable[[np.ndarray, np.ndarray, float], ReferenceSolution]) -> Peer:
+        def call(f: np.ndarray, G: np.ndarray, gamma: float) -> tuple[np.ndarray, bool, float | None]:
             answer = reference(f, G, gamma)
             return answer.p, answer.solved, answer.claimed
 
@@ -210,7 +219,12 @@ def _large(K: int, gammas: tuple[float, ...], quick: bool) -> list[dict[str, Any
     return rows
 
 
-def _print(small: list[dict], large: list[dict], compiled: dict, targets: dict) -> None:
+def _print(
+    small: list[dict[str, Any]],
+    large: list[dict[str, Any]],
+    compiled: dict[str, Any],
+    targets: dict[str, Any],
+) -> None:
     names = {"cvxpy_paper": "cvxpy, paper's form", "cvxpy_parametric": "cvxpy, parameters"}
     names |= {"clarabel_direct": "Clarabel, direct", "vowpal_wabbit": "Vowpal Wabbit"}
     rows = [("ours, tol 1e-8", *(duration(r["ours"]["1e-08"]) for r in small))]

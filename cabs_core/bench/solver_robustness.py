@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ import numpy as np
 
 from cabs_core.bench.report import finish, machine, one_thread, show
 from cabs_core.solver import make_workspace, solve_exploration_batch
+from cabs_core.solver.api import ExplorationBatch
 from cabs_core.solver.instances import mixed_batch
 from cabs_core.solver.program import certificate
 
 TOL = 1e-8
 
 
-def extended_gaps(batch, f, G, gammas, sample) -> np.ndarray:
+def extended_gaps(
+    batch: ExplorationBatch, f: np.ndarray, G: np.ndarray, gammas: np.ndarray, sample: Iterable[int]
+) -> np.ndarray:
     """Certificates of the sampled instances in np.longdouble, p and q scaled to sum to 1 in that precision."""
     gaps = []
     for b in sample:

@@ -60,6 +60,7 @@ from cabs_core.errors import CabsError
 from cabs_core.paths import cabs_home
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
+from cabs_core.replay.result import ReplayResult
 
 Place = tuple[int, str, str]  # split seed, condition, pool
 
@@ -126,7 +127,8 @@ def _trials_of(path: Path) -> int:
         return int(stored["utilities"].shape[0])
 
 
-def _save(path: Path, result, test: ReplayProblem) -> None:
+def _save(path: Path, result: ReplayResult, test: ReplayProblem) -> None:
+    assert result.uncertified is not None and result.seconds is not None
     queries = np.zeros(test.n)
     np.add.at(queries, result.order.ravel(), result.rewards.ravel())
     plays = np.bincount(result.order.ravel(), minlength=test.n)
@@ -143,11 +145,12 @@ def _save(path: Path, result, test: ReplayProblem) -> None:
         )
 
 
-def _per_query(result, values: np.ndarray, plays: np.ndarray) -> np.ndarray:
+def _per_query(result: ReplayResult, values: np.ndarray, plays: np.ndarray) -> np.ndarray:
     """[n] means over trials of what the played arm cost or scored on every query."""
     total = np.zeros(len(values))
     np.add.at(total, result.order.ravel(), values[result.order, result.actions].ravel())
-    return (total / np.maximum(plays, 1)).astype(np.float32)
+    means: np.ndarray = (total / np.maximum(plays, 1)).astype(np.float32)
+    return means
 
 
 def _check_setup(work: Path, setup: Setup) -> None:

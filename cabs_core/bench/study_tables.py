@@ -50,7 +50,10 @@ def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict
 
 
 def paired_errors(
-    first: dict, second: dict | None, weights: np.ndarray, same_queries: bool
+    first: dict[int, dict[str, np.ndarray]],
+    second: dict[int, dict[str, np.ndarray]] | None,
+    weights: np.ndarray,
+    same_queries: bool,
 ) -> tuple[np.ndarray, float]:
     """(per-split means, standard error): over trials and queries together (`metrics.two_way_error`), averaged over
     splits as independent (unless all splits test the same queries), and of the spread over splits where there are

@@ -75,7 +75,11 @@ def noise(seed: int, x: np.ndarray, arms: int, eps: float, fixed: bool) -> np.nd
 
 
 @kernel
-def play(x, truth, rewards, surrogates, uniforms, graph, gamma, targets, tol, workspace, inverse, theta, regret, squared):  # fmt: skip
+def play(
+    x: np.ndarray, truth: np.ndarray, rewards: np.ndarray, surrogates: np.ndarray, uniforms: np.ndarray, graph: np.ndarray,
+    gamma: float, targets: int, tol: float, workspace: np.ndarray, inverse: np.ndarray, theta: np.ndarray,
+    regret: np.ndarray, squared: np.ndarray,
+) -> None:  # fmt: skip
     """CABS-C on plain or printed targets; fills the regret and the squared error of revealed arms by round [T]."""
     rounds, k = truth.shape
     losses, p, gain = np.empty(k), np.empty(k), np.empty(x.shape[1])

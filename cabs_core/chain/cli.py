@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import webbrowser
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, state, reasons}].")
 def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     """Show what `cabs run` would make and why, without making it."""
-    from collections import Counter
-
     from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
     from cabs_core.pools.registry import active_pool
 
@@ -41,7 +41,7 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     for stage in POOL_STAGES:
         status = chain.status(chain.stage(stage))
         click.echo(f"{stage:20s} {status.state:8s} {'; '.join(status.reasons)}")
-    counts: dict[str, Counter] = {}
+    counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for target in chain.replays():
         status = chain.status(target)
@@ -79,8 +79,6 @@ def report(pool: str | None, open_it: bool) -> None:
 
 def _opened(page: Path) -> bool:
     """Whether a browser took the page."""
-    import webbrowser
-
     try:
         return webbrowser.open(page.as_uri())
     except (webbrowser.Error, OSError):

@@ -27,7 +27,9 @@ def split_of(inputs: Mapping[str, Path]) -> np.ndarray:
 
 def embeddings_of(inputs: Mapping[str, Path]) -> np.ndarray:
     """`[n, e]` float32, memory-mapped."""
-    return np.load(inputs["prompt_embeddings"] / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+    path = inputs["prompt_embeddings"] / "embeddings.npy"
+    embeddings: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return embeddings
 
 
 def tuned_options(inputs: Mapping[str, Path], policy: str) -> dict[str, Any]:

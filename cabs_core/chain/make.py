@@ -22,4 +22,6 @@ def _build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> dict[str, Any]:
     # by its name: every stage imports heavy packages that the others do without
-    return import_module(target.definition.module).build(chain, target, folder, inputs, options)
+    stage = import_module(target.definition.module)
+    summary: dict[str, Any] = stage.build(chain, target, folder, inputs, options)
+    return summary

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,8 +12,10 @@ from cabs_core.pools.completion import complete_policies, complete_pool
 if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-def pool_option(text: str) -> Any:
+
+def pool_option(text: str) -> Callable[[Command], Command]:
     """The option `--pool NAME`."""
     return click.option("--pool", metavar="NAME", shell_complete=complete_pool, help=text)
 

@@ -61,4 +61,4 @@ def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _margin(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    return 2 * (one["standard error"] ** 2 + other["standard error"] ** 2) ** 0.5
+    return float(2 * (one["standard error"] ** 2 + other["standard error"] ** 2) ** 0.5)

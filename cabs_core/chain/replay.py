@@ -20,7 +20,7 @@ from cabs_core.utility import clipped_utility
 
 if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
-    from cabs_core.replay.engine import ReplayResult
+    from cabs_core.replay.result import ReplayResult
 
 
 def build(
@@ -74,7 +74,8 @@ def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
     record = chain.store.record(target.parts)
     assert record is not None
     if record.pruned:
-        return record.summary["_trace"]
+        stored: dict[str, Any] = record.summary["_trace"]
+        return stored
     problem = _problem(chain, chain.require(target))
     return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
 

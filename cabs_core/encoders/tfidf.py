@@ -69,7 +69,7 @@ class TfidfEncoder:
         self.components = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table).components_
         self._count = self.vectorizer.build_analyzer()
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict]:
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) from which `restore` makes the same encoder, without its prompts."""
         terms = sorted(self.vectorizer.vocabulary_, key=self.vectorizer.vocabulary_.get)
         arrays = {"idf": self.vectorizer.idf_, "components": self.components}

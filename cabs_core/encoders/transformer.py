@@ -227,7 +227,8 @@ class TransformerEncoder:
         mask = torch.ones_like(ids) if mask is None else mask
         reduced = self.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
-            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+            states: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        return states
 
     def _pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         if self.files.pooling == "cls":

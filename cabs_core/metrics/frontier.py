@@ -8,9 +8,10 @@ ignore money, the hull does not decrease.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def _points(costs, scores) -> tuple[np.ndarray, np.ndarray]:
+def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     costs = np.atleast_1d(np.asarray(costs, dtype=np.float64))
     scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
     if costs.shape != scores.shape or costs.ndim != 1 or costs.size == 0:
@@ -22,7 +23,7 @@ def _points(costs, scores) -> tuple[np.ndarray, np.ndarray]:
     return costs, scores
 
 
-def pareto_mask(costs, scores) -> np.ndarray:
+def pareto_mask(costs: ArrayLike, scores: ArrayLike) -> np.ndarray:
     """[m] True where no other point is at least as cheap and as good, and better in one of them.
 
     Equal points are both kept: neither dominates the other.
@@ -30,10 +31,11 @@ def pareto_mask(costs, scores) -> np.ndarray:
     costs, scores = _points(costs, scores)
     cheaper = (costs[:, None] <= costs) & (scores[:, None] >= scores)
     strictly = (costs[:, None] < costs) | (scores[:, None] > scores)
-    return ~(cheaper & strictly).any(axis=0)
+    beaten = (cheaper & strictly).any(axis=0)
+    return np.logical_not(beaten)
 
 
-def non_decreasing_hull(costs, scores) -> tuple[np.ndarray, np.ndarray]:
+def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Vertices of the non-decreasing upper convex hull, by rising cost.
 
     Starts at the cheapest point (the best of those that share its cost) and ends at the best score (the
@@ -58,17 +60,19 @@ def non_decreasing_hull(costs, scores) -> tuple[np.ndarray, np.ndarray]:
     return vertices[:, 0], vertices[:, 1]
 
 
-def hull_score(costs, scores, at) -> np.ndarray:
+def hull_score(costs: ArrayLike, scores: ArrayLike, at: ArrayLike) -> np.ndarray:
     """Score of the hull at the costs `at`: flat beyond the best point.
 
     Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
     extrapolates.
     """
     costs, scores = _points(costs, scores)
-    return np.interp(at, *non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0)))
+    hull = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
+    found: np.ndarray = np.interp(np.asarray(at, dtype=np.float64), *hull)
+    return found
 
 
-def aiq(costs, scores, cost_min: float, cost_max: float) -> float:
+def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -> float:
     """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
 
     The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
@@ -85,7 +89,7 @@ def aiq(costs, scores, cost_min: float, cost_max: float) -> float:
     return float(np.trapezoid(np.interp(knots, x, y), knots) / (cost_max - cost_min))
 
 
-def cost_at_score(costs, scores, target: float) -> float:
+def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
     """Lowest cost at which the hull reaches `target`; NaN if it never does.
 
     The null router is left out: a router that answers some queries with nothing is no replacement. A target
@@ -97,7 +101,7 @@ def cost_at_score(costs, scores, target: float) -> float:
     return float(np.interp(target, y, x))
 
 
-def cost_saved(costs, scores, baseline_cost: float, baseline_score: float) -> float:
+def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseline_score: float) -> float:
     """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN where it is not reached."""
     if not baseline_cost > 0:
         return float("nan")

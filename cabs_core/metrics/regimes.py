@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.catalog import REGIMES, regime_of
 
 
-def regime_mean(rhos: Sequence[float], values, grid: Sequence[float] | None = None) -> dict[str, np.ndarray]:
+def regime_mean(
+    rhos: Sequence[float], values: ArrayLike, grid: Sequence[float] | None = None
+) -> dict[str, np.ndarray]:
     """Mean of `values` over the rhos of each regime.
 
     Args:

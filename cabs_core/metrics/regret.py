@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def cumulative_regret(rewards, best_rewards) -> np.ndarray:
+def cumulative_regret(rewards: ArrayLike, best_rewards: ArrayLike) -> np.ndarray:
     """[..., T] running sum of best - reward; both inputs [..., T] clipped utilities.
 
     Raises:

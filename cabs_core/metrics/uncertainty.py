@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from cabs_core.metrics.frontier import aiq
@@ -25,13 +26,15 @@ from cabs_core.metrics.frontier import aiq
 REPLICATES = 1000
 
 
-def standard_error(values, axis: int = -1) -> np.ndarray:
+def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
     """Standard error of the mean, std(ddof=1) / sqrt(n); NaN for fewer than two values."""
     values = np.asarray(values, dtype=np.float64)
     n = values.shape[axis]
     if n < 2:
-        return np.full(np.delete(values.shape, axis), np.nan)[()]
-    return values.std(axis=axis, ddof=1) / np.sqrt(n)
+        unknown: np.ndarray = np.full(np.delete(values.shape, axis), np.nan)[()]
+        return unknown
+    error: np.ndarray = values.std(axis=axis, ddof=1) / np.sqrt(n)
+    return error
 
 
 @lru_cache(maxsize=8)
@@ -49,7 +52,11 @@ def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np
 
 
 def bootstrap_ratio(
-    numerators, denominators=None, *, replicates: int = REPLICATES, seed: int = 0
+    numerators: ArrayLike,
+    denominators: ArrayLike | None = None,
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
 ) -> np.ndarray:
     """Bootstrap replicates of sum(numerators) / sum(denominators) over queries.
 
@@ -66,16 +73,20 @@ def bootstrap_ratio(
     if denominators is None:
         return top
     with np.errstate(divide="ignore", invalid="ignore"):
-        return top / _resampled_mean(np.asarray(denominators, dtype=np.float64), weights)
+        ratio: np.ndarray = top / _resampled_mean(np.asarray(denominators, dtype=np.float64), weights)
+    return ratio
 
 
 def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """[..., replicates] resampled means. Centred first, so that single-precision products keep the spread exact."""
     centre = values.mean(axis=-1, keepdims=True)
-    return (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
+    resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
+    return resampled
 
 
-def aiq_bootstrap_se(costs, scores, cost_min: float, cost_max: float, *, plays=None) -> float:
+def aiq_bootstrap_se(
+    costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float, *, plays: ArrayLike | None = None
+) -> float:
     """Bootstrap standard error over queries of a router's AIQ, from 200 replicates.
 
     Args:
@@ -128,7 +139,7 @@ def two_way_error(se_trials: float, se_queries: float, trials: int, queries: int
     return TwoWayError(math.sqrt(total), total**2 / sum(v**2 / df for v, df in parts))
 
 
-def crossed_error(order, values) -> TwoWayError:
+def crossed_error(order: ArrayLike, values: ArrayLike) -> TwoWayError:
     """Two-way error of the mean of one replay.
 
     Args:
@@ -144,7 +155,7 @@ def crossed_error(order, values) -> TwoWayError:
     return two_way_error(float(standard_error(values.mean(axis=1))), se_queries, len(values), queries)
 
 
-def holm(p_values) -> np.ndarray:
+def holm(p_values: ArrayLike) -> np.ndarray:
     """[m] p-values adjusted so that the chance of any false rejection is kept (Holm 1979); NaN stays and counts not."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p.shape, np.nan)

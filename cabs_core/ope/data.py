@@ -109,7 +109,8 @@ def leading(vectors: np.ndarray, components: int) -> np.ndarray:
     """`[n, components]` float64: principal components of the rows."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
-    return centred @ basis[:, ::-1][:, :components]
+    found: np.ndarray = centred @ basis[:, ::-1][:, :components]
+    return found
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:

@@ -11,12 +11,14 @@ import numpy as np
 
 def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
     """w [n] = pi(a|x) / mu(a|x) of the played arm."""
-    return target[np.arange(len(actions)), actions] / propensities
+    ratio: np.ndarray = target[np.arange(len(actions)), actions] / propensities
+    return ratio
 
 
 def ips(w: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     """Contributions w r [n] of inverse propensity scoring; their mean is the estimate."""
-    return w * outcomes
+    contributions: np.ndarray = w * outcomes
+    return contributions
 
 
 def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
@@ -27,7 +29,8 @@ def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
 
 def direct(target: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Contributions sum_a pi q [n] of the direct method."""
-    return (target * q).sum(axis=1)
+    contributions: np.ndarray = (target * q).sum(axis=1)
+    return contributions
 
 
 def doubly_robust(
@@ -40,7 +43,8 @@ def doubly_robust(
 ) -> np.ndarray:
     """Contributions sum_a pi q + w (r - q_a) [n]; SWITCH corrects only where w <= switch."""
     error = outcomes - q[np.arange(len(actions)), actions]
-    return direct(target, q) + np.where(w <= switch, w, 0.0) * error
+    contributions: np.ndarray = direct(target, q) + np.where(w <= switch, w, 0.0) * error
+    return contributions
 
 
 def effective_size(w: np.ndarray) -> float:

@@ -151,7 +151,7 @@ def _coverage(target: np.ndarray, data: LoggedData, pmf: np.ndarray | None) -> f
     return float((target * played).sum(axis=1).mean())
 
 
-def _refusal(data: LoggedData, facts: dict, propensities: np.ndarray) -> str:
+def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray) -> str:
     if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
         return (
             "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
@@ -183,4 +183,6 @@ def _ratio(counts: np.ndarray, index: np.ndarray, above: np.ndarray, below: np.n
     size = counts.shape[1]
     top = counts @ np.bincount(index, weights=above, minlength=size)
     bottom = counts @ np.bincount(index, weights=below, minlength=size)
-    return np.divide(top, bottom, out=np.full(len(top), np.nan), where=bottom > 0)
+    ratio = np.full(len(top), np.nan)
+    np.divide(top, bottom, out=ratio, where=bottom > 0)
+    return ratio

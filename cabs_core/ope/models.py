@@ -65,4 +65,5 @@ def propensity_model(features: np.ndarray, actions: np.ndarray, arms: int, fold:
         found = np.zeros((int(test.sum()), arms))
         found[:, model.classes_] = model.predict_proba(x[test])
         mu[test] = found
-    return np.maximum(mu, 1e-6)
+    bounded: np.ndarray = np.maximum(mu, 1e-6)
+    return bounded

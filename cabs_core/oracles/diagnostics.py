@@ -76,7 +76,13 @@ def candidates(oracles: Oracles, head: str) -> list[str]:
     return ["correlation", *neural]
 
 
-def row_pair_errors(oracles: Oracles, embeddings, lengths, scores, model: str | None = None) -> np.ndarray:
+def row_pair_errors(
+    oracles: Oracles,
+    embeddings: np.ndarray,
+    lengths: np.ndarray,
+    scores: np.ndarray,
+    model: str | None = None,
+) -> np.ndarray:
     """`[n]` mean over ordered pairs of different arms of the surrogate's squared error, in blocks of rows."""
     n, k = scores.shape
     out = np.empty(n)
@@ -100,7 +106,15 @@ def _compare(errors: dict[str, np.ndarray], used: str) -> dict[str, dict[str, fl
     return result
 
 
-def _per_arm(oracles, x, lengths, y, c, predicted, costs) -> list[dict[str, Any]]:
+def _per_arm(
+    oracles: Oracles,
+    x: np.ndarray,
+    lengths: np.ndarray,
+    y: np.ndarray,
+    c: np.ndarray,
+    predicted: np.ndarray,
+    costs: np.ndarray,
+) -> list[dict[str, Any]]:
     k = len(oracles.arms)
     total, square, spread = np.zeros(k), np.zeros(k), np.zeros(k)
     deviations, count = [], 0

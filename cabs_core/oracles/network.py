@@ -13,6 +13,7 @@ begins at the best context-free propagation instead of at none.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ class NetworkShape:
     features: int = 128
     dropout: float = 0.3
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
@@ -89,7 +90,8 @@ class OracleNetwork(nn.Module):
 
     def costs(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         """Cost head `[B, K]` for inputs and trunk states."""
-        return self.cost(h) + self.cost_skip(x)
+        costs: torch.Tensor = self.cost(h) + self.cost_skip(x)
+        return costs
 
     def propagate(self, h: torch.Tensor, ybar: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head and anchors' scores `[B, K]`."""
@@ -97,4 +99,5 @@ class OracleNetwork(nn.Module):
         ybar = ybar.detach()
         surprise = (scores - ybar).unsqueeze(-1)
         u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
-        return ybar.unsqueeze(1) + surprise * self.direct + self.from_u(u)
+        surrogates: torch.Tensor = ybar.unsqueeze(1) + surprise * self.direct + self.from_u(u)
+        return surrogates

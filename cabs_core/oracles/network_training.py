@@ -8,7 +8,7 @@ reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,10 @@ from torch.nn.functional import huber_loss, l1_loss, mse_loss
 from cabs_core.oracles.network import NetworkShape, OracleNetwork
 from cabs_core.threads import one_torch_thread
 
+#: inputs, scores and costs of one split
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 #: loss of the score heads by its name in a pool's `oracle.loss`
-SCORE_LOSSES = {"huber": huber_loss, "l1": l1_loss}
+SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,17 @@ def train_network(
     return network.cpu().eval().requires_grad_(False), log
 
 
-def _tensors(rows: Rows, device: str) -> tuple[torch.Tensor, ...]:
-    return tuple(
+def _tensors(rows: Rows, device: str) -> Tensors:
+    inputs, scores, costs = (
         torch.as_tensor(np.asarray(a), dtype=torch.float32).to(device)
         for a in (rows.inputs, rows.scores, rows.costs)
     )
+    return inputs, scores, costs
 
 
 def _fit(
-    network, train, validation, log, *, seed, learning_rate, max_epochs, patience, score_loss
+    network: OracleNetwork, train: Tensors, validation: Tensors, log: TrainingLog, *, seed: int, learning_rate: float,
+    max_epochs: int, patience: int, score_loss: Callable[..., torch.Tensor],
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     x, y, c = train
     n, k = y.shape
@@ -142,7 +146,9 @@ def _fit(
 
 
 @torch.no_grad()
-def validation_errors(network, x, y, c) -> dict[str, float]:
+def validation_errors(
+    network: OracleNetwork, x: torch.Tensor, y: torch.Tensor, c: torch.Tensor
+) -> dict[str, float]:
     """Mean squared errors of the heads on rows of tensors, in evaluation mode, predictions clipped to [0, 1]."""
     network.eval()
     k = y.shape[1]
@@ -159,7 +165,7 @@ def validation_errors(network, x, y, c) -> dict[str, float]:
     return {name: value / len(x) for name, value in sums.items()}
 
 
-def _constant_errors(train: Sequence[Any], validation: Sequence[Any]) -> dict[str, float]:
+def _constant_errors(train: Tensors, validation: Tensors) -> dict[str, float]:
     """Validation squared errors of the train means, the unit in which heads are added up."""
     _, y, c = train
     _, vy, vc = validation

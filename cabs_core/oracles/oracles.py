@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from cabs_core.predictors import CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures, length_features
+from cabs_core.predictors.simple import KnnPredictor
+
+if TYPE_CHECKING:
+    from cabs_core.oracles.network import OracleNetwork
 
 FORMAT = 1
 #: predictors whose scores go into every replay problem
@@ -49,9 +53,9 @@ class Oracles:
     correlation: CorrelationPropagation
     pca: PcaFeatures
     chosen: dict[str, str]
-    network: Any = None
+    network: OracleNetwork | None = None
     head_pca: PcaFeatures | None = None
-    scaling: dict[str, np.ndarray] = field(default_factory=dict)
+    scaling: dict[str, np.ndarray | np.float64] = field(default_factory=dict)
     blend: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
@@ -90,7 +94,7 @@ class Oracles:
         share = {**self.blend, "network": 1.0, "correlation": 0.0}[
             "propagation" if model == "blend" else model
         ]
-        out: Any = 0.0
+        out: np.ndarray = np.zeros(())
         if share > 0.0:
             network = self._network("surrogates", embeddings, prompt_lengths, scores)
             out = share * np.clip(network, 0.0, 1.0)
@@ -130,7 +134,8 @@ class Oracles:
 
     def _predictor(self, name: str) -> ScorePredictor:
         if name == "knn_literal":
-            near: Any = self.predictors["knn"]
+            near = self.predictors["knn"]
+            assert isinstance(near, KnnPredictor)
             return near.with_k(3)  # as published
         name = current_name(name)
         if name not in self.predictors:
@@ -156,10 +161,10 @@ class Oracles:
         out = network_outputs(self.network, inputs, head, None if scores is None else np.asarray(scores))
         out = out.astype(np.float64)
         if head == "scores":
-            return np.clip(out, 0.0, 1.0)
+            out = np.clip(out, 0.0, 1.0)
         if head == "costs":
             mean = self.scaling["cost_center"]
-            return np.clip(mean + out * self.scaling["cost_scale"], 0.25 * mean, 4.0 * mean)
+            out = np.clip(mean + out * self.scaling["cost_scale"], 0.25 * mean, 4.0 * mean)
         return out
 
     # ---- files ----------------------------------------------------------------------------------------
@@ -232,8 +237,10 @@ class Oracles:
         network = None
         if settings["network"] is not None:
             network = _load_network(folder / "network.safetensors", settings["network"])
-        scaling = without_prefix("scaling", arrays)
-        scaling = {k: v[0] if k.startswith("log_") or k == "input_scale" else v for k, v in scaling.items()}
+        scaling = {
+            k: v[0] if k.startswith("log_") or k == "input_scale" else v
+            for k, v in without_prefix("scaling", arrays).items()
+        }
         pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
         return cls(
             arms=settings["arms"],
@@ -257,7 +264,7 @@ class Oracles:
         )
 
 
-def _load_network(path: Path, shape: dict[str, Any]):
+def _load_network(path: Path, shape: dict[str, Any]) -> OracleNetwork:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -39,17 +39,19 @@ class CorrelationPropagation:
         spread = _deviation(predicted)
         surprise = (scores - predicted) / spread
         out = predicted[:, None, :] + surprise[:, :, None] * self.correlation * spread[:, None, :]
-        return np.clip(out, 0.0, 1.0)
+        surrogates: np.ndarray = np.clip(out, 0.0, 1.0)
+        return surrogates
 
 
 def _deviation(predicted: np.ndarray) -> np.ndarray:
     q = np.clip(predicted, _LOW, _HIGH)
-    return np.sqrt(q * (1.0 - q))
+    deviation: np.ndarray = np.sqrt(q * (1.0 - q))
+    return deviation
 
 
 def deltas_from_surrogates(surrogates: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """`[n, K, K]` float32 deltas surrogate_j - y_i, zero where anchor and arm are the same."""
-    deltas = (np.clip(surrogates, 0.0, 1.0) - scores[:, :, None]).astype(np.float32)
+    deltas: np.ndarray = (np.clip(surrogates, 0.0, 1.0) - scores[:, :, None]).astype(np.float32)
     arms = np.arange(deltas.shape[1])
     deltas[:, arms, arms] = 0.0
     return deltas

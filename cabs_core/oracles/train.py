@@ -87,7 +87,18 @@ def train_oracles(
     return oracles
 
 
-def _add_network(oracles, x, lengths, y, c, train, validation, config, features, device) -> None:
+def _add_network(
+    oracles: Oracles,
+    x: np.ndarray,
+    lengths: np.ndarray,
+    y: np.ndarray,
+    c: np.ndarray,
+    train: np.ndarray,
+    validation: np.ndarray,
+    config: Oracle,
+    features: Features,
+    device: str,
+) -> None:
     from cabs_core.encoders.transformer import choose_device
     from cabs_core.oracles.network_training import Rows, network_outputs, train_network
 
@@ -113,7 +124,14 @@ def _add_network(oracles, x, lengths, y, c, train, validation, config, features,
     oracles.metrics["training"] = log.to_dict()
 
 
-def _choose(oracles, x, outcomes, validation, config, features) -> None:
+def _choose(
+    oracles: Oracles,
+    x: np.ndarray,
+    outcomes: Outcomes,
+    validation: np.ndarray,
+    config: Oracle,
+    features: Features,
+) -> None:
     """Set `chosen` and record the validation errors of every candidate of every head."""
     rows = (x[validation], outcomes.prompt_lengths[validation])
     y, c = outcomes.scores[validation], outcomes.costs[validation]
@@ -149,7 +167,13 @@ def _choose(oracles, x, outcomes, validation, config, features) -> None:
 
 
 def feature_errors(
-    oracles: Oracles, embeddings, lengths, scores, *, penalty: float = 10.0, repeats: int = 4
+    oracles: Oracles,
+    embeddings: np.ndarray,
+    lengths: np.ndarray,
+    scores: np.ndarray,
+    *,
+    penalty: float = 10.0,
+    repeats: int = 4,
 ) -> dict[str, float]:
     """Squared error of ridges that learn the arms' scores as a bandit would, from few rows of this split.
 

@@ -33,7 +33,8 @@ def read_source(pool_file: PoolFile) -> RawOutcomes:
     record = sources()[pool_file.pool.source.kind]
     module, _, function = record.path.partition(":")
     read = getattr(importlib.import_module(module), function)
-    return read(pool_file if record.name == "file" else pool_file.source())
+    raw: RawOutcomes = read(pool_file if record.name == "file" else pool_file.source())
+    return raw
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:

@@ -90,4 +90,5 @@ def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndar
     before = np.cumsum(sizes[rest]) - sizes[rest]
     total = sizes[rest].sum()
     code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")
-    return code[group]
+    rows: np.ndarray = code[group]
+    return rows

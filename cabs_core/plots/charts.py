@@ -259,7 +259,7 @@ def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
     logs = np.log10(np.maximum(np.asarray(values, dtype=float), 1))
     counts, edges = np.histogram(logs, bins=40, range=(logs.min() - 0.02, logs.max() + 0.02))
     frame = _rounded(pd.DataFrame({"from": 10 ** edges[:-1], "to": 10 ** edges[1:], "count": counts}))
-    return (
+    chart: alt.Chart = (
         alt.Chart(frame)
         .mark_bar(color="var(--c0)", opacity=0.8)
         .encode(
@@ -271,6 +271,7 @@ def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
         )
         .properties(height=220)
     )  # fmt: skip
+    return chart
 
 
 def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:

@@ -59,7 +59,8 @@ class Figure:
     def _plain(self) -> dict[str, Any]:
         # a hundred models at a hundred rounds are more rows than Altair draws unasked
         with alt.data_transformers.enable("default", max_rows=None):
-            return self.chart.to_dict()
+            spec: dict[str, Any] = self.chart.to_dict()
+        return spec
 
     def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
         spec = {**self._plain, "config": config(page=page)}

@@ -77,4 +77,5 @@ def fixed_colours(spec: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(spec)
     for token, colour in COLOURS.items():
         text = text.replace(token, colour)
-    return json.loads(text)
+    coloured: dict[str, Any] = json.loads(text)
+    return coloured

@@ -59,7 +59,7 @@ class Document:
 class _Open:
     """A mapping or list that is being read; `key`: the key or position of the next entry (None: a key is due)."""
 
-    content: dict | list
+    content: dict[str | int, Any] | list[Any]
     place: Place
     key: str | int | None = None
 
@@ -145,7 +145,7 @@ def _key(top: _Open, event: yaml.NodeEvent, line: int) -> str:
 
 
 def _text(event: yaml.ScalarEvent, line: int) -> str:
-    value = event.value
+    value: str = event.value
     if len(value) > LONGEST:
         raise NotPlain(line, f"a text of {len(value):,} characters; expected at most {LONGEST:,}")
     if any((ord(c) < 32 and c not in "\n\t") or 0xD800 <= ord(c) < 0xE000 for c in value):

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
+#: embeddings, prompt lengths and scores of held-out prompts
 Validation = tuple[np.ndarray, np.ndarray, np.ndarray]
+#: arrays, and settings as JSON values
+State = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 class ScorePredictor(ABC):
@@ -69,7 +73,8 @@ class ScorePredictor(ABC):
             DataError: the embeddings have another width than in `fit`, or a value is not finite.
         """
         x, lengths = check_inputs(embeddings, prompt_lengths, width=self.width, rows=0)
-        return np.clip(self._predict(x, lengths), 0.0, 1.0)
+        scores: np.ndarray = np.clip(self._predict(x, lengths), 0.0, 1.0)
+        return scores
 
     @property
     @abstractmethod
@@ -77,13 +82,15 @@ class ScorePredictor(ABC):
         """Number of columns of the embeddings it was fitted on."""
 
     @abstractmethod
-    def _fit(self, x, lengths, y, validation, seed) -> None: ...
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None: ...
 
     @abstractmethod
-    def _predict(self, x, lengths) -> np.ndarray: ...
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
 
     @abstractmethod
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def state(self) -> State:
         """(arrays, settings) from which `restore` makes the same predictor; settings are JSON values."""
 
     @classmethod
@@ -107,7 +114,9 @@ class ScorePredictor(ABC):
         return cls.restore(arrays, settings)
 
 
-def save_state(folder, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Path:
+def save_state(
+    folder: str | Path, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
+) -> Path:
     """Write arrays (npz, no pickle) and settings (JSON) of the predictor called `name`."""
     with atomic_directory(folder) as temporary:
         np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
@@ -128,7 +137,7 @@ def read_header(folder: str | Path) -> dict[str, Any]:
     return {**header, "name": current_name(header.get("name", ""))}
 
 
-def load_state(folder: str | Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_state(folder: str | Path, name: str) -> State:
     """(arrays, settings) of the predictor called `name` in `folder`."""
     header = read_header(folder)
     if header["name"] != name:
@@ -142,7 +151,14 @@ def load_state(folder: str | Path, name: str) -> tuple[dict[str, np.ndarray], di
     return arrays, header["settings"]
 
 
-def check_inputs(embeddings, prompt_lengths, *, width: int | None = None, rows: int = 2, what: str = ""):
+def check_inputs(
+    embeddings: ArrayLike,
+    prompt_lengths: ArrayLike,
+    *,
+    width: int | None = None,
+    rows: int = 2,
+    what: str = "",
+) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings as float64 `[n, e]` and lengths as float64 `[n]`, or DataError saying what is wrong."""
     x = np.asarray(embeddings)
     if x.ndim != 2 or x.shape[1] < 1 or len(x) < rows:
@@ -163,7 +179,7 @@ def check_inputs(embeddings, prompt_lengths, *, width: int | None = None, rows: 
     return x, lengths
 
 
-def check_scores(scores, rows: int, *, arms: int | None = None, what: str = "") -> np.ndarray:
+def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what: str = "") -> np.ndarray:
     """Scores as float64 `[rows, K]` in [0, 1], or DataError saying which cell is wrong."""
     y = np.asarray(scores, dtype=np.float64)
     if y.ndim != 2 or len(y) != rows or y.shape[1] < 1 or (arms is not None and y.shape[1] != arms):

@@ -20,13 +20,14 @@ Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least l
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, held_out_part
+from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
 
 BATCH = 64
 PATIENCE = 4
@@ -54,20 +55,23 @@ class _Bilinear(ScorePredictor):
     """What the two have in common: training, files. `weights_` is {name: array}."""
 
     weights_: dict[str, np.ndarray]
+    width_: int
+    scale_: float
+    noise: float = 0.0
 
     @abstractmethod
-    def _start(self, y, rng) -> dict[str, np.ndarray]:
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Weights before training."""
 
     @abstractmethod
-    def _logits(self, x) -> np.ndarray:
+    def _logits(self, x: np.ndarray) -> np.ndarray:
         """Logits `[B, K]` for scaled embeddings `[B, e]`."""
 
     @abstractmethod
-    def _gradient(self, x, slope) -> dict[str, np.ndarray]:
+    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         """Gradient of the loss by the weights, from its slope by the logits `[B, K]`."""
 
-    def __init__(self, dim, learning_rate, weight_decay, epochs):
+    def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
             raise PolicyError(
                 f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 and "
@@ -76,16 +80,16 @@ class _Bilinear(ScorePredictor):
         self.dim, self.epochs = int(dim), int(epochs)
         self.learning_rate, self.weight_decay = float(learning_rate), float(weight_decay)
 
-    noise = 0.0
-
-    def _loss(self, logits, y):
+    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         return cross_entropy(logits, y)
 
-    def _scale(self, x):
+    def _scale(self, x: np.ndarray) -> np.ndarray:
         # embeddings of any scale: the noise and the learning rate are for entries of about this size
         return x * self.scale_
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         self.width_ = x.shape[1]
         self.scale_ = float(1.0 / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
         if validation is None:
@@ -99,11 +103,14 @@ class _Bilinear(ScorePredictor):
         self._train(*train, *held, rng)
         self._finish(*train)
 
-    def _train(self, x, y, held_x, held_y, rng):
+    def _train(
+        self, x: np.ndarray, y: np.ndarray, held_x: np.ndarray, held_y: np.ndarray, rng: np.random.Generator
+    ) -> None:
         weights = self.weights_
         first = {name: np.zeros_like(w) for name, w in weights.items()}
         second = {name: np.zeros_like(w) for name, w in weights.items()}
-        best, best_loss, waited, step = None, np.inf, 0, 0
+        best: dict[str, np.ndarray] | None = None
+        best_loss, waited, step = np.inf, 0, 0
         for _ in range(self.epochs):
             order = rng.permutation(len(x))
             for start in range(0, len(x), BATCH):
@@ -130,23 +137,24 @@ class _Bilinear(ScorePredictor):
                     break
         self.weights_ = best or weights
 
-    def _finish(self, x, y):
+    def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
         """Whatever is fitted after the weights."""
 
-    def _predict(self, x, lengths):
-        return expit(self._logits(self._scale(x)))
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = expit(self._logits(self._scale(x)))
+        return scores
 
     @property
     def width(self) -> int:
         return self.width_
 
-    def _options(self):
+    def _options(self) -> dict[str, Any]:
         return {
             "dim": self.dim, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
             "epochs": self.epochs,
         }  # fmt: skip
 
-    def state(self):
+    def state(self) -> State:
         return dict(self.weights_), {
             "options": self._options(),
             "width": self.width_,
@@ -154,11 +162,11 @@ class _Bilinear(ScorePredictor):
             "extra": self._extra(),
         }
 
-    def _extra(self):
+    def _extra(self) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(**settings["options"])
         self.weights_ = dict(arrays)
         self.width_, self.scale_ = int(settings["width"]), float(settings["scale"])
@@ -167,9 +175,9 @@ class _Bilinear(ScorePredictor):
         return self
 
 
-def _logit(mean):
+def _logit(mean: float) -> float:
     p = np.clip(mean, 0.02, 0.98)
-    return np.log(p / (1.0 - p))
+    return float(np.log(p / (1.0 - p)))
 
 
 class FactorisationPredictor(_Bilinear):
@@ -198,7 +206,7 @@ class FactorisationPredictor(_Bilinear):
         self.loss, self.noise = loss, float(noise)
         self.calibration_ = [1.0, 0.0]
 
-    def _start(self, y, rng):
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         # as the sources: standard normal vectors per arm, uniform linear maps
         k, e, d = y.shape[1], self.width_, self.dim
         weights = {
@@ -210,29 +218,33 @@ class FactorisationPredictor(_Bilinear):
             weights |= {"bias": np.zeros(d), "constant": np.full(1, _logit(y.mean()))}
         return weights
 
-    def _loss(self, logits, y):
+    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         return cross_entropy(logits, y) if self.loss == "cross_entropy" else pair_loss(logits, y)
 
-    def _vectors(self):
+    def _vectors(self) -> np.ndarray:
         p = self.weights_["arms"]
-        return p / np.linalg.norm(p, axis=1, keepdims=True) if self.loss == "pair" else p
-
-    def _logits(self, e):
-        w = self.weights_
-        q = e @ w["projection"].T
         if self.loss == "pair":
-            return (q * w["classifier"]) @ self._vectors().T
-        return ((q + w["bias"]) * w["classifier"]) @ w["arms"].T + w["constant"]
+            p = p / np.linalg.norm(p, axis=1, keepdims=True)
+        return p
 
-    def _gradient(self, e, slope):
+    def _logits(self, x: np.ndarray) -> np.ndarray:
+        w = self.weights_
+        q = x @ w["projection"].T
+        if self.loss == "pair":
+            logits: np.ndarray = (q * w["classifier"]) @ self._vectors().T
+        else:
+            logits = ((q + w["bias"]) * w["classifier"]) @ w["arms"].T + w["constant"]
+        return logits
+
+    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w, vectors = self.weights_, self._vectors()
-        q = e @ w["projection"].T
+        q = x @ w["projection"].T
         if self.loss == "cross_entropy":
             q = q + w["bias"]
         arms = slope.T @ (q * w["classifier"])
         back = slope @ vectors
         through = back * w["classifier"]
-        out = {"classifier": (back * q).sum(axis=0), "projection": through.T @ e}
+        out = {"classifier": (back * q).sum(axis=0), "projection": through.T @ x}
         if self.loss == "pair":
             norms = np.linalg.norm(w["arms"], axis=1, keepdims=True)
             out["arms"] = (arms - vectors * (arms * vectors).sum(axis=1, keepdims=True)) / norms
@@ -240,7 +252,7 @@ class FactorisationPredictor(_Bilinear):
             out |= {"arms": arms, "bias": through.sum(axis=0), "constant": np.atleast_1d(slope.sum())}
         return out
 
-    def _finish(self, x, y):
+    def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
         """Slope and constant that turn the differences of the pair loss into scores: Newton on two numbers."""
         if self.loss != "pair":
             return
@@ -257,16 +269,17 @@ class FactorisationPredictor(_Bilinear):
                 break
         self.calibration_ = [float(v) for v in found]
 
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         s = self._logits(self._scale(x))
         if self.loss == "pair":
             s = self.calibration_[0] * (s - s.mean(axis=1, keepdims=True)) + self.calibration_[1]
-        return expit(s)
+        scores: np.ndarray = expit(s)
+        return scores
 
-    def _options(self):
+    def _options(self) -> dict[str, Any]:
         return {**super()._options(), "loss": self.loss, "noise": self.noise}
 
-    def _extra(self):
+    def _extra(self) -> dict[str, Any]:
         return {"calibration_": self.calibration_}
 
 
@@ -284,7 +297,7 @@ class MirtPredictor(_Bilinear):
     ):
         super().__init__(dim, learning_rate, weight_decay, epochs)
 
-    def _start(self, y, rng):
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         k, e, d = y.shape[1], self.width_, self.dim
         return {
             "abilities": rng.standard_normal((k, d)) / np.sqrt(d),
@@ -294,19 +307,20 @@ class MirtPredictor(_Bilinear):
             "difficulty_bias": np.full(1, -_logit(y.mean())),
         }
 
-    def _logits(self, e):
+    def _logits(self, x: np.ndarray) -> np.ndarray:
         w = self.weights_
-        a = e @ w["discrimination"].T + w["discrimination_bias"]
-        return a @ w["abilities"].T - (e @ w["difficulty"])[:, None] - w["difficulty_bias"]
+        a = x @ w["discrimination"].T + w["discrimination_bias"]
+        logits: np.ndarray = a @ w["abilities"].T - (x @ w["difficulty"])[:, None] - w["difficulty_bias"]
+        return logits
 
-    def _gradient(self, e, slope):
+    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w = self.weights_
-        a = e @ w["discrimination"].T + w["discrimination_bias"]
+        a = x @ w["discrimination"].T + w["discrimination_bias"]
         back, total = slope @ w["abilities"], slope.sum(axis=1)
         return {
             "abilities": slope.T @ a,
-            "discrimination": back.T @ e,
+            "discrimination": back.T @ x,
             "discrimination_bias": back.sum(axis=0),
-            "difficulty": -(e.T @ total),
+            "difficulty": -(x.T @ total),
             "difficulty_bias": np.atleast_1d(-total.sum()),
         }

@@ -8,18 +8,21 @@ arm's mean.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor
+from cabs_core.predictors.base import ScorePredictor, State, Validation
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
     """Rows scaled to length 1; a row of zeros stays zero."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.divide(x, norms, out=np.zeros_like(x, dtype=np.float64), where=norms > 0)
+    unit = np.zeros_like(x, dtype=np.float64)
+    np.divide(x, norms, out=unit, where=norms > 0)
+    return unit
 
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
@@ -30,12 +33,14 @@ def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
     count = min(clusters, len(np.unique(points, axis=0)))
     with threadpool_limits(1):
-        return KMeans(count, n_init=10, random_state=seed).fit(points).cluster_centers_
+        centers: np.ndarray = KMeans(count, n_init=10, random_state=seed).fit(points).cluster_centers_
+    return centers
 
 
 def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """int `[n]`: the centre of least Euclidean distance (the first of equals)."""
-    return np.argmin((centers**2).sum(axis=1) - 2.0 * (points @ centers.T), axis=1)
+    nearest: np.ndarray = np.argmin((centers**2).sum(axis=1) - 2.0 * (points @ centers.T), axis=1)
+    return nearest
 
 
 def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +57,7 @@ def soft_membership(points: np.ndarray, centers: np.ndarray, top: int, beta: flo
     order = np.argsort(distance, axis=1, kind="stable")[:, : min(top, len(centers))]
     near = np.take_along_axis(distance, order, axis=1)
     share = np.exp(-beta * (near - near[:, :1]))
-    out = np.zeros_like(distance)
+    out: np.ndarray = np.zeros_like(distance)
     np.put_along_axis(out, order, share / share.sum(axis=1, keepdims=True), axis=1)
     return out
 
@@ -66,6 +71,8 @@ class ClusterPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "clusters"
+    centers_: np.ndarray
+    means_: np.ndarray
 
     def __init__(self, clusters: int = 25, top: int = 3, beta: float = 9.0):
         if clusters < 1 or top < 1 or not beta >= 0:
@@ -74,25 +81,28 @@ class ClusterPredictor(ScorePredictor):
             )
         self.clusters, self.top, self.beta = int(clusters), int(top), float(beta)
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         points = unit_rows(x)
         self.centers_ = kmeans_centers(points, self.clusters, seed)
         labels = nearest_center(points, self.centers_)
         self.means_, _ = cluster_means(labels, y, len(self.centers_))
 
-    def _predict(self, x, lengths):
-        return soft_membership(unit_rows(x), self.centers_, self.top, self.beta) @ self.means_
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = soft_membership(unit_rows(x), self.centers_, self.top, self.beta) @ self.means_
+        return scores
 
     @property
     def width(self) -> int:
-        return self.centers_.shape[1]
+        return int(self.centers_.shape[1])
 
-    def state(self):
+    def state(self) -> State:
         settings = {"clusters": self.clusters, "top": self.top, "beta": self.beta}
         return {"centers": self.centers_, "means": self.means_}, settings
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(**settings)
         self.centers_, self.means_ = arrays["centers"], arrays["means"]
         return self
@@ -109,6 +119,13 @@ class HierShrinkPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "hier_shrink"
+    mean_: np.ndarray
+    coarse_centers_: np.ndarray
+    fine_centers_: np.ndarray
+    coarse_sums_: np.ndarray
+    coarse_counts_: np.ndarray
+    fine_sums_: np.ndarray
+    fine_counts_: np.ndarray
 
     def __init__(self, coarse: int = 20, fine: int = 100, strength: float = 24.0):
         if coarse < 1 or fine < 1 or not strength > 0:
@@ -117,7 +134,9 @@ class HierShrinkPredictor(ScorePredictor):
             )
         self.coarse, self.fine, self.strength = int(coarse), int(fine), float(strength)
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         points = unit_rows(x)
         self.mean_ = y.mean(axis=0)
         self.coarse_centers_ = kmeans_centers(points, self.coarse, seed)
@@ -126,31 +145,32 @@ class HierShrinkPredictor(ScorePredictor):
         self.fine_sums_, self.fine_counts_ = self._sums(points, y, self.fine_centers_)
 
     @staticmethod
-    def _sums(points, y, centers):
+    def _sums(points: np.ndarray, y: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         means, counts = cluster_means(nearest_center(points, centers), y, len(centers))
         return means * counts[:, None], counts
 
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         points, s = unit_rows(x), self.strength
         coarse = nearest_center(points, self.coarse_centers_)
         fine = nearest_center(points, self.fine_centers_)
         first = (self.coarse_sums_[coarse] + s * self.mean_) / (self.coarse_counts_[coarse, None] + s)
-        return (self.fine_sums_[fine] + s * first) / (self.fine_counts_[fine, None] + s)
+        second: np.ndarray = (self.fine_sums_[fine] + s * first) / (self.fine_counts_[fine, None] + s)
+        return second
 
     @property
     def width(self) -> int:
-        return self.coarse_centers_.shape[1]
+        return int(self.coarse_centers_.shape[1])
 
     _ARRAYS: ClassVar = (
         "mean", "coarse_centers", "fine_centers", "coarse_sums", "coarse_counts", "fine_sums", "fine_counts",
     )  # fmt: skip
 
-    def state(self):
+    def state(self) -> State:
         settings = {"coarse": self.coarse, "fine": self.fine, "strength": self.strength}
         return {name: getattr(self, name + "_") for name in self._ARRAYS}, settings
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(**settings)
         for name in cls._ARRAYS:
             setattr(self, name + "_", arrays[name])

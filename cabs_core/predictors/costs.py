@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.predictors.base import load_state, save_state
+from cabs_core.predictors.base import State, load_state, save_state
 from cabs_core.predictors.features import PcaFeatures, length_features
 
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
@@ -26,6 +27,13 @@ class ContextCostPredictor:
     """
 
     name: ClassVar[str] = "context_cost"
+    pca_: PcaFeatures
+    log_: np.ndarray
+    length_: np.ndarray
+    center_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
+    penalty_: float
 
     def fit(self, pca: PcaFeatures, embeddings: np.ndarray, lengths: np.ndarray, costs: np.ndarray) -> Self:
         """Learn from embeddings `[N, e]`, lengths `[N]` (characters) and costs `[N, K]`; returns self."""
@@ -64,7 +72,8 @@ class ContextCostPredictor:
     def predict(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Costs `[n, K]` float64 (USD)."""
         z = self._features(embeddings, lengths) - self.center_
-        return np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        return costs
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays from which `restore` makes the same predictor (with the same components)."""
@@ -89,13 +98,18 @@ class CostPredictor:
     """
 
     name: ClassVar[str] = "cost"
+    range_: np.ndarray
+    center_: np.ndarray
+    scale_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
 
     def __init__(self, penalty: float = 1.0):
         if not penalty > 0:
             raise PolicyError(f"cost predictor: penalty {penalty} must be > 0")
         self.penalty = float(penalty)
 
-    def _features(self, lengths):
+    def _features(self, lengths: np.ndarray) -> np.ndarray:
         clipped = np.clip(lengths, *self.range_)
         log = np.log1p(clipped)
         return np.stack([clipped, log, log**2], axis=1)
@@ -127,9 +141,10 @@ class CostPredictor:
     def predict(self, prompt_lengths: np.ndarray) -> np.ndarray:
         """Costs `[n, K]` float64 (USD) for lengths `[n]`."""
         z = (self._features(_check_lengths(prompt_lengths, rows=0)) - self.center_) / self.scale_
-        return np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        return costs
 
-    def state(self):
+    def state(self) -> State:
         """(arrays, settings), as `ScorePredictor.state`."""
         names = ("range", "center", "scale", "mean", "weights")
         return {name: getattr(self, name + "_") for name in names}, {"penalty": self.penalty}
@@ -152,8 +167,8 @@ class CostPredictor:
         return cls.restore(*load_state(folder, cls.name))
 
 
-def _check_lengths(lengths, rows: int = 2) -> np.ndarray:
-    lengths = np.asarray(lengths, dtype=np.float64)
+def _check_lengths(prompt_lengths: ArrayLike, rows: int = 2) -> np.ndarray:
+    lengths = np.asarray(prompt_lengths, dtype=np.float64)
     if lengths.ndim != 1 or len(lengths) < rows or not (np.isfinite(lengths) & (lengths >= 0)).all():
         raise DataError(
             f"prompt_lengths (shape {lengths.shape}): expected at least {rows} finite numbers of characters >= 0"

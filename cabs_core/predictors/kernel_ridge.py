@@ -10,14 +10,22 @@ kNN, weighted on validation, with one set of weights for the first component and
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, held_out_part, prefixed, without_prefix
+from cabs_core.predictors.base import (
+    ScorePredictor,
+    State,
+    Validation,
+    held_out_part,
+    prefixed,
+    without_prefix,
+)
 from cabs_core.predictors.simple import KnnPredictor, RidgePredictor
 
 
@@ -34,8 +42,21 @@ class KernelPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "kernel_ridge"
+    log_center_: float
+    log_scale_: float
+    norm_: float
+    marks_: np.ndarray
+    marks_square_: np.ndarray
+    mean_: np.ndarray
+    rotation_: np.ndarray
+    fixed_: np.ndarray
+    nystrom_: np.ndarray
     stack_first_: np.ndarray
     stack_rest_: np.ndarray
+    weights_: np.ndarray
+    share_: np.ndarray
+    ridge_: RidgePredictor
+    knn_: KnnPredictor
 
     def __init__(
         self,
@@ -58,23 +79,26 @@ class KernelPredictor(ScorePredictor):
         self.stack_penalties = tuple(float(p) for p in stack_penalties)
 
     # ---- features -------------------------------------------------------------------------------------
-    def _points(self, x, lengths):
+    def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         z = np.clip((np.log1p(lengths) - self.log_center_) / self.log_scale_, -4.0, 4.0)
         extra = self.length_scale * np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)
         return np.hstack([x / self.norm_, extra])
 
-    def _rbf(self, points):
+    def _rbf(self, points: np.ndarray) -> np.ndarray:
         cross = points @ self.marks_.T
-        square = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
+        square: np.ndarray = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
         np.maximum(square, 0.0, out=square)
         square *= -self.bandwidth
-        return np.exp(square, out=square)
+        np.exp(square, out=square)
+        return square
 
-    def _set_marks(self, marks):
+    def _set_marks(self, marks: np.ndarray) -> None:
         self.marks_, self.marks_square_ = marks, (marks**2).sum(1)
 
     # ---- fit ------------------------------------------------------------------------------------------
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         if validation is None:
             part = held_out_part(len(x), seed)
             self._fit_parts(x[~part], lengths[~part], y[~part], seed)
@@ -87,7 +111,7 @@ class KernelPredictor(ScorePredictor):
             self._fit_stack(*validation)
         self._combine()
 
-    def _fit_parts(self, x, lengths, y, seed):
+    def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
         logs = np.log1p(lengths)
         self.log_center_, self.log_scale_ = float(logs.mean()), float(max(logs.std(), 1e-6))
         self.norm_ = float(max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
@@ -115,8 +139,9 @@ class KernelPredictor(ScorePredictor):
         to_marks = solve_triangular(factor, basis, lower=True, trans="T")
         moment = basis.T @ moment
 
-        def weights(penalty):
-            return to_marks @ (moment / (values + penalty)[:, None])
+        def weights(penalty: float) -> np.ndarray:
+            found: np.ndarray = to_marks @ (moment / (values + penalty)[:, None])
+            return found
 
         first, rest = self.penalties
         self.fixed_ = np.hstack([weights(first)[:, :1], weights(rest)[:, 1:]])
@@ -126,13 +151,13 @@ class KernelPredictor(ScorePredictor):
         self.knn_ = KnnPredictor(k=self.neighbours)
         self.knn_._fit(x, lengths, y, None, seed)
 
-    def _others(self, x, lengths):
+    def _others(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rotated predictions `[n, K]` of ridge and kNN."""
         ridge = (self.ridge_._predict(x, lengths) - self.mean_) @ self.rotation_
         knn = (self.knn_._predict(x, lengths) - self.mean_) @ self.rotation_
         return ridge, knn
 
-    def _fit_stack(self, x, lengths, y):
+    def _fit_stack(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray) -> None:
         kernel = self._rbf(self._points(x, lengths))
         parts = [kernel @ w for w in self.nystrom_] + list(self._others(x, lengths))
         members = np.stack(parts, axis=-1)
@@ -143,7 +168,7 @@ class KernelPredictor(ScorePredictor):
             rest = members[:, 1:].reshape(-1, members.shape[-1])
             self.stack_rest_ = nnls(rest, targets[:, 1:].ravel())[0]
 
-    def _combine(self):
+    def _combine(self) -> None:
         """One weight matrix on the landmarks for everything that is linear in the kernel."""
         share = np.tile(self.stack_rest_[:, None], (1, len(self.mean_)))
         share[:, 0] = self.stack_first_
@@ -153,7 +178,7 @@ class KernelPredictor(ScorePredictor):
         self.share_ = 0.5 * share[count:]
 
     # ---- predict --------------------------------------------------------------------------------------
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), len(self.mean_)))
         for start in range(0, len(x), 2048):
             rows = slice(start, start + 2048)
@@ -168,7 +193,7 @@ class KernelPredictor(ScorePredictor):
         return self.ridge_.width
 
     # ---- files ----------------------------------------------------------------------------------------
-    def state(self):
+    def state(self) -> State:
         ridge, ridge_settings = self.ridge_.state()
         knn, knn_settings = self.knn_.state()
         names = ("marks", "mean", "rotation", "weights", "share", "stack_first", "stack_rest")
@@ -192,7 +217,7 @@ class KernelPredictor(ScorePredictor):
         return arrays, settings
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(**settings["options"])
         self._set_marks(arrays["marks"])
         for name in ("mean", "rotation", "weights", "share", "stack_first", "stack_rest"):

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, held_out_part
+from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
 
 
 class MeanPredictor(ScorePredictor):
     """The mean score of every arm, whatever the prompt."""
 
     name: ClassVar[str] = "mean"
+    width_: int
+    mean_: np.ndarray
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         self.width_ = x.shape[1]
         self.mean_ = y.mean(axis=0)
 
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return np.tile(self.mean_, (len(x), 1))
 
     @property
     def width(self) -> int:
         return self.width_
 
-    def state(self):
+    def state(self) -> State:
         return {"mean": self.mean_}, {"width": self.width_}
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls()
         self.mean_, self.width_ = arrays["mean"], int(settings["width"])
         return self
@@ -45,13 +50,19 @@ class RidgePredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "ridge"
+    center_: np.ndarray
+    basis_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
 
     def __init__(self, components: int = 32, penalty: float = 10.0):
         if components < 1 or not penalty > 0:
             raise PolicyError(f"ridge: components {components} must be >= 1 and penalty {penalty} > 0")
         self.components, self.penalty = int(components), float(penalty)
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         self.center_ = x.mean(axis=0)
         centred = x - self.center_
         values, vectors = np.linalg.eigh(centred.T @ centred)
@@ -64,14 +75,15 @@ class RidgePredictor(ScorePredictor):
         gram = z.T @ z + self.penalty * np.eye(count)
         self.weights_ = np.linalg.solve(gram, z.T @ (y - self.mean_))
 
-    def _predict(self, x, lengths):
-        return self.mean_ + ((x - self.center_) @ self.basis_) @ self.weights_
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = self.mean_ + ((x - self.center_) @ self.basis_) @ self.weights_
+        return scores
 
     @property
     def width(self) -> int:
         return len(self.center_)
 
-    def state(self):
+    def state(self) -> State:
         arrays = {
             "center": self.center_,
             "basis": self.basis_,
@@ -81,7 +93,7 @@ class RidgePredictor(ScorePredictor):
         return arrays, {"components": self.components, "penalty": self.penalty}
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(settings["components"], settings["penalty"])
         self.center_, self.basis_ = arrays["center"], arrays["basis"]
         self.mean_, self.weights_ = arrays["mean"], arrays["weights"]
@@ -97,13 +109,19 @@ class KnnPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "knn"
+    k_: int
+    points_: np.ndarray
+    half_: np.ndarray
+    scores_: np.ndarray
 
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
             raise PolicyError(f"knn: k = {k}, grid {grid}: expected numbers of neighbours >= 1")
         self.k, self.grid = k, tuple(int(g) for g in grid)
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         k = self.k
         if k is None:
             if validation is None:
@@ -120,7 +138,7 @@ class KnnPredictor(ScorePredictor):
         self._remember(x, y)
         self.k_ = min(k, len(y))
 
-    def _remember(self, x, y):
+    def _remember(self, x: np.ndarray, y: np.ndarray) -> None:
         # float32 halves memory and time; neighbours at equal distance within it are interchangeable
         self.points_ = x.astype(np.float32, copy=False)
         # made once: for a single prompt it would cost more than all its products with the points
@@ -133,7 +151,7 @@ class KnnPredictor(ScorePredictor):
         near.k = near.k_ = min(k, len(self.scores_))
         return near
 
-    def _neighbour_means(self, x, ks):
+    def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
         """For chunks of rows: (slice, means of the k nearest for every k in ks `[len(ks), rows, K]`)."""
         half = self.half_
         top = max(ks)
@@ -146,7 +164,7 @@ class KnnPredictor(ScorePredictor):
             totals = np.cumsum(self.scores_[near], axis=1)
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
 
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), self.scores_.shape[1]))
         for rows, means in self._neighbour_means(x, [self.k_]):
             out[rows] = means[0]
@@ -154,14 +172,14 @@ class KnnPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
-        return self.points_.shape[1]
+        return int(self.points_.shape[1])
 
-    def state(self):
+    def state(self) -> State:
         settings = {"k": self.k, "grid": list(self.grid), "chosen": self.k_}
         return {"points": self.points_, "scores": self.scores_}, settings
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls(settings["k"], tuple(settings["grid"]))
         self._remember(arrays["points"], arrays["scores"])
         self.k_ = int(settings["chosen"])

@@ -9,13 +9,14 @@ one: what they leave is shrinkage to the mean. The members are then fitted on th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, prefixed, without_prefix
+from cabs_core.predictors.base import ScorePredictor, State, Validation, prefixed, without_prefix
 
 MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 
@@ -47,9 +48,20 @@ class StackPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "stack"
+    mean_: np.ndarray
+    weights_: np.ndarray
+    width_: int
+    fitted_: dict[str, ScorePredictor]
 
-    def __init__(self, members=MEMBERS, folds: int = 3, pull: float = 500.0):
-        pairs = [(m, {}) if isinstance(m, str) else (str(m[0]), dict(m[1])) for m in members]
+    def __init__(
+        self,
+        members: Iterable[str | tuple[str, Mapping[str, Any]]] = MEMBERS,
+        folds: int = 3,
+        pull: float = 500.0,
+    ):
+        pairs: list[tuple[str, dict[str, Any]]] = [
+            (m, {}) if isinstance(m, str) else (str(m[0]), dict(m[1])) for m in members
+        ]
         names = [name for name, _ in pairs]
         if not names or len(set(names)) != len(names) or self.name in names or folds < 2 or not pull >= 0:
             raise PolicyError(
@@ -60,7 +72,9 @@ class StackPredictor(ScorePredictor):
         for name, options in pairs:
             _make(name, options)
 
-    def _fit(self, x, lengths, y, validation, seed):
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
         n = len(x)
         self.mean_ = y.mean(axis=0)
         fold = np.random.default_rng([seed, 41]).permutation(n) % min(self.folds, max(2, n // 2))
@@ -82,7 +96,7 @@ class StackPredictor(ScorePredictor):
         self.weights_ = self.weights_[:, used]
         self.width_ = x.shape[1]
 
-    def _predict(self, x, lengths):
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.tile(self.mean_, (len(x), 1))
         for m, member in enumerate(self.fitted_.values()):
             out += self.weights_[:, m] * (member.predict(x, lengths) - self.mean_)
@@ -92,7 +106,7 @@ class StackPredictor(ScorePredictor):
     def width(self) -> int:
         return self.width_
 
-    def state(self):
+    def state(self) -> State:
         arrays: dict[str, np.ndarray] = {"mean": self.mean_, "weights": self.weights_}
         states: dict[str, Any] = {}
         for name, member in self.fitted_.items():
@@ -106,7 +120,7 @@ class StackPredictor(ScorePredictor):
         return arrays, settings
 
     @classmethod
-    def restore(cls, arrays, settings) -> Self:
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         from cabs_core.predictors import predictor_class
 
         self = cls(**settings["options"])
@@ -118,7 +132,7 @@ class StackPredictor(ScorePredictor):
         return self
 
 
-def _make(name: str, options) -> ScorePredictor:
+def _make(name: str, options: Mapping[str, Any]) -> ScorePredictor:
     from cabs_core.predictors import make_score_predictor
 
     return make_score_predictor(name, **options)

@@ -236,7 +236,11 @@ def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
 
 
 def _verdict_json(
-    data: PoolData, found: list[Verdict], facts: dict, before: dict | None, banners: list[str]
+    data: PoolData,
+    found: list[Verdict],
+    facts: dict[str, Any],
+    before: dict[str, Any] | None,
+    banners: list[str],
 ) -> str:
     ranking = [
         {"rank": None if r["rank"] != r["rank"] else int(r["rank"]), "policy": policy, "utility": float(r["utility"]),

@@ -138,7 +138,7 @@ def _frontier_chart(
 ) -> alt.LayerChart | alt.FacetChart:
     names = list(styles)
     frame = frame.rename(columns={"cost": "x", "score": "y"})
-    layers: list = []
+    layers: list[alt.Chart] = []
     x_title, y_title = "USD per 1,000 requests (log scale)", "mean score (0 to 1)"
     costs = frame["x"].tolist()
     if models is not None:

@@ -64,7 +64,8 @@ class PoolData:
                 f"no replays of pool {self.pool!r} are in the marts; there are replays of: {', '.join(known) or 'none'}. "
                 f"Run `cabs run --pool {self.pool}`."
             )
-        return rows.iloc[0].to_dict()
+        info: dict[str, Any] = rows.iloc[0].to_dict()
+        return info
 
     @cached_property
     def board(self) -> pd.DataFrame:
@@ -88,7 +89,7 @@ class PoolData:
 
     @property
     def reference(self) -> str:
-        return self.info["reference_policy"]
+        return str(self.info["reference_policy"])
 
     @cached_property
     def missing(self) -> dict[str, list[float]]:
@@ -132,7 +133,8 @@ class PoolData:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        return json.loads(self.info["pool_settings"] or "{}")
+        settings: dict[str, Any] = json.loads(self.info["pool_settings"] or "{}")
+        return settings
 
     def pair(self, policy: str, baseline: str, regime: str = "overall") -> pd.Series | None:
         """Paired difference policy - baseline, or None where there is none."""

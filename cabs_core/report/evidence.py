@@ -43,7 +43,8 @@ class Played:
 
     def mean(self, name: str) -> np.ndarray:
         """[R] mean over rounds of utility, score or cost."""
-        return (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
+        means: np.ndarray = (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
+        return means
 
     def at(self, rho: float) -> int:
         """Index of a rho."""
@@ -78,7 +79,7 @@ class Evidence:
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
         shape = (len(rhos), self.problem.n)
         arrays = {name: np.zeros(shape) for name in ("plays", "utility", "score", "cost")}
-        trials: dict[str, list] = {name: [] for name in ("utility", "score", "cost")}
+        trials: dict[str, list[np.ndarray]] = {name: [] for name in ("utility", "score", "cost")}
         for r, rho in enumerate(rhos):
             folder = self.folders[policy, rho]
             queries = _table(folder / "queries.parquet")

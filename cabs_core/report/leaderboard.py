@@ -57,7 +57,7 @@ def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]
     return pools, {"pools": overview, "leaderboard": _ranks(board, shown), "savings": _gaps(board, shown)}
 
 
-def _marked(name: str, info: dict) -> str:
+def _marked(name: str, info: dict[str, Any]) -> str:
     """The name of a pool, and what must not be overlooked about it."""
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
     said = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)

@@ -64,7 +64,7 @@ def utility(data: PoolData) -> Table:
 def _kind(line: pd.Series) -> str:
     if line["kind"] == "online":
         return "offline labels" if line["offline_labels"] else "cold start"
-    return line["kind"]
+    return str(line["kind"])
 
 
 def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None, str]:

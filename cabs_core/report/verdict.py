@@ -308,5 +308,5 @@ def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
 
 def round_up(value: int) -> int:
     """Two digits, upwards: an estimate should not look exact."""
-    step = 10 ** max(len(str(value)) - 2, 0)
+    step: int = 10 ** max(len(str(value)) - 2, 0)
     return -(-value // step) * step

@@ -240,7 +240,8 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
 def _encoding(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-        return record["summary"]["encoding"]
+        encoding: dict[str, Any] = record["summary"]["encoding"]
+        return encoding
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ProvenanceError(
             f"{folder} does not say which encoder made its embeddings ({error!r}): embed the prompts again"

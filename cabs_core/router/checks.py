@@ -106,7 +106,9 @@ def check_bundle_matches_replay(
     )  # fmt: skip
 
 
-def _play(folder, heads: Heads, problem: ReplayProblem, rows, embeddings) -> np.ndarray:
+def _play(
+    folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
+) -> np.ndarray:
     """Arms that the bundle's policy plays, one request at a time, with rewards at once."""
     lengths = problem.prompt_lengths
     assert lengths is not None
@@ -241,7 +243,14 @@ def compare_with_champion(
     return Comparison(len(lead), float(old.mean()), float(new.mean()), mean, se, low, high, promote, reason)
 
 
-def _utilities(folder, prompts, arms, scores, costs, rho: float) -> np.ndarray:
+def _utilities(
+    folder: str | Path,
+    prompts: Sequence[str],
+    arms: Sequence[str],
+    scores: np.ndarray,
+    costs: np.ndarray,
+    rho: float,
+) -> np.ndarray:
     """Clipped utilities [n] of a bundle that plays the prompts in order, without its exploration floor."""
     manifest = read_manifest(folder)
     missing = [arm for arm in manifest.names if arm not in arms]

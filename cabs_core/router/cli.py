@@ -43,7 +43,8 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float | None, mode: str, free, prompts: bool
+    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
+    free: tuple[str, ...], prompts: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
@@ -97,7 +98,10 @@ def export(
 @click.option("--available", help="Models that can be called now, separated by commas.")
 @click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
 @click.option("--json", "as_json", is_flag=True)
-def route(text: str, folder: Path, log, rho, budget, available, explain: bool, as_json: bool) -> None:
+def route(
+    text: str, folder: Path, log: str | None, rho: float | None, budget: float | None, available: str | None, explain: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Decide which model answers TEXT ('-': standard input), and log it."""
     from cabs_core.router.router import Router
 
@@ -135,7 +139,9 @@ def route(text: str, folder: Path, log, rho, budget, available, explain: bool, a
 @click.option("--source", default="user", show_default=True, help="Who says so.")
 @ROUTER
 @LOG
-def feedback(decision: str, score: float, cost, source: str, folder: Path, log) -> None:
+def feedback(
+    decision: str, score: float, cost: float | None, source: str, folder: Path, log: str | None
+) -> None:
     """Tell the router how good the answer of a DECISION was."""
     from cabs_core.router import Router
 
@@ -196,7 +202,7 @@ def rollback(folder: Path) -> None:
     click.echo(f"router {roll_back(folder.absolute())} is back at {folder}")
 
 
-def _log(folder: Path, log: str | None):
+def _log(folder: Path, log: str | None) -> str | Path:
     from cabs_core.router.router import default_log
 
     return default_log(folder) if log is None else log
@@ -220,8 +226,8 @@ def _log(folder: Path, log: str | None):
 @click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
 @click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
 def serve(
-    folder: Path, log, upstreams: Path | None, host: str, port: int, workers: int, mode, epsilon, budget_per_request,
-    budget_per_day, keep_prompts: bool,
+    folder: Path, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, mode: str | None,
+    epsilon: float | None, budget_per_request: float | None, budget_per_day: float | None, keep_prompts: bool,
 ) -> None:  # fmt: skip
     """Serve a router as an OpenAI-compatible API.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import RouterError
-from cabs_core.router.bundle import read_manifest
+from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.events import EventLog
 from cabs_core.router.router import default_log, learned_folder
 from cabs_core.utility import clipped_utility
@@ -44,18 +44,18 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         events.close()
 
 
-def _examine(manifest, events: EventLog, place) -> dict[str, Any]:
+def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[str, Any]:
     decisions = [d for d in events.decisions() if d.bundle == manifest.id]
     rewards = {r.decision_id: r for r in reversed(events.rewards()) if r.teaches}
     now = time.time()
-    arms = []
-    for arm in manifest.names:
-        mine = [d for d in decisions if d.arm == arm]
+    arms: list[dict[str, Any]] = []
+    for name in manifest.names:
+        mine = [d for d in decisions if d.arm == name]
         scores = [rewards[d.id].score for d in mine if d.id in rewards]
         costs = [rewards[d.id].cost for d in mine if d.id in rewards]
         arms.append(
             {
-                "model": arm, "decisions": len(mine), "share": len(mine) / max(len(decisions), 1),
+                "model": name, "decisions": len(mine), "share": len(mine) / max(len(decisions), 1),
                 "scored": len(scores), "mean_score": float(np.mean(scores)) if scores else None,
                 "mean_cost": float(np.mean(costs)) if costs else None,
                 "failed": sum(d.status in ("error", "timeout") for d in mine),
@@ -104,7 +104,7 @@ def _means(values: list[float]) -> list[float]:
     return [float(p.mean()) for p in parts if len(p)]
 
 
-def _checkpoint(bundle: str, place) -> dict[str, int] | None:
+def _checkpoint(bundle: str, place: str | Path) -> dict[str, int] | None:
     try:
         data = json.loads((learned_folder(place) / bundle / "learned.json").read_text(encoding="utf-8"))
         return {name: int(data[name]) for name in ("counted", "applied", "learnt", "passed")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from cabs_core.catalog import encoder_record
 from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.pool_files.config import Encoder
+
+if TYPE_CHECKING:
+    from cabs_core.encoders.transformer import Tokens
 
 #: Characters per token that are tokenised at first: what comes later is cut off anyway
 CHARACTERS = 100
@@ -33,9 +36,9 @@ class TextEncoder:
     def __init__(self, settings: dict[str, Any], identity: str, folder: str | Path):
         self.settings, self.identity = Encoder(**settings), identity
         record = encoder_record(self.settings.name)
-        self._by_class = record is not None and bool(record.path)
+        self._fitted: PromptEncoder | None = None
         if record is not None and record.path:
-            self._model: Any = _load_fitted(encoder_class(record), Path(folder))
+            self._fitted = _load_fitted(encoder_class(record), Path(folder))
             return
         from cabs_core.encoders.resolve import resolve
         from cabs_core.encoders.transformer import TransformerEncoder
@@ -47,7 +50,7 @@ class TextEncoder:
                 f"the bundle was made with encoder {self.settings.name!r} of content {identity}, here it is {found} "
                 f"({files.folder}): install the same weights and tokenizer, or export the bundle again"
             )
-        self._model = TransformerEncoder(
+        self._transformer = TransformerEncoder(
             files, max_length=self.settings.max_length, normalize=self.settings.normalize, device="cpu",
             dtype=self.settings.dtype,
         )  # fmt: skip
@@ -56,22 +59,22 @@ class TextEncoder:
         """Embeddings `[n, e]` float32. Raises RouterError for what is not text, or has none."""
         for text in texts:
             check_text(text)
-        if self._by_class:
-            return self._model.encode(texts)[0]
+        if self._fitted is not None:
+            return self._fitted.encode(texts)[0]
         import torch
 
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
-        return self._model.encode(self._tokens(list(texts)))
+        return self._transformer.encode(self._tokens(list(texts)))
 
-    def _tokens(self, texts: list[str]):
+    def _tokens(self, texts: list[str]) -> Tokens:
         """Tokens of the texts; of a long one only so much is read as fills the encoder's window."""
-        length = self._model.max_length
+        length = self._transformer.max_length
         read = CHARACTERS * length
-        tokens = self._model.tokenize([text[:read] for text in texts])
+        tokens = self._transformer.tokenize([text[:read] for text in texts])
         short = [i for i, text in enumerate(texts) if len(text) > read and len(tokens.ids[i]) < length]
         if short:
-            whole = self._model.tokenize([texts[i] for i in short])
+            whole = self._transformer.tokenize([texts[i] for i in short])
             for i, ids in zip(short, whole.ids, strict=True):
                 tokens.ids[i] = ids
         return tokens

@@ -163,7 +163,7 @@ class EventLog:
     def id(self) -> str:
         """Random name of this log; a copy has the same."""
         with self._transaction() as run:
-            return run("SELECT value FROM about WHERE name = 'log'").fetchone()[0]
+            return str(run("SELECT value FROM about WHERE name = 'log'").fetchone()[0])
 
     @contextmanager
     def _transaction(self, *, append: bool = False) -> Iterator[Any]:
@@ -244,7 +244,7 @@ class EventLog:
             ).fetchall()
         return int(rows[-1][0]) if rows else after, [arm for _, arm, bundle in rows if bundle in bundles]
 
-    def _decisions(self, tail: str, values: tuple) -> list[Logged]:
+    def _decisions(self, tail: str, values: tuple[Any, ...]) -> list[Logged]:
         with self._transaction() as run:
             rows = run(f"SELECT {', '.join(_DECISIONS)} FROM decisions {tail}", values).fetchall()
         found = []

@@ -122,7 +122,8 @@ class Heads:
         def deltas(arm: int, score: float) -> np.ndarray:
             scores = np.full((1, len(self.oracles.arms)), float(score))
             parts = self.oracles.surrogate_scores(embedding[None], np.array([length]), scores)
-            return deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
+            found: np.ndarray = deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
+            return found
 
         return deltas
 

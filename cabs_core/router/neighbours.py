@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 #: prompts kept in a bundle, and characters of each
 KEPT, CHARACTERS = 5000, 300
@@ -24,7 +26,14 @@ class Neighbours:
     arms: list[str]
 
     @classmethod
-    def of(cls, embeddings, texts, scores, arms, seed: int = 0) -> Self:
+    def of(
+        cls,
+        embeddings: ArrayLike,
+        texts: Sequence[str],
+        scores: ArrayLike,
+        arms: Iterable[str],
+        seed: int = 0,
+    ) -> Self:
         """At most `KEPT` train prompts, drawn without replacement where there are more."""
         rows = np.sort(np.random.default_rng([seed, 40]).permutation(len(texts))[:KEPT])
         return cls(

@@ -17,8 +17,9 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from cabs_core.compiled.rng import stream_key, stream_keys
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
-from cabs_core.policies.requests import Decision
+from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.events import EventLog, prompt_hash
@@ -60,7 +61,7 @@ class Routed:
     rho: float
     wanted: str
     explored: bool
-    _expect: Any = None
+    _expect: Callable[[], tuple[dict[str, float], dict[str, float]]]
 
     @property
     def scores(self) -> dict[str, float]:
@@ -229,7 +230,9 @@ class Router:
         self.log.add_decisions(rows)
         return found
 
-    def _decide(self, request, usable) -> tuple[Decision, np.ndarray, int, bool, str]:
+    def _decide(
+        self, request: Request, usable: np.ndarray | None
+    ) -> tuple[Decision, np.ndarray, int, bool, str]:
         """(decision as played, the policy's own probabilities, its choice, whether it was explored, id)."""
         name = uuid.uuid4().hex
         decision = self.policy.decide(request)
@@ -251,12 +254,16 @@ class Router:
             arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
         return self.policy.redraw(decision, arm, pmf), target, wanted, explored, name
 
-    def _routed(self, name, decision, wanted, explored, embedding, length) -> Routed:
-        def expect(found=[]):  # noqa: B006  (computed once, when first asked for)
-            if not found:
-                values = self.heads.shown(embedding, length)
-                found.append(tuple(dict(zip(self.arms, v.tolist(), strict=True)) for v in values))
-            return found[0]
+    def _routed(
+        self, name: str, decision: Decision, wanted: int, explored: bool, embedding: np.ndarray, length: float
+    ) -> Routed:
+        @cache  # computed once, when first asked for
+        def expect() -> tuple[dict[str, float], dict[str, float]]:
+            scores, costs = self.heads.shown(embedding, length)
+            return (
+                dict(zip(self.arms, scores.tolist(), strict=True)),
+                dict(zip(self.arms, costs.tolist(), strict=True)),
+            )
 
         return Routed(
             name, decision.arm_name, decision.probability, dict(zip(self.arms, decision.pmf.tolist(), strict=True)),
@@ -289,7 +296,9 @@ class Router:
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
         return float(rho)
 
-    def _affordable(self, mask, embedding, length, budget: float) -> np.ndarray:
+    def _affordable(
+        self, mask: np.ndarray | None, embedding: np.ndarray, length: float, budget: float
+    ) -> np.ndarray:
         if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0.0 < budget < math.inf:
             raise RouterError(f"budget {budget!r}: expected USD > 0")
         costs = self.heads.shown(embedding, length)[1]
@@ -347,13 +356,23 @@ class Router:
         """
         return self._feedback({"id": decision_id}, score, cost, source, key)
 
-    def feedback_by(self, *, score: float, cost=None, source: str = "user", key=None, **name: str) -> str:
+    def feedback_by(
+        self,
+        *,
+        score: float,
+        cost: float | None = None,
+        source: str = "user",
+        key: str | None = None,
+        **name: str,
+    ) -> str:
         """`feedback` for `response_id=` (of the upstream's answer) or `call_id=` (given to `route`)."""
         if len(name) != 1 or next(iter(name)) not in ("response_id", "call_id"):
             raise RouterError("feedback: name the decision by one of id, response_id, call_id")
         return self._feedback(name, score, cost, source, key)
 
-    def _feedback(self, where: Mapping[str, str], score, cost, source: str, key: str | None) -> str:
+    def _feedback(
+        self, where: Mapping[str, str], score: float, cost: float | None, source: str, key: str | None
+    ) -> str:
         score = _number(score, "score", 0.0, 1.0)
         cost = None if cost is None else _number(cost, "cost", 0.0, math.inf)
         logged = self.log.decision(**where)

@@ -191,7 +191,8 @@ def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:
     """Subtract each task's mean. `code`: `[n]` task numbers from 0."""
     counts = np.bincount(code).astype(np.float64)
     means = np.column_stack([np.bincount(code, column) / counts for column in values.T])
-    return values - means[code]
+    centred: np.ndarray = values - means[code]
+    return centred
 
 
 def _shuffle(values: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -215,4 +216,5 @@ def _out_of_fold(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
     predicted -= predicted.mean(axis=0)
     actual = y - y.mean(axis=0)
     scale = np.linalg.norm(predicted, axis=0) * np.linalg.norm(actual, axis=0)
-    return (predicted * actual).sum(axis=0) / np.maximum(scale, 1e-12)
+    correlation: np.ndarray = (predicted * actual).sum(axis=0) / np.maximum(scale, 1e-12)
+    return correlation

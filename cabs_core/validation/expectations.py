@@ -319,7 +319,8 @@ class Validator:
         result_format: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": 10}
         if index:
             result_format["unexpected_index_column_names"] = list(index)
-        return batch.validate(suite, result_format=result_format).results[0].to_json_dict()
+        result: dict[str, Any] = batch.validate(suite, result_format=result_format).results[0].to_json_dict()
+        return result
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

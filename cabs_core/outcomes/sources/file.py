@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -155,7 +156,7 @@ def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
 
 
 def _json_lines(path: Path, columns: list[str]) -> pd.DataFrame:
-    data: dict[str, list] = {column: [] for column in columns}
+    data: dict[str, list[Any]] = {column: [] for column in columns}
     with open(path, encoding="utf-8-sig") as handle:
         for number, line in enumerate(handle, 1):
             if not line.strip():

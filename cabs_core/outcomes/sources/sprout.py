@@ -5,6 +5,8 @@ Costs are tokens x list prices (USD per 1M tokens). The source's own train / val
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,13 +82,13 @@ def read(source: Source) -> RawOutcomes:
     )
 
 
-def _read_part(file: VerifiedFile, split: str) -> dict:
+def _read_part(file: VerifiedFile, split: str) -> dict[str, Any]:
     columns = ["dataset", "prompt", *(f"{model}.{field}" for model in MODELS for field in _FIELDS)]
     try:
         table = pq.ParquetFile(file.path).read(columns=columns)  # keeps structs, with the fields asked for
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file.path} cannot be read as parquet: {error}") from None
-    part: dict = {"split": [split] * table.num_rows}
+    part: dict[str, Any] = {"split": [split] * table.num_rows}
     for column, name in (("dataset", "task"), ("prompt", "prompt")):
         if column not in table.column_names:
             raise DataError(f"{file.path}: no column {column!r}; columns are {table.column_names}")
@@ -107,7 +109,7 @@ def _field(table: pa.Table, file: VerifiedFile, model: str, field: str) -> np.nd
     if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
         raise DataError(f"{file.path}, column {model!r}: expected a struct with {', '.join(_FIELDS)}")
     values = pa.compute.struct_field(column, field).cast(pa.float64(), safe=False)
-    array = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    array: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float64)
     high = 1.0 if field == "score" else np.inf
     with np.errstate(invalid="ignore"):
         bad = np.flatnonzero((array < 0) | (array > high))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,13 @@ class CabsLogger(CustomLogger):
         self._said = -_QUIET
 
     async def async_filter_deployments(
-        self, model, healthy_deployments, messages, request_kwargs=None, parent_otel_span=None
-    ):
+        self,
+        model: str,
+        healthy_deployments: list[dict[str, Any]],
+        messages: list[Any] | None,
+        request_kwargs: dict[str, Any] | None = None,
+        parent_otel_span: Any = None,
+    ) -> list[dict[str, Any]]:
         """One of the deployments; all of them where none is a model of the router, or something went wrong."""
         try:
             named = {_arm(d): d for d in healthy_deployments}
@@ -59,20 +65,28 @@ class CabsLogger(CustomLogger):
             self._failed("a deployment was not chosen", error)
             return healthy_deployments
 
-    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
         """What the call cost and how long it took."""
         await self._finish(kwargs, response_obj, start_time, end_time, "answered")
 
-    async def async_log_failure_event(self, kwargs, response_obj, start_time, end_time):
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
         """The attempt failed; it gets no score."""
         await self._finish(kwargs, response_obj, start_time, end_time, "error")
 
-    async def async_post_call_response_headers_hook(self, data, user_api_key_dict, response, *args, **kwargs):
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, str] | None:
         """x-cabs-decision for the proxy's clients, by which they score the answer."""
         name = _decision(data) or self.decided.get(data.get("litellm_call_id") or "")
         return {"x-cabs-decision": name} if name else None
 
-    async def _finish(self, kwargs, response, start, end, status: str) -> None:
+    async def _finish(
+        self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
+    ) -> None:
         try:
             name = _decision(kwargs.get("litellm_params") or {}) or self.decided.get(
                 kwargs.get("litellm_call_id") or ""
@@ -157,7 +171,7 @@ class CabsLogger(CustomLogger):
         from fastapi.responses import JSONResponse
         from litellm.proxy.proxy_server import app, user_api_key_auth
 
-        async def feedback(request: Request):
+        async def feedback(request: Request) -> JSONResponse:
             try:
                 body = await request.json()
                 result = await asyncio.to_thread(
@@ -189,6 +203,6 @@ def _text(messages: Any, keywords: dict[str, Any]) -> str:
 
 def _decision(holder: dict[str, Any]) -> str | None:
     for key in ("litellm_metadata", "metadata"):
-        if isinstance(found := holder.get(key), dict) and isinstance(found.get(_MARK), str):
-            return found[_MARK]
+        if isinstance(found := holder.get(key), dict) and isinstance(name := found.get(_MARK), str):
+            return name
     return None

@@ -20,6 +20,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from starlette.routing import Route
 
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.router import Router, default_log
 from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
@@ -42,6 +44,7 @@ KEYS, SETTINGS = "CABS_SERVER_KEYS", "CABS_SERVE_SETTINGS"
 LARGEST = 20 << 20
 _MODEL = re.compile(r"cabs(?:-rho-(\d+(?:\.\d+)?))?")
 logger = logging.getLogger("cabs.serve")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def read_keys(text: str | None) -> dict[str, str]:
@@ -100,7 +103,7 @@ def make_app(
     manifest = read_manifest(folder, verify=False)
     models = read_upstreams(upstreams, manifest.names) if upstreams is not None else None
 
-    def make(encoder) -> Router:
+    def make(encoder: TextEncoder | None) -> Router:
         fresh = Router.load(folder, log=place, encoder=encoder, **options)
         if models is not None and (missing := [a for a in fresh.arms if a not in models.models]):
             raise RouterError(f"{missing[0]!r} has no upstream: add it to {upstreams} and start again")
@@ -109,7 +112,7 @@ def make_app(
     keeper = Keeper(folder, make, every=every, checkpoint=checkpoint)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette):
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.forwarder = (
             Forwarder(models, transport) if models is not None else Forwarder(_NONE, transport)
         )
@@ -171,7 +174,7 @@ def _refused(status: int, message: str, kind: str = "invalid_request_error") -> 
     return JSONResponse(error_body(message, kind), status)
 
 
-def _guarded(endpoint):
+def _guarded(endpoint: Endpoint) -> Endpoint:
     """Ask for a key where there are keys, and turn the project's errors into answers."""
 
     async def guarded(request: Request) -> Response:

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import itertools
 import json
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -41,7 +42,7 @@ async def complete(request: Request) -> Response:
             {"id": name, "object": "chat.completion", "model": model, "choices": [message], "usage": usage}
         )
 
-    async def chunks():
+    async def chunks() -> AsyncIterator[bytes]:
         for i in range(0, len(text), 8):
             delta = {"index": 0, "delta": {"content": text[i : i + 8]}}
             event = {"id": name, "object": "chat.completion.chunk", "model": model, "choices": [delta]}

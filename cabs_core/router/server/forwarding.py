@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import httpx2 as httpx
 
@@ -23,6 +23,8 @@ RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
 PASSED = ("openai-organization", "openai-beta", "user-agent")
 #: end of a stream that is kept to read the usage from
 TAIL = 16_384
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("cabs.serve")
 
 
@@ -70,7 +72,7 @@ class Forwarder:
         self.down: dict[str, float] = {}
         self.errors = 0
 
-    async def beside(self, call, *arguments, **keywords) -> Any:
+    async def beside(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Run blocking work on the thread for it."""
         return await asyncio.get_running_loop().run_in_executor(
             self.worker, lambda: call(*arguments, **keywords)
@@ -158,7 +160,7 @@ class Forwarder:
         await self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
         return Answer(response.status_code, back, content, decision=decision)
 
-    async def _rest(self, response) -> bytes:
+    async def _rest(self, response: httpx.Response) -> bytes:
         try:
             return await response.aread()
         except httpx.HTTPError:
@@ -166,7 +168,9 @@ class Forwarder:
         finally:
             await response.aclose()
 
-    async def _stream(self, response, router, decision, model: str, begin: float) -> AsyncIterator[bytes]:
+    async def _stream(
+        self, response: httpx.Response, router: Router, decision: Routed | None, model: str, begin: float
+    ) -> AsyncIterator[bytes]:
         """The upstream's bytes as they come; the log learns at the end, also where either side breaks off."""
         first, tail, status = b"", b"", "broken"
         try:
@@ -185,15 +189,18 @@ class Forwarder:
         finally:
             await asyncio.shield(self._end(response, router, decision, model, status, first, tail, begin))
 
-    async def _end(self, response, router, decision, model, status, first, tail, begin) -> None:
+    async def _end(
+        self, response: httpx.Response, router: Router, decision: Routed | None, model: str, status: str, first: bytes,
+        tail: bytes, begin: float,
+    ) -> None:  # fmt: skip
         await response.aclose()
         facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
         found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
         await self._finish(router, decision, model, status, found, time.perf_counter() - begin)
 
     async def _finish(
-        self, router, decision, model: str, status: str, answer: dict[str, Any], seconds: float
-    ) -> None:
+        self, router: Router, decision: Routed | None, model: str, status: str, answer: dict[str, Any], seconds: float
+    ) -> None:  # fmt: skip
         if decision is None:
             return
         cost = self.upstreams.models[model].cost(answer.get("usage")) if status == "answered" else None
@@ -203,7 +210,9 @@ class Forwarder:
             response_id=name if isinstance(name, str) else None,
         )  # fmt: skip
 
-    async def _failed(self, router, decision, model: str, status: str, code: int, what: str) -> Answer:
+    async def _failed(
+        self, router: Router, decision: Routed | None, model: str, status: str, code: int, what: str
+    ) -> Answer:
         self.errors += 1
         self.down[model] = time.monotonic() + self.upstreams.cooldown
         logger.warning("upstream %s failed: %s", model, what)

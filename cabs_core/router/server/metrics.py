@@ -13,7 +13,7 @@ BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 class Histogram:
     """Counts of durations up to each bound."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self.counts, self.total, self.n = [0] * len(BOUNDS), 0.0, 0
 
