@@ -11,10 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController
 
 
 @contextmanager
@@ -42,7 +40,7 @@ def one_torch_thread() -> Iterator[None]:
 @cache
 def _thread_pools(with_torch: bool) -> ThreadpoolController:
     """The loaded libraries' pools; looking for them takes milliseconds, so it is done once, and again for torch's."""
-    import scipy.linalg.blas  # noqa: F401  (compiled loops call this library, so it must be loaded to be limited)
-    from threadpoolctl import ThreadpoolController
+    # compiled loops call this library, so it must be loaded to be limited; here, because it takes a quarter of a second
+    import scipy.linalg.blas  # noqa: F401, PLC0415
 
     return ThreadpoolController()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from cabs_assets import data, marts, oracles, replay, results, router, theory
 
 from cabs_core.errors import CabsError
 from cabs_dagster.executors import executor
@@ -22,8 +23,6 @@ _PLATFORMS = ("github", "gitlab")
 
 def assets() -> list:
     """All assets, each linked to the source line that makes it."""
-    from cabs_assets import data, marts, oracles, replay, results, router, theory
-
     made = [
         data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
         router.router, router.deployed_router, router.off_policy, replay.replay, replay.replay_audit, marts.marts,

@@ -36,7 +36,7 @@ def executor() -> dg.ExecutorDefinition:
         workers = int(os.environ.get("CABS_WORKERS") or os.cpu_count() or 1)
         return dg.multiprocess_executor.configured({"max_concurrent": workers})
     try:
-        from dagster_ray import ray_executor
+        from dagster_ray import ray_executor  # noqa: PLC0415  (an extra)
     except ImportError:
         raise CabsError(
             "CABS_EXECUTOR is ray, but dagster-ray is not installed: pip install 'cabs-routing[ray]'"

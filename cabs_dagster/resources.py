@@ -37,7 +37,7 @@ class CabsResource(dg.ConfigurableResource):
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
         """The chain of a pool, its file read now, over all policies or some of them (and those tuned already)."""
-        from cabs_core.chain.partition import chain_over  # here: loading the code location stays quick
+        from cabs_core.chain.partition import chain_over  # noqa: PLC0415  (loading the code location stays quick)
 
         return chain_over(Chain(self.store(), find_pool(pool)), policies)
 
@@ -56,7 +56,7 @@ class AlertResource(dg.ConfigurableResource):
     def send(self, text: str, log: Any) -> None:
         """Send a text to the webhook, and nowhere else: not after a redirect. To the log where that fails."""
         if self.webhook_url:
-            import requests
+            import requests  # noqa: PLC0415  (for alerts alone)
 
             try:
                 answer = requests.post(

@@ -35,7 +35,7 @@ class ArtifactStore:
         url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
         self.remote = "://" in url and not url.startswith(("file://", "local://"))
         if self.remote:
-            from fsspec.core import url_to_fs
+            from fsspec.core import url_to_fs  # noqa: PLC0415  (for stores that are not on this machine)
 
             self._fs, root = url_to_fs(url)
             self.root = Path(root)

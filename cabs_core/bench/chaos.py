@@ -11,6 +11,7 @@ checkpoint and the rest of the log, the whole log without any checkpoint, and th
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import signal
@@ -29,8 +30,13 @@ import numpy as np
 
 from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.policies import load_policy
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import Router
+from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.learner import Learner
+from cabs_core.router.router import Router, learned_folder
 
 _SERVER = (
     "import json, sys; from cabs_core.router.server.app import serve; "
@@ -235,15 +241,6 @@ def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client]) -> dict[str
 
 def _state(bundle: str | Path, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
     """(hash of the policy's whole state, rewards learnt) after reading the log to its end."""
-    import hashlib
-
-    from cabs_core.oracles.oracles import Oracles
-    from cabs_core.policies import load_policy
-    from cabs_core.router.bundle import read_manifest
-    from cabs_core.router.heads import Heads, needs_of
-    from cabs_core.router.learner import Learner
-    from cabs_core.router.router import learned_folder
-
     heads = Heads(Oracles.load(Path(bundle) / "oracles"), needs_of(load_policy(Path(bundle) / "policy")))
     log = EventLog(place)
     learner = Learner(bundle, read_manifest(bundle), log, heads, learned or learned_folder(place))

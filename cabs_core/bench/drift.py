@@ -22,8 +22,12 @@ import numpy as np
 from cabs_core.atomic import write_text
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import set_up
+from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
+from cabs_core.oracles import build_problems, train_oracles
+from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.paths import cabs_home
+from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
 
@@ -44,11 +48,6 @@ QUARTERS = 4
 
 def snapshots() -> ReplayProblem:
     """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2 n]."""
-    from cabs_core.encoders import embed_prompts
-    from cabs_core.oracles import build_problems, train_oracles
-    from cabs_core.outcomes import load_outcomes, make_splits
-    from cabs_core.pools import find_pool
-
     found = find_pool("llmdrift_june")
     split_settings = found.pool.split.model_copy(update={"fractions": (0.4, 0.1, 0.5), "split_seed": 0})
     pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})

@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from cabs_core.atomic import write_text
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import EncoderFiles, resolve
-from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
+from cabs_core.encoders.transformer import (
+    Tokens,
+    TransformerEncoder,
+    choose_device,
+    choose_dtype,
+    device_name,
+)
 from cabs_core.pool_files.config import Encoder
 
 if TYPE_CHECKING:
@@ -89,7 +96,7 @@ def against_peer(kind: str, count: int, device: str, repeats: int) -> dict[str, 
 
 def _peer(folder: str, device: str) -> SentenceTransformer | None:
     try:
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (of the extra peers)
     except ImportError:
         return None
     model = SentenceTransformer(folder, device=device)
@@ -130,7 +137,7 @@ def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
 
 def mdeberta_config() -> DebertaV2Config:
     """The published shape of mDeBERTa-v3-base; weights are random, which costs the same time."""
-    from transformers import DebertaV2Config
+    from transformers import DebertaV2Config  # noqa: PLC0415  (a second, for one part of the benchmark)
 
     return DebertaV2Config(  # type: ignore[call-arg]  # its stubs lack what its parent takes
         vocab_size=251_000, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
@@ -148,10 +155,6 @@ def forward_speed(
     lengths: np.ndarray,
 ) -> dict[str, Any]:
     """Tokens/s of the forward passes alone, on random tokens of the given lengths, and the share of the peak."""
-    import torch
-
-    from cabs_core.encoders.transformer import Tokens
-
     files = EncoderFiles(type(model).__name__, Path(), (), "mean")
     encoder = TransformerEncoder(files, device=device, dtype=dtype, model=model)
     rng = np.random.default_rng(0)
@@ -184,8 +187,7 @@ def forward_speed(
 
 def architectures(device: str, quick: bool) -> dict[str, Any]:
     """Forward speed of MiniLM and of an mDeBERTa-v3-base with random weights at RouterBench's lengths."""
-    import torch
-    from transformers import AutoModel, DebertaV2Model
+    from transformers import AutoModel, DebertaV2Model  # noqa: PLC0415  (a second, for one part of the benchmark)
 
     cuda = device.startswith("cuda")
     dtype = choose_dtype("auto", device)

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import write_text
+from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.oracles import Oracles, diagnose, train_oracles
 from cabs_core.oracles.diagnostics import candidates, row_pair_errors
-from cabs_core.outcomes import Outcomes, make_splits
+from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.paths import cabs_home
 from cabs_core.pool_files import ModelPool
 from cabs_core.pools import find_pool
@@ -169,9 +170,6 @@ def main(
     json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Embed (through the store), train, compare, print; quick: the smallest pool, one split."""
-    from cabs_core.encoders import embed_prompts
-    from cabs_core.outcomes import load_outcomes
-
     parser = argparse.ArgumentParser(
         description="Compare the oracles with simple predictors on real outcomes."
     )

@@ -16,8 +16,13 @@ from typing import Any
 import numpy as np
 
 from cabs_core.atomic import write_text
+from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error, two_way_error
+from cabs_core.oracles import build_problems, train_oracles
+from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.paths import cabs_home
+from cabs_core.pool_files.config import Encoder, Oracle
+from cabs_core.pools import find_pool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import replay
 
@@ -59,12 +64,6 @@ PAIRS = (
 
 def build_problem(pool_name: str, split_seed: int) -> ReplayProblem:
     """The test problem of a pool's split with TF-IDF features and the network's heads."""
-    from cabs_core.encoders import embed_prompts
-    from cabs_core.oracles import build_problems, train_oracles
-    from cabs_core.outcomes import load_outcomes, make_splits
-    from cabs_core.pool_files.config import Encoder, Oracle
-    from cabs_core.pools import find_pool
-
     found = find_pool(pool_name)
     pool = found.pool.model_copy(
         update={

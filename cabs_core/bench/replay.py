@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.linalg.blas  # noqa: F401  (loaded before its threads are limited)
+from threadpoolctl import threadpool_limits
 
 from cabs_core.atomic import write_text
 from cabs_core.bench.peers import PEERS, Round, numpy_peer
@@ -176,8 +178,6 @@ def main(
         "--sweep", action="store_true", help="Run a whole pool's sweep of linear policies too"
     )
     args = parser.parse_args(list(argv or ()))
-    import scipy.linalg.blas  # noqa: F401  (loaded before its threads are limited)
-    from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
         figures = _measure(quick)

@@ -7,10 +7,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import threadpoolctl
 
 from cabs_core.atomic import write_text
 
@@ -18,10 +21,6 @@ from cabs_core.atomic import write_text
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Hold BLAS, OpenMP and torch (if it is loaded) to one thread, so that ratios compare like with like."""
-    import sys
-
-    import threadpoolctl
-
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else None
     with threadpoolctl.threadpool_limits(1):

@@ -79,7 +79,7 @@ def vowpal_wabbit(f: np.ndarray, G: np.ndarray, gamma: float) -> Callable[[], np
     VW's graph has the playing arm in the column: the transpose of ours. Losses reach the reduction exactly as
     given: one feature an arm with the loss as its value, one weight of 1.
     """
-    import vowpalwabbit
+    import vowpalwabbit  # noqa: PLC0415  (of the extra peers)
 
     options = "--cb_explore_adf --graph_feedback --gamma_exponent 0 --noconstant --initial_weight 1 --quiet"
     model = vowpalwabbit.Workspace(f"{options} --gamma_scale {gamma}")

@@ -12,10 +12,14 @@ import numpy as np
 
 from cabs_core.bench.study_plan import CONDITIONS, Setup
 from cabs_core.catalog import STREAM_CONDITIONS
+from cabs_core.encoders import embed_prompts
 from cabs_core.errors import PoolError
+from cabs_core.oracles import build_problems, train_oracles
+from cabs_core.outcomes import load_outcomes, outcomes_under, split_under
 from cabs_core.paths import cabs_home
 from cabs_core.pool_files.config import ModelPool
 from cabs_core.pool_files.rhos import PAPER_GRID
+from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
 
 #: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks go first
@@ -45,8 +49,6 @@ def problem(
 
 def can_be_severe(pool_name: str) -> bool:
     """Whether somebody has said which of a pool's tasks are another kind of work."""
-    from cabs_core.pools import find_pool
-
     return pool_name in SEVERE_TASKS or bool(find_pool(pool_name).pool.split.test_tasks)
 
 
@@ -89,11 +91,6 @@ def thinned(split: np.ndarray, most: int | None, seed: int) -> np.ndarray:
 
 
 def _build(folder: Path, pool_name: str, condition: str, split_seed: int, setup: Setup) -> None:
-    from cabs_core.encoders import embed_prompts
-    from cabs_core.oracles import build_problems, train_oracles
-    from cabs_core.outcomes import load_outcomes, outcomes_under, split_under
-    from cabs_core.pools import find_pool
-
     found = find_pool(pool_name)
     found = dataclasses.replace(found, pool=set_up(found.pool, setup))
     outcomes = load_outcomes(found)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cabs_core.catalog import REGIMES, check_policy_name, regime_of
+from cabs_core.errors import PoolError
 from cabs_core.pools.completion import complete_policies, complete_pool
 
 if TYPE_CHECKING:
@@ -38,9 +40,6 @@ def pool_name(argument: str | None, option: str | None) -> str:
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
     """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; None: all of them."""
-    from cabs_core.catalog import REGIMES, regime_of
-    from cabs_core.errors import PoolError
-
     if not text:
         return ()
     found: list[float] = []
@@ -64,8 +63,6 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
     """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; None: all of them."""
-    from cabs_core.catalog import check_policy_name
-
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
         if name not in pool.policies:

@@ -81,7 +81,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     store, pool = chain.store, chain.pool
 
     def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.report import VERDICT, build_report
+        from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
         known, old = _known(chain), _whole(store, pool.name)
         page = build_report(
@@ -104,7 +104,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     """The page with all pools; its files also in `reports`, beside the pools' folders that it links to."""
 
     def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.report import build_leaderboard
+        from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
 
         return _shown(build_leaderboard(marts.parent, folder))
 
@@ -143,8 +143,8 @@ def _not_public(marts: Path, record: Record) -> list[str]:
 @lru_cache(maxsize=4096)
 def _rows_hash(path: str, content: str, pool: str | None) -> str:
     """Hash of what a page shows of a mart: the pool's rows where the mart has pools, else all of it."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+    import pyarrow.compute as pc  # noqa: PLC0415  (loading the code location stays quick)
+    import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     if pool is None or "pool" not in pq.read_schema(path).names:
         return content[:32]
@@ -166,8 +166,8 @@ def _known(chain: Chain) -> dict[str, Path]:
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     """The page about the pool's data."""
-    from cabs_core.chain.inputs import outcomes_of, split_of
-    from cabs_core.validation.profile import write_profile
+    from cabs_core.chain.inputs import outcomes_of, split_of  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.validation.profile import write_profile  # noqa: PLC0415  (loading the code location stays quick)
 
     links = (("Report", "index.html"), ("All pools", "../index.html"))
     write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)
@@ -175,7 +175,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
 
 def _shown(page: Any) -> dict[str, Any]:
     """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
-    from cabs_core.chain.inputs import plain
+    from cabs_core.chain.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 
     images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}
     return {**plain(page.summary), "_markdown": page.markdown, "_images": images}

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import extending
 from numba.core.base import BaseContext
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 from numba.core.typing.templates import Signature
 
 from cabs_core.compiled.cache import LOCATORS
@@ -95,8 +96,6 @@ def share_compiled() -> float:
 
 def _cached_forms(function: Any) -> list[Any]:
     """Types of arguments for which the cache holds code of this kernel as it is, for this processor."""
-    from numba.core.registry import cpu_target
-
     cache, codegen = function._cache, cpu_target.target_context.codegen()
     index = cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ()
     return [key[0] for key in index if key == cache._index_key(key[0], codegen)]

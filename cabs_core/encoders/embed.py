@@ -117,7 +117,7 @@ class _Transformer:
     """A transformer whose weights are read only when there is something to compute."""
 
     def __init__(self, encoder: Encoder, device: str):
-        from cabs_core.encoders.transformer import choose_device, choose_dtype
+        from cabs_core.encoders.transformer import choose_device, choose_dtype  # noqa: PLC0415  (torch takes seconds)
 
         self.encoder = encoder
         self.files = resolve(encoder)
@@ -128,9 +128,9 @@ class _Transformer:
         self.stats: Any = None
 
     def run(self, shards: list[list[str]]) -> Shards:
-        import torch
+        import torch  # noqa: PLC0415  (torch takes seconds)
 
-        from cabs_core.encoders.transformer import TransformerEncoder
+        from cabs_core.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
 
         if not shards:
             return
@@ -151,7 +151,7 @@ class _Transformer:
                 yield model.encode(tokens), np.stack([tokens.lengths, tokens.dropped], axis=1)
 
     def facts(self) -> dict[str, Any]:
-        from cabs_core.encoders.transformer import device_name
+        from cabs_core.encoders.transformer import device_name  # noqa: PLC0415  (torch takes seconds)
 
         stats = self.stats
         return {
@@ -195,7 +195,7 @@ class _ByClass:
 def peak_memory_mb(device: str) -> float:
     """CUDA: peak allocated since the run began; CPU: peak resident size of this process. MiB."""
     if device.startswith("cuda"):
-        import torch
+        import torch  # noqa: PLC0415  (torch takes seconds)
 
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

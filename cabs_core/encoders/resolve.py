@@ -78,8 +78,8 @@ def resolve(encoder: Encoder) -> EncoderFiles:
 
 
 def _from_hub(name: str, known: EncoderRecord, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  (only where a model is looked for on the hub)
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only where a model is looked for on the hub)
 
     try:
         folder = Path(

@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from cabs_core.atomic import atomic_path
 from cabs_core.errors import DataError
@@ -62,8 +65,6 @@ class EmbeddingStore:
                 self._add(path)
 
     def _add(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
         try:
             with safe_open(path, framework="numpy") as shard:
                 stated = (shard.metadata() or {}).get("sha256")
@@ -124,8 +125,6 @@ class EmbeddingStore:
         return len(rows)
 
     def _write(self, keys: list[bytes], vectors: np.ndarray, counts: np.ndarray) -> None:
-        from safetensors.numpy import save_file
-
         table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), KEY_BYTES)
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         counts = np.ascontiguousarray(counts, dtype=np.int32)
@@ -143,8 +142,6 @@ class EmbeddingStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        from filelock import FileLock
-
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
             yield

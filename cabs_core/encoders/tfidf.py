@@ -50,7 +50,7 @@ class TfidfEncoder:
 
     @one_blas_thread()
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
-        from sklearn.decomposition import TruncatedSVD
+        from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
 
         texts = sorted(set(fit_prompts))
         self.normalize = normalize
@@ -100,7 +100,7 @@ class TfidfEncoder:
 
 
 def _vectorizer(**options: Any) -> TfidfVectorizer:
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
 
     return TfidfVectorizer(
         token_pattern=_PATTERN, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32, **options

@@ -96,8 +96,8 @@ class TransformerEncoder:
 
     # ---- loading --------------------------------------------------------------------------------------
     def _load(self) -> Any:
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
+        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
+        from transformers.utils import logging  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
 
         folder = self.files.folder
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

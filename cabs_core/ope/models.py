@@ -52,7 +52,7 @@ def outcome_model(
 
 def propensity_model(features: np.ndarray, actions: np.ndarray, arms: int, fold: np.ndarray) -> np.ndarray:
     """mu [n, K]: multinomial logistic regression on the other folds. An assumption, not a measurement."""
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
     mu = np.full((len(actions), arms), 1.0 / arms)
     for f in np.unique(fold):

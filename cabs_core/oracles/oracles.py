@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.catalog import current_name
@@ -155,7 +157,7 @@ class Oracles:
         """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
-        from cabs_core.oracles.network_training import network_outputs
+        from cabs_core.oracles.network_training import network_outputs  # noqa: PLC0415  (torch takes seconds)
 
         inputs = self.network_inputs(embeddings, prompt_lengths)
         out = network_outputs(self.network, inputs, head, None if scores is None else np.asarray(scores))
@@ -171,8 +173,6 @@ class Oracles:
     def save(self, folder: str | Path) -> Path:
         """Write everything into `folder` (replaced as a whole): oracles.json, README.md (the model card),
         network.safetensors, arrays.safetensors and one folder per static predictor."""
-        from safetensors.numpy import save_file
-
         arrays = {
             "pca.center": self.pca.center,
             "pca.basis": self.pca.basis,
@@ -203,7 +203,7 @@ class Oracles:
             )
             save_file(arrays, temporary / "arrays.safetensors")
             if self.network is not None:
-                from safetensors.torch import save_file as save_tensors
+                from safetensors.torch import save_file as save_tensors  # noqa: PLC0415  (torch takes seconds)
 
                 state = {name: value.contiguous() for name, value in self.network.state_dict().items()}
                 save_tensors(state, temporary / "network.safetensors")
@@ -219,9 +219,6 @@ class Oracles:
         Raises:
             ProvenanceError: a file is absent, unreadable or of another format.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         folder = Path(folder)
         try:
             settings = json.loads((folder / "oracles.json").read_text(encoding="utf-8"))
@@ -265,10 +262,9 @@ class Oracles:
 
 
 def _load_network(path: Path, shape: dict[str, Any]) -> OracleNetwork:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file  # noqa: PLC0415  (torch takes seconds)
 
-    from cabs_core.oracles.network import NetworkShape, OracleNetwork
+    from cabs_core.oracles.network import NetworkShape, OracleNetwork  # noqa: PLC0415  (torch takes seconds)
 
     network = OracleNetwork(NetworkShape(**shape))
     try:

@@ -99,8 +99,8 @@ def _add_network(
     features: Features,
     device: str,
 ) -> None:
-    from cabs_core.encoders.transformer import choose_device
-    from cabs_core.oracles.network_training import Rows, network_outputs, train_network
+    from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
+    from cabs_core.oracles.network_training import Rows, network_outputs, train_network  # noqa: PLC0415  (torch takes seconds)
 
     logs = np.log1p(lengths[train])
     oracles.scaling = {

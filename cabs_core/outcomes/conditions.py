@@ -173,6 +173,6 @@ def shifted_splits(
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:
-    from cabs_core.compiled.rng import stream_key  # here, so that reading a table does not load numba
+    from cabs_core.compiled.rng import stream_key  # noqa: PLC0415  (numba, which a table read as it is need not load)
 
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

@@ -157,8 +157,8 @@ def _in_mirror(folder: Path, file: RemoteFile) -> Path:
 
 
 def _from_hub(file: RemoteFile, known: _Known) -> tuple[Path, str | None]:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415  (only where something is downloaded)
+    from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415  (only where something is downloaded)
 
     def download(force: bool = False) -> Path:
         with storage_errors(Path(HF_HUB_CACHE) / Path(file.name).name):
@@ -181,8 +181,8 @@ def _from_hub(file: RemoteFile, known: _Known) -> tuple[Path, str | None]:
 
 
 def _from_https(file: RemoteFile, known: _Known) -> Path:
-    from huggingface_hub.utils import are_progress_bars_disabled
-    from pooch import HTTPDownloader
+    from huggingface_hub.utils import are_progress_bars_disabled  # noqa: PLC0415  (only where something is downloaded)
+    from pooch import HTTPDownloader  # noqa: PLC0415  (only where something is downloaded)
 
     url = str(file.url)
     if not url.startswith(("https://", "http://127.0.0.1")):
@@ -212,7 +212,7 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
     """What the download returns; asked again after a cut connection or a busy server, and errors in our words."""
-    from huggingface_hub.errors import (
+    from huggingface_hub.errors import (  # noqa: PLC0415  (only where something is downloaded)
         GatedRepoError,
         HfHubHTTPError,
         LocalEntryNotFoundError,
@@ -251,7 +251,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
 
 
 def _offline() -> bool:
-    from huggingface_hub import constants
+    from huggingface_hub import constants  # noqa: PLC0415  (only where something is downloaded)
 
     return bool(constants.HF_HUB_OFFLINE)
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import jinja2
+import vl_convert
+from markupsafe import Markup
 
 from cabs_core.atomic import write_text
 from cabs_core.paths import cabs_home
@@ -23,8 +26,6 @@ def vega_bundle() -> str:
 
     Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from and its hash.
     """
-    import vl_convert
-
     folder = cabs_home() / "cache" / "pages"
     name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
     for path in folder.glob(f"{name}-*.js"):
@@ -45,9 +46,6 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
     Args:
         values: what the template asks for; `figures`, if given, is {key: Figure or None}.
     """
-    import jinja2
-    from markupsafe import Markup
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,

@@ -19,6 +19,7 @@ Nothing heavy is imported before something is used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.catalog import all_policies, split_name
@@ -48,7 +49,5 @@ __all__ = ["all_policies", "split_name", *sorted(_LAZY)]
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        import importlib
-
         return getattr(importlib.import_module(f"cabs_core.policies.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

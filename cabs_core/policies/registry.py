@@ -13,6 +13,7 @@ from cabs_core.catalog import policies, policy_record, split_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Offline
+from cabs_core.policies.saving import read_header
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -79,8 +80,6 @@ def build_policy(
 
 def load_policy(folder: str | Path) -> Policy:
     """The policy that `save` wrote into `folder`, of whichever class; ProvenanceError for anything else."""
-    from cabs_core.policies.saving import read_header
-
     name = read_header(folder)["name"]
     try:
         cls = policy_class(name)

@@ -205,7 +205,7 @@ class Predicted(StaticPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """No predictor attached; unknown predictors and bad settings are refused now."""
-        from cabs_core.predictors import make_score_predictor
+        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
 
         self.predictor: Any = None
         self.cost_predictor: Any = None
@@ -227,7 +227,7 @@ class Predicted(StaticPolicy):
         return {**preset, **self.settings.settings}
 
     def _fitted(self, offline: Offline) -> ScorePredictor:
-        from cabs_core.predictors import make_score_predictor
+        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
 
         lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
         predictor = make_score_predictor(self.key, **self.predictor_settings)
@@ -239,7 +239,7 @@ class Predicted(StaticPolicy):
         Raises:
             PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
         """
-        from cabs_core.predictors import CostPredictor
+        from cabs_core.predictors import CostPredictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
 
         if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
             raise PolicyError(
@@ -337,7 +337,7 @@ class Predicted(StaticPolicy):
         """Inverse of `save`."""
         policy = super().load(folder)
         if (Path(folder) / "predictor").is_dir():
-            from cabs_core.predictors import CostPredictor, load_score_predictor
+            from cabs_core.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
 
             policy.predictor = load_score_predictor(Path(folder) / "predictor")
             if (Path(folder) / "cost_predictor").is_dir():

@@ -24,7 +24,7 @@ def load_pool_file(path: Path) -> PoolFile:
     pool_file = replace(pool_file, shipped=pool_file.path.parent == SHIPPED)
     if pool_file.rhos_from == "file":
         return pool_file
-    from cabs_core.pools.rhos_from_costs import rhos_for_table  # reads tables: pandas, for few pools only
+    from cabs_core.pools.rhos_from_costs import rhos_for_table  # noqa: PLC0415  (reads tables: pandas, for few pools only)
 
     rhos, reason = rhos_for_table(pool_file)
     replay = pool_file.pool.replay.model_copy(update={"rhos": rhos})

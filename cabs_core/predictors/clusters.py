@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation
@@ -28,8 +29,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """Centres `[min(clusters, different points), e]` of k-means (best of 10 starts), on one thread: the sums of
     several threads differ in their last digits."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
+    from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
     count = min(clusters, len(np.unique(points, axis=0)))
     with threadpool_limits(1):

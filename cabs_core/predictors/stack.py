@@ -121,7 +121,7 @@ class StackPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        from cabs_core.predictors import predictor_class
+        from cabs_core.predictors import predictor_class  # noqa: PLC0415  (the table of predictors holds this class)
 
         self = cls(**settings["options"])
         self.mean_, self.weights_, self.width_ = arrays["mean"], arrays["weights"], int(settings["width"])
@@ -133,6 +133,6 @@ class StackPredictor(ScorePredictor):
 
 
 def _make(name: str, options: Mapping[str, Any]) -> ScorePredictor:
-    from cabs_core.predictors import make_score_predictor
+    from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (the table of predictors holds this class)
 
     return make_score_predictor(name, **options)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
@@ -19,7 +20,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.tables import Table, write_tables
-from cabs_core.report.verdict import Verdict, routers, verdicts
+from cabs_core.report.verdict import Verdict, headline, routers, verdicts
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: Requests a month that the page starts with.
@@ -210,15 +211,11 @@ def _month(cases: list[dict[str, Any]]) -> str:
 
 def _script_json(value: Any) -> Any:
     """JSON for a script element."""
-    from markupsafe import Markup
-
     return Markup(json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
 
 
 def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     """What the next report is compared with."""
-    from cabs_core.report.verdict import headline
-
     line = data.board.loc[found[0].router if found else data.best]
     return {
         "headline": headline(found[0], label) if found else "No verdict",

@@ -93,9 +93,7 @@ class Evidence:
 
     def trace(self, policy: str, rho: float) -> StoredTrace:
         """Every round of one replay."""
-        from cabs_core.replay.storage import (
-            load_trace,  # brings compiled code along, which a page without traces need not load
-        )
+        from cabs_core.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 
         return load_trace(self.folders[policy, rho])
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from cabs_core.catalog import encoder_record
 from cabs_core.encoders.base import PromptEncoder, encoder_class
+from cabs_core.encoders.resolve import resolve
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.pool_files.config import Encoder
 
@@ -40,8 +41,7 @@ class TextEncoder:
         if record is not None and record.path:
             self._fitted = _load_fitted(encoder_class(record), Path(folder))
             return
-        from cabs_core.encoders.resolve import resolve
-        from cabs_core.encoders.transformer import TransformerEncoder
+        from cabs_core.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
 
         files = resolve(self.settings)
         found = files.identity(self.settings, self.settings.dtype)
@@ -61,7 +61,7 @@ class TextEncoder:
             check_text(text)
         if self._fitted is not None:
             return self._fitted.encode(texts)[0]
-        import torch
+        import torch  # noqa: PLC0415  (torch takes seconds)
 
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)

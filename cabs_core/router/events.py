@@ -114,7 +114,7 @@ class EventLog:
     def _connect(self, read_only: bool) -> None:
         if self.dialect == "postgres":
             try:
-                import psycopg2
+                import psycopg2  # noqa: PLC0415  (of the extra postgres)
             except ImportError:
                 raise RouterError(
                     "a log in PostgreSQL needs the extra: pip install 'cabs-routing[postgres]'"

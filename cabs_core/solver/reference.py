@@ -7,16 +7,19 @@ stops short, so every answer is scored with `program.objective`.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import clarabel
+import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.hstack import hstack
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.quad_over_lin import quad_over_lin
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from cabs_core.solver.program import objective
-
-if TYPE_CHECKING:
-    import cvxpy as cp
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,6 @@ def _close(
     problem: cp.Problem, variable: cp.Variable, losses: np.ndarray, graph: np.ndarray, gamma: float,
     scale: float,
 ) -> ReferenceSolution:  # fmt: skip
-    import warnings
-
-    import cvxpy as cp
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
@@ -63,9 +63,6 @@ def _close(
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
     """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built anew on every call."""
-    import cvxpy as cp
-    from cvxpy.atoms.quad_over_lin import quad_over_lin
-
     f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
     K = len(f)
     p, z = cp.Variable(K), cp.Variable()
@@ -86,10 +83,6 @@ class CvxpyParametric:
     """
 
     def __init__(self, arms: int) -> None:
-        import cvxpy as cp
-        from cvxpy.atoms.affine.hstack import hstack
-        from cvxpy.atoms.affine.reshape import reshape
-
         self.p = cp.Variable(arms, nonneg=True)
         u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
         self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
@@ -116,9 +109,6 @@ def clarabel_direct(
     Variables (p, u, v, t). x^2 <= u W is the second-order cone |(2x, u - W)| <= u + W. Clarabel's absolute
     and relative gap and feasibility tolerances are `tol` (its defaults are 1e-8).
     """
-    import clarabel
-    from scipy import sparse
-
     f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
     K = len(f)
     c = gamma * (f - f.min())

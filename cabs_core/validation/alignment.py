@@ -158,8 +158,8 @@ def predictability(
 
 def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
     """`[n, dim + 2]` features straight from the texts (words, then singular vectors; length), without an encoder."""
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
 
     cut = [p[:4000] for p in prompts]
     words = TfidfVectorizer(

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+from scipy.spatial.distance import squareform
 
 from cabs_core.atomic import write_text
 from cabs_core.outcomes import Outcomes, published_means
@@ -181,9 +183,6 @@ def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]]
 
 def _similar_order(correlations: np.ndarray) -> np.ndarray:
     """Leaf order of average-linkage clustering on 1 - correlation; constant models last."""
-    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
     known = np.flatnonzero(np.isfinite(np.diag(correlations)))
     rest = np.setdiff1d(np.arange(len(correlations)), known)
     if len(known) < 3:

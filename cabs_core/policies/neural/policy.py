@@ -197,7 +197,7 @@ class NeuralPolicy(ExpertPolicy):
         threads: int,
     ) -> None:  # fmt: skip
         """All lanes in lockstep; `threads` changes nothing."""
-        import torch
+        import torch  # noqa: PLC0415  (seconds, and a replay alone needs it)
 
         for policy, lane in zip(policies, lanes, strict=True):
             checks.check_lane(policy, stream, lane, start, stop)
@@ -216,7 +216,7 @@ def _wide(expert: Expert) -> bool:
 def _device(wanted: str, networks: int) -> str:
     if wanted == "cpu":
         return "cpu"
-    import torch
+    import torch  # noqa: PLC0415  (seconds, and a replay alone needs it)
 
     if not torch.cuda.is_available():
         if wanted == "cuda":

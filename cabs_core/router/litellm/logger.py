@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.errors import CabsError, RouterError
@@ -128,8 +129,6 @@ class CabsLogger(CustomLogger):
         Raises:
             RouterError: a deployment that is no model of the router, no price, or no event within ten seconds.
         """
-        import litellm
-
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
         if unknown := sorted(
@@ -167,9 +166,9 @@ class CabsLogger(CustomLogger):
 
     def add_feedback_endpoint(self) -> None:
         """POST /cabs/feedback {id, score} on the proxy's own port, for keys that the proxy accepts."""
-        from fastapi import Depends, Request
-        from fastapi.responses import JSONResponse
-        from litellm.proxy.proxy_server import app, user_api_key_auth
+        from fastapi import Depends, Request  # noqa: PLC0415  (of LiteLLM's proxy)
+        from fastapi.responses import JSONResponse  # noqa: PLC0415  (of LiteLLM's proxy)
+        from litellm.proxy.proxy_server import app, user_api_key_auth  # noqa: PLC0415  (of LiteLLM's proxy)
 
         async def feedback(request: Request) -> JSONResponse:
             try:

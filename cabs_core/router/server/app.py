@@ -25,6 +25,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -153,8 +154,6 @@ def from_environment() -> Starlette:
 
 def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> None:
     """Run the server until it is stopped. Raises RouterError where it should not even start."""
-    import uvicorn
-
     check_host(host, read_keys(os.environ.get(KEYS)))
     read_manifest(settings["folder"])
     if settings.get("upstreams") is not None:

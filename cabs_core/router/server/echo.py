@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -60,8 +61,6 @@ app = Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"]
 
 def main() -> None:
     """Serve it on 127.0.0.1."""
-    import uvicorn
-
     parser = argparse.ArgumentParser(description="A stand-in upstream that repeats the prompt.")
     parser.add_argument("--port", type=int, default=9000)
     uvicorn.run(app, host="127.0.0.1", port=parser.parse_args().port, access_log=False, log_level="warning")
