@@ -20,14 +20,16 @@ import numpy as np
 
 from cabs_core.atomic import write_text
 from cabs_core.compiled.rng import stream_keys
+from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
 from cabs_core.ope.data import LoggedData, leading
 from cabs_core.ope.training import with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, load_outcomes
 from cabs_core.paths import cabs_home
 from cabs_core.policies import Policy, build_policy
 from cabs_core.pool_files import ModelPool
+from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
@@ -47,7 +49,9 @@ def parts(n: int, groups: np.ndarray, train: int, seed: int) -> np.ndarray:
     rank = np.random.default_rng([seed, 60]).permutation(int(index.max()) + 1)[index]
     share = rank / (rank.max() + 1)
     ends = np.cumsum([train / n, VALIDATION / n, HELD_OUT])
-    return np.array(["train", "validation", "test", "traffic"])[np.searchsorted(ends, share, side="right")]
+    names = np.array(["train", "validation", "test", "traffic"])
+    found: np.ndarray = names[np.searchsorted(ends, share, side="right")]
+    return found
 
 
 class World:
@@ -147,10 +151,6 @@ def one(
 
 def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[str, Any]]:
     """`cabs bench logs`."""
-    from cabs_core.encoders import embed_prompts
-    from cabs_core.outcomes import load_outcomes
-    from cabs_core.pools import find_pool
-
     parser = argparse.ArgumentParser(prog="cabs bench logs")
     parser.add_argument("--pool", nargs="+", default=list(RHOS))
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
