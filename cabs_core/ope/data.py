@@ -75,24 +75,33 @@ class LoggedData:
         return replace(self, **taken)
 
 
-def read_events(log: EventLog, arms: Sequence[str], *, components: int = 32) -> LoggedData:
+def read_events(
+    log: EventLog, arms: Sequence[str], *, identity: str | None = None, components: int = 32
+) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
-    Decisions between other arms are left out.
+    Decisions between other arms are left out, and those whose embeddings another encoder made.
+
+    Args:
+        identity: of the encoder (`Manifest.identity`); None: the log's embeddings are of one encoder.
 
     Raises:
         DataError: there is none.
     """
+    encoders = log.encoders()
     rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
     names = list(arms)
     rows = []
     for d in log.decisions():
         if d.id not in rewards or d.embedding is None:
             continue
+        if identity is not None and encoders.get(d.bundle) != identity:
+            continue
         if json.loads(d.decision)["arms"] == names:
             rows.append(d)
     if not rows:
-        raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}")
+        whose = "" if identity is None else f" with embeddings of the encoder {identity}"
+        raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}{whose}")
     found = [rewards[d.id] for d in rows]
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)

@@ -63,7 +63,7 @@ def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     if not str(place).endswith((".csv", ".parquet")):
         log = EventLog(place, read_only="://" not in str(place))
         try:
-            return read_events(log, manifest.names, components=COMPONENTS)
+            return read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
         finally:
             log.close()
     frame = read_frame(place)

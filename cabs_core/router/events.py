@@ -39,6 +39,8 @@ _REWARDS = {
     "score": "{real} NOT NULL", "cost": "{real} NOT NULL", "source": "TEXT NOT NULL",
     "key": "TEXT NOT NULL UNIQUE", "teaches": "INTEGER NOT NULL",
 }  # fmt: skip
+#: names in the table `about`: `log`, and `encoder:` with the id of a bundle
+_ENCODER = "encoder:"
 _ABOUT = {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"}
 _LEASE = {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"}
 _TYPES = {
@@ -164,6 +166,20 @@ class EventLog:
         """Random name of this log; a copy has the same."""
         with self._transaction() as run:
             return str(run("SELECT value FROM about WHERE name = 'log'").fetchone()[0])
+
+    def add_encoder(self, bundle: str, identity: str) -> None:
+        """Remember which encoder (`Manifest.identity`) made the embeddings of a bundle's decisions."""
+        with self._transaction(append=True) as run:
+            run(
+                "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                (f"{_ENCODER}{bundle}", identity),
+            )
+
+    def encoders(self) -> dict[str, str]:
+        """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
+        with self._transaction() as run:
+            rows = run("SELECT name, value FROM about WHERE name <> 'log'").fetchall()
+        return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
 
     @contextmanager
     def _transaction(self, *, append: bool = False) -> Iterator[Any]:

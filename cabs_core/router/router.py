@@ -126,6 +126,7 @@ class Router:
             learned = learned_folder(self.log.place)
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
+        self.log.add_encoder(self.manifest.id, self.manifest.identity)
         self.learner = Learner(self.folder, self.manifest, self.log, self.heads, learned)
         self._lock = threading.RLock()
         self._recent: dict[str, np.ndarray] = {}

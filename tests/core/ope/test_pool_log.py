@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +23,7 @@ from cabs_core.ope.pool import make_estimates, probabilities, read_log
 from cabs_core.paths import deployed_folder
 from cabs_core.problem import ReplayProblem
 from cabs_core.router import Router
+from cabs_core.router.events import EventLog
 from cabs_core.router.router import default_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -86,6 +90,23 @@ def test_what_a_policy_would_play_is_what_its_replay_plays_first(world) -> None:
     target = probabilities(chain_of().pool, inputs, data, "ridge", 500.0)
     played = replay(problem, "ridge", 500.0, [0], order=np.arange(problem.n)[None])
     assert (target[: problem.n].argmax(axis=1) == played.actions[0]).all() and target.max() == 1.0
+
+
+def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
+    """A log outlives bundles: vectors of an earlier encoder may be as wide and mean something else."""
+    home, problem = world
+    log = Path(shutil.copy(default_log(deployed_folder("tiny")), tmp_path))
+    bundle = home / "artifacts" / "router" / "tiny" / "bundle"
+    events = EventLog(log)
+    events.add_encoder("earlier", "another")
+    events.close()
+    for share, left in ((2, 2 * problem.n), (1, 0)):
+        with sqlite3.connect(log) as db:
+            db.execute("UPDATE decisions SET bundle = 'earlier' WHERE seq <= ?", (4 * problem.n // share,))
+        if left:
+            assert len(read_log(log, bundle)) == left
+    with pytest.raises(DataError, match=r"no scored decision .* of the encoder"):
+        read_log(log, bundle)
 
 
 def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
