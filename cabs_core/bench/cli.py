@@ -17,8 +17,8 @@ MEASUREMENTS = (
     "drift",
     "logs",
 )  # of this project against itself, long, on real outcomes: not part of `all`
-#: of a deployed router: time added to a call, kill -9 under load, a simulated deployment
-DEPLOYED = ("serve", "chaos", "deployment")
+#: of a deployed router: time of a decision and added to a call, kill -9 under load, a simulated deployment
+DEPLOYED = ("decision", "serve", "chaos", "deployment")
 ORCHESTRATION = ("backfill",)  # what Dagster costs, on a pool that is finished
 
 
@@ -38,8 +38,9 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
 
     `backfill` materialises a finished pool again as the UI asks for it, in a stock `dagster dev`.
 
-    Of a deployed router: `serve` times what `cabs serve` adds to a call, `chaos` kills servers under load, `deployment`
-    routes a pool's test split with late and missing rewards and outages (all take --router DIR).
+    Of a deployed router: `decision` times one from the text on, `serve` what `cabs serve` adds to a call, `chaos` kills
+    servers under load, `deployment` routes a pool's test split with late and missing rewards and outages (all take
+    --router DIR).
 
     Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
     study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill takes --pool NAME

@@ -5,7 +5,8 @@
 Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
 server for a model by name, so that it forwards and decides nothing; `routed` lets it decide; `simple_shuffle` is LiteLLM's
 own router with its default strategy, where the extra `litellm` is installed. They alternate second by second, so that
-what else the machine does hits all of them alike.
+what else the machine does hits all of them alike. `processor_ms` is the processor time of the process that answers, for
+a call (Linux; workers included).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import tempfile
 import time
 from collections import Counter
@@ -29,24 +31,38 @@ from cabs_core.bench.chaos import free_port, start_echo, start_server, wait_for,
 from cabs_core.router.bundle import read_manifest
 
 
+def prompt(number: int) -> str:
+    """A prompt of about 100 tokens, different for each number, so that no embedding is remembered."""
+    return f"Number {number}. " + "Which of these statements about waves and particles is true, and why? " * 7
+
+
+def _processor_seconds(process: int) -> float:
+    """Processor time so far of a process and of those that it started, seconds; nan where /proc does not tell."""
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        started = [int(p) for task in tasks for p in (task / "children").read_text().split()]
+    except OSError:
+        return float("nan")
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_processor_seconds(p) for p in started)
+
+
 async def _load(
-    urls: dict[str, tuple[str, dict[str, Any]]], rate: float, seconds: int
+    urls: dict[str, tuple[str, dict[str, Any]]], processes: dict[str, int], rate: float, seconds: int
 ) -> dict[str, dict[str, Any]]:
     times: dict[str, list[float]] = {way: [] for way in urls}
     failed: dict[str, Counter[str]] = {way: Counter() for way in urls}
+    spent = dict.fromkeys(urls, 0.0)
     limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
     async with httpx.AsyncClient(limits=limits, timeout=30.0, trust_env=False) as http:
 
         async def one(way: str, number: int) -> None:
             url, body = urls[way]
-            # a prompt of about 100 tokens, different each time, so that no embedding is remembered
-            text = (
-                f"Number {number}. "
-                + "Which of these statements about waves and particles is true, and why? " * 7
-            )
             begin = time.perf_counter()
             try:
-                answer = await http.post(url, json={**body, "messages": [{"role": "user", "content": text}]})
+                messages = [{"role": "user", "content": prompt(number)}]
+                answer = await http.post(url, json={**body, "messages": messages})
                 if answer.status_code != 200:
                     failed[way][f"HTTP {answer.status_code}"] += 1
             except httpx.HTTPError as error:
@@ -60,14 +76,17 @@ async def _load(
         for second in range(seconds * len(urls)):
             way = list(urls)[second % len(urls)]
             begin, running = time.perf_counter(), []
+            spent[way] -= _processor_seconds(processes[way])
             for i in range(round(rate)):
                 await asyncio.sleep(max(0.0, begin + i / rate - time.perf_counter()))
                 number += 1
                 running.append(asyncio.create_task(one(way, number)))
             await asyncio.gather(*running)
+            spent[way] += _processor_seconds(processes[way])
     return {
         way: {
             "requests": len(found), "errors": failed[way].total(), **({"failed": dict(failed[way])} if failed[way] else {}),
+            "processor_ms": 1e3 * spent[way] / len(found),
             "p50_ms": 1e3 * float(np.percentile(found, 50)), "p99_ms": 1e3 * float(np.percentile(found, 99)),
         }
         for way, found in times.items()
@@ -89,21 +108,24 @@ def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) 
             "upstreams": str(write_upstreams(folder / "upstreams.yaml", manifest.names, upstream)),
         }  # fmt: skip
         port = free_port()
-        running = [echo, start_server(settings, port, workers=workers)]
+        server = start_server(settings, port, workers=workers)
+        running = [echo, server]
         mine = f"http://127.0.0.1:{port}/v1/chat/completions"
         urls = {
             "direct": (f"http://127.0.0.1:{upstream}/v1/chat/completions", {"model": manifest.names[0]}),
             "forward": (mine, {"model": manifest.names[0]}),
             "routed": (mine, {"model": "cabs"}),
         }
+        processes = {"direct": echo.pid, "forward": server.pid, "routed": server.pid}
         try:
             if shuffle.available():
                 other = free_port()
                 running.append(shuffle.start(other, manifest.names, upstream, workers=workers))
+                processes["simple_shuffle"] = running[-1].pid
                 urls["simple_shuffle"] = (f"http://127.0.0.1:{other}/v1/chat/completions", {"model": "cabs"})
                 wait_for(other)
             wait_for(port)
-            found = asyncio.run(_load(urls, rate, seconds))
+            found = asyncio.run(_load(urls, processes, rate, seconds))
         finally:
             for process in reversed(running):
                 process.terminate()

@@ -66,13 +66,15 @@ class TfidfEncoder:
             raise EncoderError(
                 f"tfidf-svd: {len(texts)} prompts with {table.shape[1]} words are too few to fit on"
             )
-        self.components = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table).components_
+        fitted = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
+        # columns together: scipy would else copy the whole array for every product with its transpose
+        self.components = np.asfortranarray(fitted.components_)
         self._count = self.vectorizer.build_analyzer()
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) from which `restore` makes the same encoder, without its prompts."""
         terms = sorted(self.vectorizer.vocabulary_, key=self.vectorizer.vocabulary_.get)
-        arrays = {"idf": self.vectorizer.idf_, "components": self.components}
+        arrays = {"idf": self.vectorizer.idf_, "components": np.ascontiguousarray(self.components)}
         return arrays, {"terms": terms, "normalize": self.normalize}
 
     @classmethod
@@ -82,7 +84,7 @@ class TfidfEncoder:
         self.normalize = bool(values["normalize"])
         self.vectorizer = _vectorizer(vocabulary={term: i for i, term in enumerate(values["terms"])})
         self.vectorizer.idf_ = np.asarray(arrays["idf"])
-        self.components = np.asarray(arrays["components"])
+        self.components = np.asfortranarray(arrays["components"])
         self.dim = len(self.components)
         self._count = self.vectorizer.build_analyzer()
         return self

@@ -40,8 +40,10 @@ class PcaFeatures:
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
         """Contexts `[n, d + 1]` float64; the last column is the constant 2."""
-        z = (np.asarray(embeddings, dtype=np.float64) - self.center) @ self.basis
-        return np.hstack([z, np.full((len(z), 1), CONSTANT)])
+        x = np.asarray(embeddings, dtype=np.float64)
+        out = np.full((len(x), self.basis.shape[1] + 1), CONSTANT)
+        out[:, :-1] = (x - self.center) @ self.basis
+        return out
 
 
 def length_features(lengths: np.ndarray, center: float, scale: float) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
 
 @dataclass(frozen=True)
 class Latency:
-    """Wall time of whole decisions from text, milliseconds: the encoder, the rest, the sum. A machine's measurement."""
+    """Time of whole decisions from text, milliseconds: the encoder, the rest, the sum. A machine's measurement."""
 
     decisions: int
     encoder_p50: float
@@ -159,12 +159,18 @@ class Latency:
 
 
 def measure_latency(
-    folder: str | Path, prompts: Sequence[str], *, decisions: int = 200, warmup: int = 20
+    folder: str | Path,
+    prompts: Sequence[str],
+    *,
+    decisions: int = 200,
+    warmup: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
     """Time decisions from text, one at a time, on one thread, log in memory included.
 
     Args:
         prompts: at least one; they are taken in turn, and a repeated prompt is embedded again.
+        clock: seconds; `time.process_time` for processor time.
 
     Raises:
         RouterError: no prompts, or decisions < 1.
@@ -177,11 +183,11 @@ def measure_latency(
         for i in range(-warmup, decisions):
             text = prompts[(i + warmup) % len(prompts)]
             router.forget()
-            begin = time.perf_counter()
+            begin = clock()
             router.embed([text])
-            middle = time.perf_counter()
+            middle = clock()
             router.route(text)
-            end = time.perf_counter()
+            end = clock()
             if i >= 0:
                 encoder[i], rest[i] = middle - begin, end - middle
     router.close()

@@ -47,7 +47,8 @@ _TYPES = {
     "sqlite": {"serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "real": "REAL", "blob": "BLOB"},
     "postgres": {"serial": "BIGSERIAL PRIMARY KEY", "real": "DOUBLE PRECISION", "blob": "BYTEA"},
 }
-_INSERT = [name for name in _DECISIONS if name not in ("seq", "call_id", "response_id", "cost", "latency")]
+_INSERT = [name for name in _DECISIONS if name not in ("seq", "response_id", "cost", "latency")]
+_APPEND = f"INSERT INTO decisions ({', '.join(_INSERT)}) VALUES ({', '.join('?' * len(_INSERT))})"
 #: Of transactions that append in PostgreSQL, where numbers could else become visible out of order
 _APPEND_LOCK = 0x6361_6273
 
@@ -208,7 +209,6 @@ class EventLog:
 
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
         """Append decisions (columns of the table but seq; arrays as arrays). All of them or none."""
-        sql = f"INSERT INTO decisions ({', '.join([*_INSERT, 'call_id'])}) VALUES ({', '.join('?' * (len(_INSERT) + 1))})"
         with self._transaction(append=True) as run:
             for row in rows:
                 values = {
@@ -221,7 +221,7 @@ class EventLog:
                     else np.ascontiguousarray(row["embedding"], dtype="<f4").tobytes(),
                     "status": row.get("status", "decided"),
                 }  # fmt: skip
-                run(sql, [values.get(name) for name in [*_INSERT, "call_id"]])
+                run(_APPEND, [values.get(name) for name in _INSERT])
 
     def finish(
         self,

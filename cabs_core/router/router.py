@@ -224,7 +224,7 @@ class Router:
                         "rho": decision.rho, "mode": self.mode, "expected_cost": expected,
                         "prompt_hash": prompt_hash(text), "prompt_length": lengths[i],
                         "prompt": text if self.keep_prompts else None, "embedding": embeddings[i],
-                        "decision": json.dumps(replace(decision, surrogate=None).to_dict()), "call_id": call_id,
+                        "decision": json.dumps(decision.to_dict()), "call_id": call_id,
                     }
                 )  # fmt: skip
                 found.append(self._routed(name, decision, wanted, explored, embeddings[i], lengths[i]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cabs_core.bench import decision
 from cabs_core.bench.deployment import simulate
 from cabs_core.bench.logs import main as measure_logs
 from cabs_core.problem import ReplayProblem
@@ -56,3 +57,9 @@ def test_what_a_log_teaches_is_measured_against_the_table_alone(tiny_pool):
         assert rows[policy, "table"]["difference"] == 0.0
         assert rows[policy, "cap 1"]["difference"] != 0.0  # the log was learnt from
     assert all(0.0 <= r["utility"] <= 1.0 for r in rows.values())
+
+
+def test_the_parts_of_a_decision_are_timed_twice(make_bundle):
+    found = decision.main(argv=["--router", str(make_bundle("carrot")), "--decisions", "5"])
+    for turn in ("clock", "processor"):
+        assert 0 < found[turn]["rest_p50"] < found[turn]["total_p50"] <= found[turn]["total_p99"]
