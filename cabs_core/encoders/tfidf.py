@@ -92,7 +92,12 @@ class TfidfEncoder:
     @one_blas_thread()
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, dim]` float32, counts `[n, 2]`: word and symbol tokens, 0 cut off)."""
-        vectors = (self.vectorizer.transform(texts) @ self.components.T).astype(np.float32)
+        from sklearn import config_context  # noqa: PLC0415  (scikit-learn takes a second)
+
+        # its checks of its own options take longer than a prompt
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            table = self.vectorizer.transform(texts)
+        vectors = (table @ self.components.T).astype(np.float32)
         if self.normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, norms, out=vectors, where=norms > 1e-12)

@@ -67,7 +67,7 @@ class ContextCostPredictor:
         linear = (np.clip(np.asarray(lengths, dtype=np.float64), low, high) - center) / scale
         shape = length_features(lengths, *self.log_)
         components = self.pca_.transform(embeddings)[:, :-1]
-        return np.hstack([linear[:, None], shape, components, components * shape[:, :1]])
+        return np.concatenate([linear[:, None], shape, components, components * shape[:, :1]], axis=1)
 
     def predict(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Costs `[n, K]` float64 (USD)."""

@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Manifest:
     id: str = ""
     format: int = FORMAT
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Names of the arms, in order."""
         return [arm["name"] for arm in self.arms]

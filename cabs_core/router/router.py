@@ -163,7 +163,7 @@ class Router:
     @property
     def arms(self) -> list[str]:
         """Names of the models that it chooses from."""
-        return self.manifest.names
+        return list(self.manifest.names)
 
     # -- deciding ---------------------------------------------------------------------------------------------
 
