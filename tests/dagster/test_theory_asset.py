@@ -18,7 +18,7 @@ def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) ->
     small = {name: each([0, 1], True) for name, each in theory.EXPERIMENTS.items()}
     ran: list[int] = []
 
-    def run(seeds: int, quick: bool) -> dict:
+    def run(seeds: int) -> dict:
         ran.append(seeds)
         return small
 

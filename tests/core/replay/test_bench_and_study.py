@@ -79,7 +79,6 @@ def test_study_command(work, capsys):
 
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
     """The study's features are fitted on the train split alone, as those of a pool's chain are."""
-    import cabs_core.encoders as encoders
     from cabs_core.outcomes import load_outcomes, make_splits
     from cabs_core.pools import find_pool
 
@@ -92,7 +91,7 @@ def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
         asked.update(prompts=list(prompts), fit=None if fit_prompts is None else list(fit_prompts))
         raise Enough
 
-    monkeypatch.setattr(encoders, "embed_prompts", embed)
+    monkeypatch.setattr(study_problems, "embed_prompts", embed)
     with pytest.raises(Enough):
         study_problems.problem(tmp_path, "demo_tfidf", "clean", 3)
     pool = find_pool("demo_tfidf")
