@@ -1,10 +1,10 @@
 """Training on a log: one outcome a prompt, completed to a table by doubly robust pseudo-outcomes.
 
-    table = pseudo_outcomes(data, data.scores)                        # [n, K]
+    table = pseudo_outcomes(data, data.scores, prior)                 # [n, K]
     outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)     # then train_oracles, build_problems as ever
 
-A cell is q + 1{played} min(1 / p, cap) (r - q), where q is what a model predicts that has not seen the row: the table's
-predictors, or one that is cross-fitted on the log. Where nothing is capped, every cell has the right mean and is a noisy guess;
+A cell is q + 1{played} min(1 / p, cap) (r - q), where q is what a model predicts that has not seen the row, such
+as the table's predictors. Where nothing is capped, every cell has the right mean and is a noisy guess;
 with cap = 1 the played cell is the outcome itself and the others are predictions.
 For training only: estimates come from `evaluate`.
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from cabs_core.errors import DataError
 from cabs_core.ope.data import LoggedData
-from cabs_core.ope.models import folds, outcome_model
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.router.events import prompt_hash
@@ -33,10 +32,9 @@ CAP = 1.0
 def pseudo_outcomes(
     data: LoggedData,
     outcomes: Sequence[float] | np.ndarray,
+    prior: np.ndarray,
     *,
-    prior: np.ndarray | None = None,
     cap: float = np.inf,
-    seed: int = 0,
 ) -> np.ndarray:
     """A full table [n, K] from a log: q + 1{played} min(1 / p, cap) (r - q), q a model that has not seen the row.
 
@@ -44,8 +42,7 @@ def pseudo_outcomes(
     of the outcomes.
 
     Args:
-        outcomes: [n] of the played arms. prior: [n, K], q of a model that saw nothing of the log; None: `outcome_model`,
-            cross-fitted on the log itself. cap: largest weight, at least 1.
+        outcomes: [n] of the played arms. prior: [n, K], q of a model that has not seen the row. cap: largest weight, at least 1.
 
     Raises:
         DataError: the log has no propensities.
@@ -53,11 +50,7 @@ def pseudo_outcomes(
     if data.propensities is None:
         raise DataError("pseudo-outcomes need propensities: log the probability of every decision")
     outcomes = np.asarray(outcomes, dtype=np.float64)
-    if prior is None:
-        fold = folds(data.groups, seed=seed)
-        table = outcome_model(data.features, data.actions, outcomes, len(data.arms), fold)
-    else:
-        table = np.array(prior, dtype=np.float64)
+    table = np.array(prior, dtype=np.float64)
     rows = np.arange(len(data))
     weight = np.minimum(1.0 / data.propensities, cap)
     table[rows, data.actions] += weight * (outcomes - table[rows, data.actions])
@@ -105,10 +98,10 @@ def with_log(
         if (array := getattr(outcomes, name)) is not None  # of train rows nobody reads them
     }
     cells["scores"] = np.concatenate(
-        [outcomes.scores, np.clip(pseudo_outcomes(data, data.scores, prior=scores, cap=cap), 0.0, 1.0)]
+        [outcomes.scores, np.clip(pseudo_outcomes(data, data.scores, scores, cap=cap), 0.0, 1.0)]
     )
     cells["costs"] = np.concatenate(
-        [outcomes.costs, np.maximum(pseudo_outcomes(data, data.costs, prior=costs, cap=cap), 0.0)]
+        [outcomes.costs, np.maximum(pseudo_outcomes(data, data.costs, costs, cap=cap), 0.0)]
     )
     longer = replace(
         outcomes,
