@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import numpy as np
+import requests
 
 from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
@@ -98,22 +98,23 @@ class _Client(threading.Thread):
 
     def run(self) -> None:
         waiting: list[str] = []
-        with httpx.Client(timeout=30.0, trust_env=False) as http:
+        with requests.Session() as http:
+            http.trust_env = False
             while not self.stop.is_set():
                 try:
                     if waiting and self.random.random() < 0.6:
                         self._score(http, waiting)
                     else:
                         self._ask(http, waiting)
-                except httpx.HTTPError:
+                except requests.RequestException:
                     time.sleep(0.02)
 
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.random.choice(self.ports)}{path}"
 
-    def _ask(self, http: httpx.Client, waiting: list[str]) -> None:
+    def _ask(self, http: requests.Session, waiting: list[str]) -> None:
         body = {"model": "cabs", "messages": [{"role": "user", "content": self.random.choice(self.prompts)}]}
-        answer = http.post(self._url("/v1/chat/completions"), json=body)
+        answer = http.post(self._url("/v1/chat/completions"), json=body, timeout=30.0)
         if answer.status_code != 200:
             self.refused.append(f"{answer.status_code} {answer.text[:200]}")
             return
@@ -121,10 +122,10 @@ class _Client(threading.Thread):
         if self.random.random() < 0.9:  # one in ten is never scored
             waiting.append(self.decided[-1])
 
-    def _score(self, http: httpx.Client, waiting: list[str]) -> None:
+    def _score(self, http: requests.Session, waiting: list[str]) -> None:
         name = waiting[self.random.randrange(len(waiting))]
         score = self.tried.setdefault(name, self.random.randrange(11) / 10)
-        answer = http.post(self._url("/v1/feedback"), json={"id": name, "score": score})
+        answer = http.post(self._url("/v1/feedback"), json={"id": name, "score": score}, timeout=30.0)
         if answer.status_code != 200:
             self.refused.append(f"{answer.status_code} {answer.text[:200]}")
             return

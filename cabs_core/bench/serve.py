@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
+import aiohttp
 import numpy as np
 
 from cabs_core.atomic import write_text
@@ -54,18 +54,19 @@ async def _load(
     times: dict[str, list[float]] = {way: [] for way in urls}
     failed: dict[str, Counter[str]] = {way: Counter() for way in urls}
     spent = dict.fromkeys(urls, 0.0)
-    limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
-    async with httpx.AsyncClient(limits=limits, timeout=30.0, trust_env=False) as http:
+    connections, timeout = aiohttp.TCPConnector(limit=500), aiohttp.ClientTimeout(30.0)
+    async with aiohttp.ClientSession(connector=connections, timeout=timeout) as http:
 
         async def one(way: str, number: int) -> None:
             url, body = urls[way]
             begin = time.perf_counter()
             try:
                 messages = [{"role": "user", "content": prompt(number)}]
-                answer = await http.post(url, json={**body, "messages": messages})
-                if answer.status_code != 200:
-                    failed[way][f"HTTP {answer.status_code}"] += 1
-            except httpx.HTTPError as error:
+                async with http.post(url, json={**body, "messages": messages}) as answer:
+                    await answer.read()
+                if answer.status != 200:
+                    failed[way][f"HTTP {answer.status}"] += 1
+            except (aiohttp.ClientError, TimeoutError) as error:
                 failed[way][type(error).__name__] += 1
             times[way].append(time.perf_counter() - begin)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -20,18 +23,37 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context):
         try:
-            return super().invoke(ctx)
+            with _own_output():
+                return super().invoke(ctx)
         except (CabsError, OSError) as error:
             text = str(error)
             if isinstance(error, OSError) and not isinstance(error, CabsError):
-                if error.filename is None:  # a closed pipe, say: click knows what to do
+                if error.errno == errno.EPIPE:  # click knows what to do
                     raise
-                text = f"{error.filename} cannot be used: {error.strerror}"
+                text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
             if os.environ.get("CABS_TRACEBACK"):
                 raise
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
             click.echo(shortened(text.strip(), _LONGEST), err=True)
             sys.exit(2)
+
+
+@contextmanager
+def _own_output() -> Iterator[None]:
+    """Standard output and error are at the end what they were at the start.
+
+    While a step runs, Dagster sends both to a log file, and leaves them there where the file's disk is full.
+    """
+    kept: list[tuple[int, int]] = []
+    for number in (1, 2):
+        with suppress(OSError):  # closed
+            kept.append((os.dup(number), number))
+    try:
+        yield
+    finally:
+        for copy, number in kept:
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,9 +71,15 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
         except Exception as error:
             if not isinstance(cause := _first(error), sqlite3.DatabaseError):
                 raise
+            free = shutil.disk_usage(settings.parent).free
+            advice = (
+                "If it is damaged, move that folder away, and the next command makes a new one: what was run is "
+                "forgotten, results lie elsewhere and stay"
+                if free > 1 << 20
+                else f"The disk is full ({free:,} bytes are free): make room, and run the same command again"
+            )
             raise CabsError(
-                f"Dagster's database in {settings.parent} cannot be used: {cause}. If it is damaged, move that folder "
-                "away, and the next command makes a new one: what was run is forgotten, results lie elsewhere and stay"
+                f"Dagster's database in {settings.parent} cannot be used: {cause}. {advice}"
             ) from error
 
 

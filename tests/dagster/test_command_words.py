@@ -67,6 +67,28 @@ def test_an_error_is_a_line_of_its_own(tiny_pool: Path) -> None:
     assert [line for line in done.stderr.splitlines() if line.startswith("error: no pool called 'tniy'")]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_error_is_seen_where_output_was_left_at_a_full_disk() -> None:
+    """As Dagster leaves it, once a step's log file cannot be written."""
+    program = """if True:
+        import os, sys, click
+        from cabs_core.errors import CabsError
+        from cabs_dagster.cli import main
+
+        @main.command()
+        def fills():
+            full = os.open("/dev/full", os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                stream.write("of a step")
+                os.dup2(full, stream.fileno())
+            raise CabsError("the disk is full")
+
+        main(["fills"])
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "error: the disk is full" in done.stderr
+
+
 def test_a_link_that_leads_in_a_circle_is_named(tiny_pool: Path) -> None:
     circle = cabs_home() / "artifacts"
     circle.symlink_to(circle)

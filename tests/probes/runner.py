@@ -239,12 +239,17 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for failure in found["failures"][:SHOWN]:
             print(
-                f"  {failure['outcome']} in --probe {failure['probe']}: {failure['text'].strip()[-600:]}",
+                f"  {failure['outcome']} in --probe {failure['probe']}: {_ends(failure['text'].strip())}",
                 flush=True,
             )
     if given.json:
         given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
     return 1 if any(found["failures"] for found in summary.values()) else 0
+
+
+def _ends(text: str) -> str:
+    """A text, without its middle where it is long: the start says what is wrong, the end where."""
+    return text if len(text) <= 900 else f"{text[:300]}\n  ...\n{text[-600:]}"
 
 
 def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:

@@ -86,7 +86,6 @@ def make_app(
     *,
     log: str | None = None,
     keys: dict[str, str] | None = None,
-    transport: Any = None,
     every: float = 0.5,
     checkpoint: float = 5.0,
     **options: Any,
@@ -96,7 +95,7 @@ def make_app(
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
         log: event log; None: beside the bundle. keys: {name: key}; empty: nobody is asked.
-        transport: of the HTTP client, for tests. every, checkpoint: seconds, of the keeper.
+        every, checkpoint: seconds, of the keeper.
         **options: of `Router`.
     """
     keys = keys or {}
@@ -114,9 +113,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.forwarder = (
-            Forwarder(models, transport) if models is not None else Forwarder(_NONE, transport)
-        )
+        app.state.forwarder = Forwarder(_NONE if models is None else models)
         keeper.start()
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
@@ -162,7 +159,7 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> No
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
         access_log=False, log_level="info",
-        timeout_keep_alive=75,  # clients give a connection up after 5 s (httpx, OpenAI's): never at the same moment
+        timeout_keep_alive=75,  # clients give a connection up after 5 s (OpenAI's), say: never at the same moment
     )  # fmt: skip
 
 

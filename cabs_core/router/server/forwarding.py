@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-import httpx2 as httpx
+import aiohttp
 
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.router import Routed, Router
@@ -60,13 +60,13 @@ def prompt_of(body: dict[str, Any]) -> str:
 
 
 class Forwarder:
-    """Calls upstreams for a router. Blocking work runs on one thread beside the event loop."""
+    """Calls upstreams for a router, made within an event loop. Blocking work runs on one thread beside the loop."""
 
-    def __init__(self, upstreams: Upstreams, transport: Any = None):
+    def __init__(self, upstreams: Upstreams):
         self.upstreams = upstreams
-        limits = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
-        self.client = httpx.AsyncClient(
-            limits=limits, transport=transport, follow_redirects=False, trust_env=False
+        # no cookies: what one upstream sets for one caller is nobody else's
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1000), cookie_jar=aiohttp.DummyCookieJar()
         )
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
         self.down: dict[str, float] = {}
@@ -80,7 +80,7 @@ class Forwarder:
 
     async def close(self) -> None:
         """Close connections; work that waits is done first."""
-        await self.client.aclose()
+        await self.client.close()
         self.worker.shutdown(wait=True)
 
     def usable(self, router: Router, failed: set[str]) -> list[str]:
@@ -122,67 +122,68 @@ class Forwarder:
         if key := upstream.key():
             sent["authorization"] = f"Bearer {key}"
         begin = time.perf_counter()
-        request = self.client.build_request(
-            "POST", f"{upstream.url}/chat/completions", json={**body, "model": upstream.model or model}, headers=sent,
-            timeout=httpx.Timeout(upstream.timeout, pool=upstream.timeout),
-        )  # fmt: skip
+        seconds = upstream.timeout
         try:
-            response = await self.client.send(request, stream=True)
-        except httpx.TimeoutException:
+            response = await self.client.post(
+                f"{upstream.url}/chat/completions", json={**body, "model": upstream.model or model}, headers=sent,
+                allow_redirects=False, timeout=aiohttp.ClientTimeout(total=None, connect=seconds, sock_read=seconds),
+            )  # fmt: skip
+        except TimeoutError:
             return await self._failed(
-                router, decision, model, "timeout", 504, f"no answer within {upstream.timeout:g} s"
+                router, decision, model, "timeout", 504, f"no answer within {seconds:g} s"
             )
-        except httpx.HTTPError as error:
+        except aiohttp.ClientError as error:
             return await self._failed(
                 router, decision, model, "error", 502, f"cannot be reached ({type(error).__name__})"
             )
         back = {"content-type": response.headers.get("content-type", "application/json")}
         if decision is not None:
             back |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
-        if response.status_code in RETRIED:
+        if response.status in RETRIED:
             kept = await self._rest(response)
-            await self._failed(
-                router, decision, model, "error", response.status_code, f"HTTP {response.status_code}"
-            )
-            return Answer(response.status_code, back, kept, decision=decision)
-        if body.get("stream") and response.status_code == 200:
+            await self._failed(router, decision, model, "error", response.status, f"HTTP {response.status}")
+            return Answer(response.status, back, kept, decision=decision)
+        if body.get("stream") and response.status == 200:
             stream = self._stream(response, router, decision, model, begin)
             return Answer(200, back, stream=stream, decision=decision)
         try:
-            content = await response.aread()
-        except httpx.HTTPError as error:
+            async with response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
             return await self._failed(
                 router, decision, model, "error", 502, f"broke off ({type(error).__name__})"
             )
-        finally:
-            await response.aclose()
-        status = "answered" if response.status_code < 400 else "rejected"
+        status = "answered" if response.status < 400 else "rejected"
         await self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
-        return Answer(response.status_code, back, content, decision=decision)
+        return Answer(response.status, back, content, decision=decision)
 
-    async def _rest(self, response: httpx.Response) -> bytes:
+    async def _rest(self, response: aiohttp.ClientResponse) -> bytes:
         try:
-            return await response.aread()
-        except httpx.HTTPError:
+            async with response:
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError):
             return b""
-        finally:
-            await response.aclose()
 
     async def _stream(
-        self, response: httpx.Response, router: Router, decision: Routed | None, model: str, begin: float
+        self,
+        response: aiohttp.ClientResponse,
+        router: Router,
+        decision: Routed | None,
+        model: str,
+        begin: float,
     ) -> AsyncIterator[bytes]:
         """The upstream's bytes as they come; the log learns at the end, also where either side breaks off."""
         first, tail, status = b"", b"", "broken"
         try:
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.content.iter_any():
                 if len(first) < TAIL:
                     first += chunk
                 tail = (tail + chunk)[-TAIL:]
                 yield chunk
             status = "answered"
-        except httpx.HTTPError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             self.errors += 1
-            status = "timeout" if isinstance(error, httpx.TimeoutException) else "error"
+            status = "timeout" if isinstance(error, TimeoutError) else "error"
             text = f"{model} broke off: {type(error).__name__}"
             logger.warning("%s", text)
             yield b"data: " + json.dumps(error_body(text, "upstream_error")).encode() + b"\n\n"
@@ -190,10 +191,10 @@ class Forwarder:
             await asyncio.shield(self._end(response, router, decision, model, status, first, tail, begin))
 
     async def _end(
-        self, response: httpx.Response, router: Router, decision: Routed | None, model: str, status: str, first: bytes,
-        tail: bytes, begin: float,
+        self, response: aiohttp.ClientResponse, router: Router, decision: Routed | None, model: str, status: str,
+        first: bytes, tail: bytes, begin: float,
     ) -> None:  # fmt: skip
-        await response.aclose()
+        response.close()
         facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
         found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
         await self._finish(router, decision, model, status, found, time.perf_counter() - begin)
