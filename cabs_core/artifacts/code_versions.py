@@ -50,10 +50,10 @@ class _Behaviour(ast.NodeTransformer):
 
     def _visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
-        body = node.body  # type: ignore[attr-defined]
+        body = node.body  # type: ignore[attr-defined]  # it is called for nodes with a body only
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             if isinstance(body[0].value.value, str):
-                node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
+                node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]  # as above
         return node
 
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit

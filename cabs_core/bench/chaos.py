@@ -113,7 +113,10 @@ class _Client(threading.Thread):
         return f"http://127.0.0.1:{self.random.choice(self.ports)}{path}"
 
     def _ask(self, http: requests.Session, waiting: list[str]) -> None:
-        body = {"model": "cabs", "messages": [{"role": "user", "content": self.random.choice(self.prompts)}]}
+        body: dict[str, Any] = {
+            "model": "cabs",
+            "messages": [{"role": "user", "content": self.random.choice(self.prompts)}],
+        }
         answer = http.post(self._url("/v1/chat/completions"), json=body, timeout=30.0)
         if answer.status_code != 200:
             self.refused.append(f"{answer.status_code} {answer.text[:200]}")

@@ -94,11 +94,17 @@ async def _load(
     }  # fmt: skip
 
 
-def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) -> dict[str, Any]:
+WAYS = ("direct", "forward", "routed", "simple_shuffle")
+
+
+def measure(
+    bundle: str | Path, *, rate: float, seconds: int, workers: int = 1, ways: Sequence[str] = WAYS
+) -> dict[str, Any]:
     """Times of the ways, and what each adds to the median.
 
     Args:
         rate: requests a second; seconds: of each way; workers: processes of the server.
+        ways: which of WAYS; `direct`, to which the others are compared, is always among them.
     """
     manifest = read_manifest(bundle)
     with tempfile.TemporaryDirectory(prefix="cabs-serve-") as name:
@@ -119,7 +125,8 @@ def measure(bundle: str | Path, *, rate: float, seconds: int, workers: int = 1) 
         }
         processes = {"direct": echo.pid, "forward": server.pid, "routed": server.pid}
         try:
-            if shuffle.available():
+            urls = {way: url for way, url in urls.items() if way in {"direct", *ways}}
+            if "simple_shuffle" in ways and shuffle.available():
                 other = free_port()
                 running.append(shuffle.start(other, manifest.names, upstream, workers=workers))
                 processes["simple_shuffle"] = running[-1].pid
@@ -145,12 +152,20 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--ways", default=",".join(WAYS), help="what to time beside direct; default: %(default)s"
+    )
     options = parser.parse_args(list(argv))
-    if not shuffle.available():
+    ways = options.ways.split(",")
+    if unknown := sorted(set(ways) - set(WAYS)):
+        parser.error(f"--ways: unknown {unknown[0]!r}, expected some of {','.join(WAYS)}")
+    if "simple_shuffle" in ways and not shuffle.available():
         print(
             "LiteLLM is not installed (pip install 'cabs-routing[litellm]'): its simple-shuffle is left out"
         )
-    found = measure(options.router, rate=options.rate, seconds=options.seconds, workers=options.workers)
+    found = measure(
+        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers, ways=ways
+    )
     print(json.dumps(found, indent=1))
     if json_path:
         write_text(json_path, json.dumps(found, indent=1))

@@ -69,7 +69,7 @@ class TfidfEncoder:
         fitted = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
         # columns together: scipy would else copy the whole array for every product with its transpose
         self.components = np.asfortranarray(fitted.components_)
-        self._count = self.vectorizer.build_analyzer()
+        self._words = self.vectorizer.build_tokenizer()
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) from which `restore` makes the same encoder, without its prompts."""
@@ -86,7 +86,7 @@ class TfidfEncoder:
         self.vectorizer.idf_ = np.asarray(arrays["idf"])
         self.components = np.asfortranarray(arrays["components"])
         self.dim = len(self.components)
-        self._count = self.vectorizer.build_analyzer()
+        self._words = self.vectorizer.build_tokenizer()
         return self
 
     @one_blas_thread()
@@ -102,7 +102,7 @@ class TfidfEncoder:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             np.divide(vectors, norms, out=vectors, where=norms > 1e-12)
         counts = np.zeros((len(texts), 2), dtype=np.int64)
-        counts[:, 0] = [(len(self._count(t)) + 1) // 2 for t in texts]
+        counts[:, 0] = [len(self._words(t)) for t in texts]
         return vectors, counts
 
 
