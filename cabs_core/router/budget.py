@@ -1,8 +1,9 @@
-"""What a budget buys: the replay of a policy with the pacer choosing rho, so that it is known before it is deployed.
+"""What a budget buys: a replay of a policy in which the pacer chooses rho, to know it before the router is deployed.
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
 
-Rewards and costs come at once and every model is up; `cabs bench deployment --budget` has them late, and from the text on.
+Here rewards and costs come at once and every model is up. `cabs bench deployment --budget` routes from the text, with
+late rewards and one model down for a while.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def spending(
     pool: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, list[float]]:
-    """What a policy spends a request at rhos between two ends, for `pacer.first_rho`: {'rhos': [...], 'usd': [...]}.
+    """Mean cost of a request under a policy at rhos from low to high: {'rhos': [...], 'usd': [...]}.
+
+    `pacer.first_rho` reads it.
 
     Args:
         problem: the validation problem; one order is played at each rho. rhos: lowest and highest.
@@ -85,7 +88,7 @@ def replay_budget(
     pool: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> Paced:
-    """Play a policy over the problem, rho moved by the pacer towards a target of so many USD a request.
+    """Play a policy over the problem while the pacer moves rho towards a target in USD a request.
 
     Args:
         rhos: range of rho, low < high. start: first rho, the one that the policy is built at; None: the lower end.
@@ -134,7 +137,10 @@ def replay_budgets(
     curve: Mapping[str, Sequence[float]] | None = None,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """One row a target (see `Paced.row`), beside the model that fits it on the train split: `alone`, its test `score alone`.
+    """One row per target: `Paced.row`, and what the best single model within the target would give.
+
+    `alone` is the model of largest mean train score among those whose mean train cost is at most the target;
+    `score alone` is its mean score on the problem.
 
     Args:
         curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that fits it.

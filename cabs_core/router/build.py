@@ -128,13 +128,15 @@ def build_bundle(
     Args:
         inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
         policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation at this
-            rho. rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
+            rho.
+        rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
         encoding: identity and dtype of the stored embeddings (the embedding report); None: read from the record
             that lies beside them.
         mode: route, shadow or guarded.
-        free: arms that cost nothing, beside those of the pool. A mean cost of 0 is refused otherwise: it is a missing price.
+        free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused, because it
+            is usually a missing price.
         prompts: keep some train prompts for explanations.
-        seen: prompts, or their hashes in an event log, that it was trained on beside the table's.
+        seen: further prompts that it was trained on, as texts or as their hashes in an event log.
 
     Returns:
         what was chosen, with the validation figures of every candidate.

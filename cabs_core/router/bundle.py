@@ -7,7 +7,7 @@
     encoder/      word statistics, for the encoder that is fitted (tfidf-svd)
     neighbours/   train prompts for explanations, unless they were left out
     seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
-    events.sqlite decisions still waiting for their reward, where `Router.save` wrote it
+    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still be scored
 
 Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in place:
 what is learnt lies beside it (`learner`).
@@ -48,7 +48,7 @@ class Manifest:
         encoder: settings; identity: hash of weights, tokenizer and settings.
         evidence: paired difference of the policy to the fallback on validation: mean, se, n.
         provenance: hashes of what it was made from, replay settings, versions.
-        id: hash of all files and of the settings: what is made again from the same is the same bundle.
+        id: hash of all files and settings; a bundle made again from the same inputs has the same id.
     """
 
     pool: str

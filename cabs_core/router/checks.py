@@ -22,7 +22,7 @@ from cabs_core.router.router import Router
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
-#: features and predictions of one prompt alone and of all prompts together differ by the order of sums only
+#: features and predictions of one prompt, computed alone or with others, differ only by the order of sums
 TOLERANCE = 1e-9
 
 
@@ -124,7 +124,7 @@ def _play(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference of what the policy reads for one prompt alone from what the problem holds."""
+    """Largest difference between what the policy reads for one prompt, computed alone, and what the problem holds."""
     embeddings, lengths = problem.embeddings, problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
@@ -226,8 +226,8 @@ def compare_with_champion(
     """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
 
     Args:
-        prompts: held-out, seen by neither; arms: names of the columns of scores and costs `[n, K]`.
-        rho: that utility is counted at; None: the challenger's.
+        prompts: held out, seen by neither; arms: names of the columns of scores and costs `[n, K]`.
+        rho: cost sensitivity of the utilities compared; None: the challenger's.
 
     Raises:
         RouterError: an arm of a bundle has no outcomes here.

@@ -29,7 +29,7 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True)
 @click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")
 @click.option(
-    "--rho", type=float, help="What a dollar counts, in score. Default: the pool's, else its middle rho."
+    "--rho", type=float, help="Cost sensitivity, score per USD. Default: the pool's, else its middle rho."
 )
 @click.option(
     "--epsilon",
@@ -48,7 +48,8 @@ def export(
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
-    Where the pool's own settings are asked for, it is the one that `cabs run` made and checked. A router that stands at OUT is kept beside it: `cabs rollback` brings it back.
+    Without options that differ from the pool's settings, this copies the router that `cabs run` made and checked. A
+    router that is already at OUT is kept beside it; `cabs rollback` brings it back.
     """
     import tempfile
 
@@ -93,7 +94,7 @@ def export(
 @click.argument("text")
 @ROUTER
 @LOG
-@click.option("--rho", type=float, help="What a dollar counts for this prompt.")
+@click.option("--rho", type=float, help="Cost sensitivity for this prompt, score per USD.")
 @click.option("--budget", type=float, help="USD that this prompt may cost.")
 @click.option("--available", help="Models that can be called now, separated by commas.")
 @click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
@@ -158,7 +159,7 @@ def feedback(
 @LOG
 @click.option("--json", "as_json", is_flag=True)
 def doctor(folder: Path, log: str | None, as_json: bool) -> None:
-    """Say how a router is doing: plays and learning curves per model, what waits for a score, what is wrong.
+    """Report on a router: plays and learning curves per model, decisions without a score, problems.
 
     Exit code 1 when something is wrong.
     """
@@ -216,7 +217,10 @@ def _log(folder: Path, log: str | None) -> str | Path:
     help="YAML file that says where each model is called. Without it: decisions and feedback only.",
 )  # fmt: skip
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Beyond this machine only with CABS_SERVER_KEYS."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. One beyond this machine needs CABS_SERVER_KEYS.",
 )
 @click.option("--port", type=int, default=8080, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)

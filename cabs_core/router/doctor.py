@@ -16,12 +16,12 @@ from cabs_core.router.router import default_log, learned_folder
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
-#: decisions without a score that are older than this are counted as never scored
+#: seconds without a score after which a decision counts as `unscored_old`
 PATIENCE = 7 * 86_400.0
 
 
 def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
-    """Counts and learning curves per arm, what waits for a reward, who holds the lease, what is wrong.
+    """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and problems.
 
     Returns:
         JSON values: bundle, decisions, rewards, arms (one dict each), curve (mean score, cost and utility of the
@@ -80,7 +80,7 @@ def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[st
         problems.append(f"{len(waiting)} of {len(decisions)} decisions have no score")
     for arm in arms:
         if len(decisions) >= 50 * len(arms) and arm["decisions"] == 0:
-            problems.append(f"{arm['model']} was never played: its log cannot be evaluated for it")
+            problems.append(f"{arm['model']} was never played: the log says nothing about it")
         if arm["decisions"] >= 20 and arm["failed"] > arm["decisions"] / 2:
             problems.append(f"more than half of the calls of {arm['model']} failed")
     return {

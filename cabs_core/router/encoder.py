@@ -18,7 +18,7 @@ from cabs_core.pool_files.config import Encoder
 if TYPE_CHECKING:
     from cabs_core.encoders.transformer import Tokens
 
-#: Characters per token that are tokenised at first: what comes later is cut off anyway
+#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut off anyway
 CHARACTERS = 100
 
 

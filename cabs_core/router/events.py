@@ -1,8 +1,9 @@
 """The event log: every decision before it is answered, every reward once, in SQLite (WAL) or PostgreSQL.
 
-Two tables hold all that happened, and rows are only added: `decisions` and `rewards`, each numbered by `seq` in the
-order of the commits. What a router has learnt is a function of its bundle and of this log (`learner`). `lease` says
-which process saves what was learnt, `about` holds the log's own name.
+Two tables hold all that happened: `decisions` and `rewards`, each numbered by `seq` in the order of the commits. No row
+is ever removed, and only the end of a call is filled in later (`finish`). What a router has learnt is a function of its
+bundle and of this log (`learner`). `lease` says which process saves what was learnt; `about` holds the log's own name
+and the encoders of its bundles.
 
 Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 """
@@ -49,7 +50,7 @@ _TYPES = {
 }
 _INSERT = [name for name in _DECISIONS if name not in ("seq", "response_id", "cost", "latency")]
 _APPEND = f"INSERT INTO decisions ({', '.join(_INSERT)}) VALUES ({', '.join('?' * len(_INSERT))})"
-#: Of transactions that append in PostgreSQL, where numbers could else become visible out of order
+#: advisory lock of appending transactions in PostgreSQL: without it `seq` could become visible out of order
 _APPEND_LOCK = 0x6361_6273
 
 
@@ -315,7 +316,7 @@ class EventLog:
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
-        """Whether `holder` now holds the lease for so many seconds: it did, or nobody did any more."""
+        """Take or renew the lease for so many seconds; False while another holder's has not expired."""
         now = time.time()
         with self._transaction(append=True) as run:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
@@ -357,7 +358,7 @@ class EventLog:
                 source.close()
 
     def close(self) -> None:
-        """Close the connection; events are safe."""
+        """Close the connection; all events are committed already."""
         with self._lock:
             self._db.close()
 

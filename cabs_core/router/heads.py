@@ -67,7 +67,7 @@ def needs_of(policy: Policy) -> Needs:
 
 
 def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
-    """The oracles with nothing but what `needs` asks for, and one predictor of scores and one of costs to show."""
+    """The oracles cut down to what `needs` asks for, plus one predictor of scores and one of costs for explanations."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
@@ -97,7 +97,7 @@ class Heads:
         self.oracles, self.needs = oracles, needs
 
     def requests(self, embeddings: np.ndarray, lengths: np.ndarray) -> list[Request]:
-        """One request a row; arms and rho are still open."""
+        """One request per row; the available arms and rho are not set yet."""
         x, long, needs = embeddings, np.asarray(lengths, dtype=np.float64), self.needs
         contexts = self.oracles.contexts(x, long) if needs.context else None
         scores = self.oracles.predict_scores(x, long) if needs.scores else None

@@ -53,7 +53,7 @@ class Evidence:
 
 
 class Learner:
-    """See the module.
+    """Applies the events of a log to a bundle's policy, in order.
 
     Args:
         bundle: folder of the bundle; manifest: what it says.

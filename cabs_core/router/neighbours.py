@@ -18,7 +18,11 @@ KEPT, CHARACTERS = 5000, 300
 
 @dataclass(frozen=True)
 class Neighbours:
-    """embeddings `[m, e]` float16; texts [m]; scores `[m, K]`; arms [K]."""
+    """Train prompts with their embeddings and scores.
+
+    Attributes:
+        embeddings: `[m, e]` float16. texts: [m], cut to `CHARACTERS`. scores: `[m, K]` float32. arms: [K] names.
+    """
 
     embeddings: np.ndarray
     texts: list[str]

@@ -1,10 +1,11 @@
-"""A budget in dollars instead of rho: a controller that moves rho until spending fits the target.
+"""A budget in dollars instead of rho: a controller that moves rho until spending meets the target.
 
 rho is the price of a dollar, so it is the multiplier of the budget. ParetoBandit's pacer moves it by the smoothed
-excess of each call; ours by the debt, which is all that was spent minus all that was allowed: no dear call is
-forgotten, so that spending in total meets the target, where a rho of the grid can. In units of calls' worth, rho is
-level + gain x debt, and the level itself drifts by the debt until none is left. The allowance of a call is the target
-per request, or what has come in of a target per day since the call before.
+excess of each call. This one moves it by the debt: all that was spent minus all that was allowed. No expensive call is
+forgotten, so total spending meets the target wherever some rho in the range can meet it.
+
+rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until none is left.
+The allowance of a call is the target per request, or the part of a target per day that accrued since the call before.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ SECONDS_PER_DAY = 86_400.0
 
 
 def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
-    """The rho at which a policy was seen to spend `target` USD a request, so that a pacer that starts there owes little.
+    """The rho at which a policy spends `target` USD a request; a pacer that starts there runs up little debt.
 
     Args:
-        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`; interpolated, and taken to
-            fall with rho. Beyond its ends: the end.
+        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`. It is made to fall with
+            rho and interpolated; a target beyond its ends gives the rho of that end.
     """
     falling = np.minimum.accumulate(np.asarray(curve["usd"], dtype=np.float64))
     return float(np.interp(-target, -falling, np.asarray(curve["rhos"], dtype=np.float64)))
 
 
 class Pacer:
-    """Gives the rho of the next request; told what every call cost.
+    """Chooses the rho of the next request from what every call cost.
 
     Args:
         per_request, per_day: target in USD, exactly one of them.
@@ -42,7 +43,7 @@ class Pacer:
         clock: seconds; for targets per day.
 
     Raises:
-        RouterError: no target, two, or one that is not positive.
+        RouterError: no target, two, or one that is not positive; or not 0 <= low < high.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A bundle takes the place of another one, in one step, and can be taken back."""
+"""Replace a deployed bundle in one step, and take that back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def roll_back(folder: str | Path) -> str:
     What either of them has learnt is kept: it lies beside the log, by the bundle's id.
 
     Raises:
-        RouterError: there is none. ProvenanceError: it is damaged.
+        RouterError: there is no earlier bundle. ProvenanceError: it is damaged.
     """
     folder, old = Path(folder), previous(folder)
     if not old.is_dir():

@@ -49,9 +49,10 @@ class Routed:
 
     Attributes:
         id: for `feedback` and `explain`. model: the arm to call. propensity: its probability, given the past.
-        probabilities: of every model. rho: what a dollar counted. explored: drawn by the exploration floor.
-        wanted: the model that the policy chose, which is another one where it explored, or does not answer yet.
-        scores, costs: to expect of every model; {model: score in [0, 1]} and {model: USD}.
+        probabilities: of every model. rho: the cost sensitivity used, score units per USD.
+        explored: whether the exploration floor drew the model.
+        wanted: the policy's own choice; `model` may be another one after exploration and in shadow or guarded mode.
+        scores, costs: expected for every model; {model: score in [0, 1]} and {model: USD}.
     """
 
     id: str
@@ -75,7 +76,7 @@ class Routed:
 
 
 class Router:
-    """See the module. Made by `Router.load`; safe for threads.
+    """Routes prompts to models and learns from feedback. Open one with `Router.load`; safe for threads.
 
     Args:
         folder: the bundle. log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
@@ -84,7 +85,8 @@ class Router:
             until the policy beats it by more than `z` standard errors); None: the bundle's.
         epsilon: share of uniform exploration; None: the bundle's.
         fallback: the arm of shadow and guarded mode; None: the bundle's.
-        budget_per_request, budget_per_day: USD; a pacer then chooses rho within the pool's grid.
+        budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho within the range of the
+            pool's grid.
         seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the replay.
         keep_prompts: log the prompts themselves.
         encoder: an open `TextEncoder` of the same bundle, to share it.
@@ -180,8 +182,8 @@ class Router:
 
         Args:
             available: models that can be called now; None: all.
-            rho: what a dollar counts for this request, in units of score; None: the bundle's, or the pacer's.
-            budget: USD; models that are expected to cost more are left out.
+            rho: cost sensitivity for this request, score units per USD; None: the bundle's, or the pacer's.
+            budget: USD > 0; models that are expected to cost more are left out.
             call_id: another name for the decision, for `feedback_by`.
 
         Raises:
@@ -341,16 +343,17 @@ class Router:
         source: str = "user",
         key: str | None = None,
     ) -> str:
-        """A score in [0, 1] for the answer of a decision, at any time after it.
+        """Record a score in [0, 1] for the answer of a decision, at any time after it.
 
         Args:
             cost: USD of the call; None: what `finish` recorded, else what was expected.
-            source: who says so. The first score of a decision teaches; other sources' are kept in the log.
+            source: who gives the score. Only the first score of a decision teaches; those of other sources are kept
+                in the log.
             key: idempotency key; None: one score per decision and source.
 
         Returns:
-            'recorded', 'duplicate' (said before: nothing happened), or 'conflict' (another score was said before
-            under this key: nothing happened).
+            'recorded', 'duplicate' (the same score was given before), or 'conflict' (another score was given before
+            under this key). Only 'recorded' changes anything.
 
         Raises:
             RouterError: unknown decision, or a score or cost out of range.
@@ -395,7 +398,10 @@ class Router:
     def finish(
         self, decision_id: str, *, cost: float | None = None, status: str = "answered", **facts: Any
     ) -> None:
-        """How the call ended: what it cost (the pacer learns of it at once), latency, response_id, status."""
+        """Record how the call of a decision ended: status, cost in USD, and facts such as latency and response_id.
+
+        A pacer takes the cost into account at once.
+        """
         if cost is not None:
             cost = _number(cost, "cost", 0.0, math.inf)
             if self.pacer is not None:
@@ -404,7 +410,7 @@ class Router:
         self.log.finish(decision_id, status=status, cost=cost, **facts)
 
     def follow(self) -> int:
-        """Learn what is new in the log, whoever wrote it; returns how many rewards were."""
+        """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy."""
         with self._lock:
             taught = self.learner.catch_up()
             if self.learner.version != self._followed:
@@ -418,7 +424,7 @@ class Router:
     # -- looking inside ---------------------------------------------------------------------------------------
 
     def explain(self, decision: Routed | str, neighbours: int = 5) -> dict[str, Any]:
-        """Why: per model predicted score, cost, utility, probability; and the nearest train prompts.
+        """Explain a decision: predicted score, cost, utility and probability per model, and the nearest train prompts.
 
         Raises:
             RouterError: the decision is not in the log.
@@ -466,7 +472,7 @@ class Router:
     # -- files ------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """A new bundle with what was learnt; decisions still waiting for a reward come along."""
+        """Write a new bundle with what was learnt, and with a copy of the log where that is in memory."""
         with self._lock:
             self.follow()
             keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
@@ -492,7 +498,7 @@ class Router:
         return Path(folder)
 
     def checkpoint(self) -> Path | None:
-        """Save what was learnt beside the bundle, whole; None: nothing to write, or no place for it.
+        """Save what was learnt, in one atomic step. None: there is no place for it, or a newer checkpoint is there.
 
         Feedback from other threads waits: a checkpoint taken in the middle of a reward would learn it again.
         """

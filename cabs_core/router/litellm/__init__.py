@@ -6,8 +6,8 @@
     await logger.check(router, "cabs")             # at start: prices known, events arrive
 
 `model_info.id` of a deployment is the router's model. LiteLLM hands over the deployments that are healthy and not
-cooling down; one comes back. Every attempt is a decision of its own, so a retry after a failure is one, too. An error
-in here never stops a call: the deployments go back as they came, and the error is counted and logged once a minute.
+cooling down; one comes back. Every attempt is a decision of its own, also a retry after a failure. An error in here
+never stops a call: the deployments go back as they came, and the error is counted, and logged at most once a minute.
 """
 
 from cabs_core.router.litellm.logger import CabsLogger

@@ -62,7 +62,7 @@ def read_keys(text: str | None) -> dict[str, str]:
         name, key = (name, key) if separator else ("default", name)
         if len(key) < 8 or name in found:
             raise RouterError(
-                f"{KEYS}: the key called {name!r} has fewer than 8 characters, or stands there twice"
+                f"{KEYS}: the key called {name!r} has fewer than 8 characters, or is named twice"
             )
         found[name] = key
     return found
@@ -145,12 +145,12 @@ _NONE: Any = _Nothing()
 
 
 def from_environment() -> Starlette:
-    """The application of a worker process; its settings are JSON in CABS_SERVE_SETTINGS, its keys in the environment."""
+    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from CABS_SERVER_KEYS."""
     return make_app(**json.loads(os.environ[SETTINGS]), keys=read_keys(os.environ.get(KEYS)))
 
 
 def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> None:
-    """Run the server until it is stopped. Raises RouterError where it should not even start."""
+    """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
     check_host(host, read_keys(os.environ.get(KEYS)))
     read_manifest(settings["folder"])
     if settings.get("upstreams") is not None:
@@ -159,7 +159,7 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> No
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
         access_log=False, log_level="info",
-        timeout_keep_alive=75,  # clients give a connection up after 5 s (OpenAI's), say: never at the same moment
+        timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
     python -m cabs_core.router.server.echo --port 9000
 
-It repeats the prompt. A model whose name contains `slow` waits a second, `broken` answers 500, `limited` 429.
+It repeats the prompt. The name of a model can ask for trouble: with `slow` it waits a second, with `broken` it
+answers 500, with `limited` 429, and with `breaks` it breaks off a stream after the first piece.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One call: decide, forward, and where an upstream fails decide again among the others."""
+"""One call: decide, forward, and decide again among the other models where an upstream fails."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.upstreams import Upstreams
 
-#: statuses of an upstream that another model may not have
+#: statuses of an upstream after which another model is tried
 RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
 #: request headers that are passed on
 PASSED = ("openai-organization", "openai-beta", "user-agent")
-#: end of a stream that is kept to read the usage from
+#: bytes kept of the start and of the end of a stream, from which response id and usage are read
 TAIL = 16_384
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,10 +40,10 @@ class Answer:
 
 
 def prompt_of(body: dict[str, Any]) -> str:
-    """Text that a chat request is routed by: of its last user message.
+    """Text by which a chat request is routed: that of the last user message that has any.
 
     Raises:
-        RouterError: there is none; say which model you want instead.
+        RouterError: no user message has text.
     """
     messages = body.get("messages")
     if isinstance(messages, list):
@@ -79,12 +79,12 @@ class Forwarder:
         )
 
     async def close(self) -> None:
-        """Close connections; work that waits is done first."""
+        """Close the connections, and finish the blocking work that waits."""
         await self.client.close()
         self.worker.shutdown(wait=True)
 
     def usable(self, router: Router, failed: set[str]) -> list[str]:
-        """Models that did not fail for this request and are not cooling down; all others where none is left."""
+        """Models that have not failed for this request, without those cooling down unless all of them are."""
         now = time.monotonic()
         rest = [arm for arm in router.arms if arm not in failed]
         warm = [arm for arm in rest if self.down.get(arm, 0.0) <= now]
@@ -172,7 +172,7 @@ class Forwarder:
         model: str,
         begin: float,
     ) -> AsyncIterator[bytes]:
-        """The upstream's bytes as they come; the log learns at the end, also where either side breaks off."""
+        """The upstream's bytes as they come; the end is logged even where either side breaks off."""
         first, tail, status = b"", b"", "broken"
         try:
             async for chunk in response.content.iter_any():

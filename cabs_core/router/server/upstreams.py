@@ -69,8 +69,13 @@ class Upstream(_Strict):
 
 
 class Upstreams(_Strict):
-    """The file. attempts: models tried for a request, each as a decision of its own; cooldown: seconds for which a
-    model that failed is not chosen."""
+    """The upstreams file.
+
+    Attributes:
+        models: {the router's model: its endpoint}.
+        attempts: most models tried for a request, each as a decision of its own.
+        cooldown: seconds for which a model that failed is not chosen.
+    """
 
     models: dict[str, Upstream]
     attempts: int = Field(2, ge=1, le=10)
@@ -81,7 +86,7 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
     """Read and check the file for a router's models.
 
     Raises:
-        RouterError: unreadable, not what is expected, a model without endpoint, a key that is not in the
+        RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in the
             environment.
     """
     path = Path(path)
