@@ -26,7 +26,8 @@ class Status:
 
     Attributes:
         state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there is
-            none; waiting: an input has to be made first, so it cannot be said; blocked: an input failed a check.
+            none; waiting: an input has to be made first, so that nothing is known yet; blocked: an input failed a
+            check.
         reasons: why it is not fresh.
         recipe: what it would be made from; None while waiting or blocked.
         record: the record that is there, if any.

@@ -39,7 +39,7 @@ class Stage:
         return f"cabs_core.chain.{self.name}"
 
 
-#: Modules whose effect the key holds in another way: the pool's settings, a policy's own entry.
+#: Modules left out of code versions, because the key holds their effect as settings or as a policy's own entry.
 COVERED = (
     "cabs_core.catalog.*",
     "cabs_core.policies.registry",

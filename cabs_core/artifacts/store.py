@@ -1,7 +1,6 @@
 """The artifact store: one folder per artifact, local or on any fsspec URL, each with its provenance record.
 
-No IO manager: assets hand over folders of arrays that are memory-mapped, not Python objects, so the store is
-the input and output layer.
+It takes the place of a Dagster IO manager: assets hand over folders of memory-mapped arrays, not Python objects.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class ArtifactStore:
             self._fs.put_file(str(folder / name), remote)
 
     def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
-        """Replace the record, then delete files that it no longer lists as present (trace retention)."""
+        """Replace the record, then delete the given files (trace retention)."""
         if self.remote:
             self._fs.pipe_file(self._remote(parts, RECORD_NAME), record.to_bytes())
             for name in delete:

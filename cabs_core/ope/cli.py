@@ -25,7 +25,7 @@ import click
 def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None, as_json: bool) -> None:
     """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
 
-    Refuses, with the reason, what the log cannot tell. Exit code 1 where every policy was refused.
+    A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
     """
     from cabs_core.artifacts import ArtifactStore, Chain, Options
     from cabs_core.catalog import check_policy_name

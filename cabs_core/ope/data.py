@@ -80,13 +80,14 @@ def read_events(
 ) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
-    Decisions between other arms are left out, and those whose embeddings another encoder made.
+    Decisions between other arms are left out, and those without an embedding or with one of another encoder.
 
     Args:
-        identity: of the encoder (`Manifest.identity`); None: the log's embeddings are of one encoder.
+        identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
+        components: number of features, at most the width of the embeddings.
 
     Raises:
-        DataError: there is none.
+        DataError: no such decision.
     """
     encoders = log.encoders()
     rewards = {r.decision_id: r for r in log.rewards() if r.teaches}

@@ -1,4 +1,4 @@
-"""Estimates of a policy's score, cost and utility from a log, with intervals, or the reason why there are none."""
+"""Estimate a policy's score, cost and utility from a log, with intervals, or say why the log does not allow it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cabs_core.ope.estimators import direct, doubly_robust, effective_size, ips,
 from cabs_core.ope.models import folds, outcome_model, propensity_model
 from cabs_core.utility import clipped_utility
 
-#: a smaller effective sample tells nothing; less of the target's probability on arms that the log plays is a guess
+#: refused below these: effective sample size, and share of the target's probability on arms that the log can play
 LEAST, COVERAGE = 30.0, 0.99
 BOOTSTRAP = 1000
 ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
@@ -42,9 +42,10 @@ class Evaluation:
 
     Attributes:
         rows: estimates; empty where refused. refused: why there are none, or ''.
-        n, groups: decisions and different prompts. n_eff: effective sample size; max_weight, mean_weight: of w, whose
-            mean is 1 in expectation. coverage: probability that the target gives to arms which the log can play.
-        assumed: whether propensities were estimated, so that the estimates rest on that model.
+        n, groups: decisions and different prompts. n_eff: effective sample size.
+        max_weight, mean_weight: of the importance weights w, whose mean is 1 in expectation.
+        coverage: mean probability that the target gives to arms which the log can play.
+        assumed: whether propensities were estimated; all estimates then rest on that model.
     """
 
     rows: list[Estimate]

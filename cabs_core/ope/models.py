@@ -1,6 +1,6 @@
-"""Cross-fitted models: the outcome of every arm, and where it was not logged the probability of every arm.
+"""Cross-fitted models of every arm's outcome, and of every arm's probability where the log does not hold it.
 
-A row is predicted by a model that has not seen its group, so that the errors that the estimators correct are honest.
+A row is predicted by a model that has not seen its group, so that the residuals in the estimators are out of sample.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
 
-The log is a router's (`router.events.sqlite`) or a table of the user's (CSV, parquet; columns prompt, model, score, cost and,
-where it is known, propensity). Policies are taken as they start: fitted on the pool's train split, nothing learnt from the
-log. What the log cannot tell is refused, with the reason.
+The log is a router's (`router.events.sqlite`) or a table of the user's (CSV, parquet; columns prompt, model, score,
+cost and, where it is known, propensity). Policies are evaluated as they start: fitted on the pool's train split, with
+nothing learnt from the log. What the log cannot tell is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def evaluate_pool(
         policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
 
     Returns:
-        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (to what the
-        log's own policy earned), difference_low, difference_high, refused, n, groups, n_eff, max_weight, mean_weight,
-        coverage, assumed.
+        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
+        minus what the log's own policy earned), difference_low, difference_high, refused, n, groups, n_eff, max_weight,
+        mean_weight, coverage, assumed.
     """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:

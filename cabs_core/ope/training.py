@@ -1,12 +1,11 @@
 """Training on a log: one outcome a prompt, completed to a table by doubly robust pseudo-outcomes.
 
     table = pseudo_outcomes(data, data.scores, prior)                 # [n, K]
-    outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)     # then train_oracles, build_problems as ever
+    outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)     # for train_oracles, build_problems
 
-A cell is q + 1{played} min(1 / p, cap) (r - q), where q is what a model predicts that has not seen the row, such
-as the table's predictors. Where nothing is capped, every cell has the right mean and is a noisy guess;
-with cap = 1 the played cell is the outcome itself and the others are predictions.
-For training only: estimates come from `evaluate`.
+A cell is q + 1{played} min(1 / p, cap) (r - q), where q is the prediction of a model that has not seen the row, such as
+the table's predictors. Without a cap, every cell is unbiased but noisy; with cap = 1, the played cell is the outcome
+itself and the others are predictions. For training only: estimates come from `evaluate`.
 
 Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured: docs/measurements.md, "A deployed router".
 """
@@ -25,7 +24,7 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.router.events import prompt_hash
 
-#: largest weight of a training row: greater ones were measured to be noise that helps no predictor
+#: largest weight of a training row: with greater ones no predictor was measured to be better
 CAP = 1.0
 
 
@@ -38,11 +37,12 @@ def pseudo_outcomes(
 ) -> np.ndarray:
     """A full table [n, K] from a log: q + 1{played} min(1 / p, cap) (r - q), q a model that has not seen the row.
 
-    Without a cap the mean of every arm is right, given right propensities; single entries are noisy and may leave the range
-    of the outcomes.
+    Without a cap the mean of every arm is right, given right propensities; single entries are noisy and may leave the
+    range of the outcomes.
 
     Args:
-        outcomes: [n] of the played arms. prior: [n, K], q of a model that has not seen the row. cap: largest weight, at least 1.
+        outcomes: [n] of the played arms. prior: [n, K], q of a model that has not seen the row.
+        cap: largest weight, at least 1.
 
     Raises:
         DataError: the log has no propensities.

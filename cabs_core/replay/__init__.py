@@ -4,8 +4,9 @@
     result = replay(problem, "cabs_d_linear", rho=300.0, trials=10, seed=0)     # .actions .rewards .summary()
     result = replay(problem, "lin_ucb@warm", rho=300.0, condition="delayed_rewards", alpha=0.6)
 
-`problem` the arrays, `engine` the lanes, `result` the traces, `conditions` the stress conditions, `tuning` the
-choice of settings on the validation problem, `storage` their files.
+`engine` runs the lanes over the arrays of a `cabs_core.problem`, `result` holds the traces, `storage` their files.
+`conditions` has the stress conditions, `tuning` the choice of settings on the validation problem, `latency` the time of
+single decisions, `policy_checks` what every policy promises, `compile_ahead` the compilation before a first run.
 """
 
 from cabs_core.problem.replay_problem import ReplayProblem

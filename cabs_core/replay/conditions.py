@@ -1,8 +1,8 @@
 """Stress conditions of the stream: what happens during a replay of any problem (`replay(condition=...)`).
 
     drift             the mix of tasks moves from one half of the tasks to the other in the course of the stream
-    arms_arrive       the best third of the arms (mean offline utility) can be played from the middle on only
-    arms_disappear    the best third of the arms cannot be played any more from the middle on
+    arms_arrive       the best third of the arms (mean offline utility) can only be played from the middle on
+    arms_disappear    the best third of the arms can no longer be played from the middle on
     delayed_rewards   rewards come 1 to 200 rounds late, uniformly, and one in ten never
 
 Regret under arms_* is against the best arm that was available. Conditions that change the data before anything is
@@ -72,7 +72,7 @@ def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generat
 
 
 def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """The queries of an order by their times `[n]`, those of one time in the order's sequence; None: as they are."""
+    """An order sorted by the queries' times `[n]`, ties in the sequence of the order; None: the order as it is."""
     return order if times is None else order[np.argsort(times[order], kind="stable")]
 
 

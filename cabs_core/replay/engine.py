@@ -32,7 +32,7 @@ Progress = Callable[[float, str], None]
 
 
 class ReplayCancelled(Exception):
-    """`cancel()` said so; nothing was returned or written."""
+    """Raised when `cancel()` returns True; nothing was returned or written."""
 
 
 def default_threads() -> int:
@@ -106,7 +106,7 @@ def replay(
         problem: the arrays.
         policy: `name` or `name@preset`; rho: cost sensitivity >= 0, score units per USD.
         trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
-        seed: `order_seed`. A trial's order depends on (seed, pool, trial) and the problem's times alone.
+        seed: `order_seed`. A trial's order depends only on (seed, pool, trial) and on the problem's times.
         pool: name for the seeds and the record; default the problem's.
         rounds: play only the first rounds of every order; None: every query once.
         order: rows `[trials, T]` instead of the seeded orders.

@@ -2,8 +2,8 @@
 
 Replay plays whole lanes in compiled loops; its throughput says nothing about the wait of one request. Here a policy
 first learns from a stretch of a seeded order (in replay's loops, so that its state is that of a router in use),
-then serves further rounds one at a time. Rounds before `warmup` ends are not timed: they compile what is compiled
-on first use. One BLAS and one torch thread, as in replay.
+then serves further rounds one at a time. The first `warmup` of them are not timed: they compile what is compiled on
+first use. One BLAS and one torch thread, as in replay.
 
 Wall-clock figures change from run to run and machine to machine, so they belong in volatile files only.
 """
@@ -30,7 +30,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.threads import one_blas_thread, one_torch_thread
 
-#: calls timed per policy and rho; rounds served untimed before them; rounds learned from before those
+#: per policy and rho: calls that are timed, rounds served untimed before them, rounds learned from before those
 DECISIONS, WARMUP, LEARNED = 300, 20, 500
 COLUMNS = ("decide_us", "decide_cpu_us", "update_us", "update_cpu_us")
 

@@ -1,9 +1,9 @@
-"""What every policy promises, as a battery that its author can run: `check_policy("my_policy")`.
+"""Checks of what every policy promises, for its author to run.
 
     from cabs_core.replay.policy_checks import check_policy
     check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
 
-It plays short synthetic problems, so it takes seconds, needs no files and tells nothing about quality.
+They play a short synthetic problem, so they take seconds, need no files and tell nothing about quality.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOLERANCE = 1e-6
 
 
 def check_policy(name: str, **options: Any) -> None:
-    """Hold a policy to the promises of `Policy`.
+    """Check that a policy keeps the promises of `Policy`.
 
     Args:
         name: `name` or `name@preset`, of the catalog or of a plug-in.

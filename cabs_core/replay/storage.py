@@ -52,7 +52,7 @@ _TRACE: dict[str, type[np.generic]] = {
     "reward": np.float32,
 }
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
-#: Pool sections that may differ between two pools that still ask the same question with another encoder.
+#: Pool sections that must be equal for two pools to be compared across encoders (`comparison_group`).
 _ENCODER_FREE = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing", "split", "replay")
 
 
@@ -84,7 +84,7 @@ RUN_FIELDS: dict[str, pa.DataType] = {
     "oracle_seed": pa.int64(),
     "order_seed": pa.int64(),
     "pool_hash": pa.string(),
-    "comparison_group": pa.string(),  # equal for pools that differ in nothing but encoder and oracle
+    "comparison_group": pa.string(),  # hash of the sections in _ENCODER_FREE
     "pool_settings": pa.string(),  # JSON
 }
 
@@ -167,7 +167,7 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
     """Read only what was played; raises as `load_replay_result` does.
 
     Args:
-        run: the run record, as `save_replay_result` returned it; default: read it, too.
+        run: the run record, as `save_replay_result` returned it; None: read from the folder.
     """
     folder = Path(folder)
     run = run or _read(folder, "run").to_pylist()[0]

@@ -1,16 +1,16 @@
 """Settings chosen on the validation problem, with the same budget of configurations for every method.
 
-A method is tuned over the grid of its record in the catalog: its preset as it is always counts as the first configuration,
-the preset with the other `target` (utility or score) is the second where a method has both, so that no method is handicapped by
-what its models learn; the others are drawn without replacement (seeded). Every configuration is replayed over the validation
-problem on the same orders; the value is the mean utility over the regimes of rho. A configuration replaces the preset only
-if its lead over it, paired over trials and queries, exceeds one standard error: with some hundred validation
-queries the largest of a dozen noisy means is no evidence by itself.
+A method is tuned over the grid of its record in the catalog. The first configuration is its preset, unchanged. The
+second, where a method has both targets, is the preset with the other `target` (utility or score), so that no method is
+handicapped by what its models learn. The others are drawn without replacement (seeded). Every configuration is replayed
+over the validation problem on the same orders; its value is the mean utility over the rhos of the search. A
+configuration replaces the preset only if its lead, paired over trials and queries, exceeds one standard error: with a
+few hundred validation queries, the largest of a dozen noisy means is no evidence by itself. A grid with fewer
+configurations than the budget is searched whole.
 
-Not tuned here: the presets in `FIXED_PRESETS`, which are what the paper says, and policies without a grid. What knn, ridge, kernel_ridge
-and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the oracles, by squared error on the same
-validation split; best_single, random and oracle_best have nothing to choose. A grid with fewer configurations than the budget
-(stack) is searched whole.
+Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn, ridge,
+kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the oracles, by squared
+error on the same validation split; best_single, random and oracle_best have nothing to choose.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class TuningResult:
     Attributes:
         budget: configurations per method, the preset included; rhos, trials, seed: of every evaluation.
         problem: content hash of the validation problem.
-        chosen: {policy: {"options", "utility", "preset_utility", "lead", "lead_se", "configurations", "seconds"}}.
+        chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se", "configurations",
+            "seconds"}}; lead: of the best configuration over the preset, with its standard error.
         tried: one dict per configuration: policy, options, utility, per-rho utilities.
     """
 
@@ -101,10 +102,12 @@ def tunable(policy: str) -> bool:
 def configurations(
     policy: str, budget: int, seed: int = 0, grid: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """At most `budget` different overrides of a policy: none at all, the other `target` where there is one, then
-    seeded draws from its grid. Fewer only where the grid holds fewer.
+    """At most `budget` different overrides of a policy, fewer only where its grid holds fewer.
 
-    grid: {option: values}; None: the one of its record.
+    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws from the grid.
+
+    Args:
+        grid: {option: values}; None: that of the policy's record.
     """
     if budget < 1 or not tunable(policy):
         return [{}]
@@ -116,13 +119,13 @@ def configurations(
     chosen: list[dict[str, Any]] = [{}]
 
     def take(options: dict[str, Any]) -> None:
-        # what the preset already says is no other configuration
+        # options that only repeat the preset make no new configuration
         settings = cls.parse(policy, options)
         if len(chosen) < budget and settings not in seen:
             seen.append(settings)
             chosen.append(options)
 
-    # what models learn matters most, so no method is left to chance there
+    # what the models learn matters most, so the other target is tried for every method
     for target in space.get("target", ()):
         take({"target": target})
     generator = np.random.Generator(
@@ -152,7 +155,7 @@ def tune(
         policies: names; those with nothing to tune are left out of the result.
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
         seed: of the configurations drawn and of the orders; trials: orders per evaluation.
-        fixed: {policy: overrides} that every configuration of it gets (logging options, say).
+        fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
     """
     result = TuningResult(budget, [float(r) for r in rhos], trials, int(seed), problem.content_hash())

@@ -48,8 +48,8 @@ def export(
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
-    Without options that differ from the pool's settings, this copies the router that `cabs run` made and checked. A
-    router that is already at OUT is kept beside it; `cabs rollback` brings it back.
+    With the pool's own settings it is the router that `cabs run` made and checked, if that is up to date. A router that
+    is already at OUT is kept beside it; `cabs rollback` brings it back.
     """
     import tempfile
 

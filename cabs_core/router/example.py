@@ -21,7 +21,7 @@ _HARD = ("Prove that {a} divides n^{b} - n for all n.", "Integrate x^{a} exp(-x)
 
 
 def write_example(path: str | Path, questions: int = 600, seed: int = 0) -> Path:
-    """Write the table: columns question, model, correct, usd. All models do well on easy questions, few on hard ones."""
+    """Write the table: columns question, model, correct, usd. All models do well on easy questions, few on hard."""
     rng = random.Random(seed)
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
