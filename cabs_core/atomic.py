@@ -1,6 +1,6 @@
 """Atomic writes: a reader sees the old content or the new one, never a half-written file.
 
-A disk that is full, read-only or failing is a `StorageError`; what was there before is untouched then.
+Writing to a full, read-only or failing disk raises `StorageError` and leaves the old content as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from cabs_core.errors import StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: what a disk, and not a mistake of the caller, answers to a write
+#: error codes of a write that are the disk's fault, not the caller's
 _REFUSED = (
     errno.EROFS,
     errno.EACCES,
@@ -85,12 +85,12 @@ def _remove(temporary: Path) -> None:
     if temporary.is_dir():
         shutil.rmtree(temporary, ignore_errors=True)
     else:
-        with suppress(OSError):  # what cannot be removed must not hide why
+        with suppress(OSError):  # a failed clean-up must not hide the first error
             temporary.unlink(missing_ok=True)
 
 
 def _note_size(error: BaseException, temporary: Path) -> None:
-    """Remember with the error how much had been written before the temporary files go."""
+    """Store on the error how many bytes had been written, before the temporary files are removed."""
     with suppress(OSError):
         files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
         error.written = sum(f.stat().st_size for f in files if f.is_file())  # type: ignore[attr-defined]  # read by whoever reports the error
@@ -98,14 +98,14 @@ def _note_size(error: BaseException, temporary: Path) -> None:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Errors of the disk that `path` lies on as StorageError; all others as they are."""
+    """Turn errors of the disk that holds `path` into StorageError; let all others through."""
     try:
         yield
     except StorageError:
         raise
     except Exception as error:
         code = getattr(error, "errno", None)
-        # NumPy, Arrow and safetensors say it in words
+        # NumPy, Arrow and safetensors set no errno; their text says that the disk is full
         full = code in _FULL or any(s in str(error) for s in ("No space left on device", " requested and "))
         named = Path(str(getattr(error, "filename", None) or path))
         ours = named == path or path.parent in (named, *named.parents) or named in path.parents
@@ -154,7 +154,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Delete what writers left below `folder` whose processes are gone. Returns how many files and folders."""
+    """Delete temporary files and folders below `folder` whose writing process has ended; return how many."""
     removed = 0
     for path in folder.rglob(".*.tmp") if folder.is_dir() else ():
         pid = path.name.removesuffix(".tmp").split(".")[-2]

@@ -8,8 +8,8 @@ from pathlib import Path
 class CabsError(Exception):
     """Base class of every error that this project raises on purpose.
 
-    A message can quote what it complains about, so it is bounded here: longer ones lose their middle, and what no
-    terminal or log should be handed (control characters, halves of surrogate pairs) is written as an escape.
+    A message may quote foreign input, so it is made safe to print here: a message of more than LONGEST characters
+    loses its middle, and control characters and lone surrogates are written as escapes.
     """
 
     LONGEST = 8000
@@ -48,7 +48,7 @@ class SqlModelError(CabsError):
 
 
 class EncoderError(CabsError):
-    """A text encoder cannot be had or loaded, or a prompt does not fit into the device's memory."""
+    """A text encoder is not available or cannot be loaded, or a prompt does not fit into the device's memory."""
 
 
 class RouterError(CabsError):
@@ -60,7 +60,7 @@ class StorageError(CabsError, OSError):
 
 
 def printable(text: str) -> str:
-    """The text with control characters (but newlines and tabs) and lone surrogates as escapes."""
+    """The text with lone surrogates and control characters, except newlines and tabs, written as escapes."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(c if c in "\n\t" or (ord(c) >= 32 and c != "\x7f") else f"\\x{ord(c):02x}" for c in text)
 
@@ -96,5 +96,5 @@ def is_transient(error: BaseException) -> bool:
 
 
 def explained(error: BaseException) -> str:
-    """What to say of an error: our own messages as they are, others with their kind."""
+    """The text to report for an error: the message of a CabsError as it is, any other with its class name."""
     return str(error) if isinstance(error, CabsError) else f"{type(error).__name__}: {error}"

@@ -24,7 +24,7 @@ def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
 
 
 def hash_file(path: str | Path) -> str:
-    """SHA-256 of a file; remembered within the process for as long as size and times stay the same."""
+    """SHA-256 of a file; cached in this process while its size, modification time and inode stay the same."""
     return _hashed(str(path), os.stat(path))
 
 

@@ -22,7 +22,7 @@ def cabs_home() -> Path:
     """`CABS_HOME`: artifacts and caches. Default `.cabs` in the project.
 
     Raises:
-        StorageError: its path is no text in this process's encoding, so no database could hold it.
+        StorageError: the path cannot be written as UTF-8, so no database could store it.
     """
     home = Path(os.environ.get("CABS_HOME") or project_root() / ".cabs").expanduser().absolute()
     try:
@@ -47,7 +47,7 @@ def pools_dir() -> Path:
 
 
 def deployed_folder(pool: str) -> Path:
-    """Where the deployed router of a pool lies; its log and the one before it lie beside it."""
+    """Folder of a pool's deployed router; its log and the previous router lie beside it."""
     return cabs_home() / "routers" / safe_name(pool, "pool name") / "router"
 
 

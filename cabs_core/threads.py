@@ -1,8 +1,8 @@
-"""One thread for products whose bytes are hashed.
+"""One thread for matrix products whose results are hashed.
 
-A product that BLAS splits over threads may add up in another order, so its last digits follow the number of threads,
-and a policy's actions follow those digits. Whatever ends in an artifact is therefore computed under these limits.
-Both are context managers and decorators, and hold for the whole process: threads of one caller share them.
+When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the number of
+threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore computed under these
+limits. Both work as context managers and as decorators, and limit the whole process, not only the calling thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def one_torch_thread() -> Iterator[None]:
 
 @cache
 def _thread_pools(with_torch: bool) -> ThreadpoolController:
-    """The loaded libraries' pools; looking for them takes milliseconds, so it is done once, and again for torch's."""
+    """Thread pools of the loaded libraries. Finding them takes milliseconds: cached, with and without torch loaded."""
     # compiled loops call this library, so it must be loaded to be limited; here, because it takes a quarter of a second
     import scipy.linalg.blas  # noqa: F401, PLC0415
 

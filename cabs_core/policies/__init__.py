@@ -1,4 +1,4 @@
-"""Policies: one module a family.
+"""Policies: one module per family.
 
     from cabs_core.policies import POLICIES, build_policy, load_policy, Request
     policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0)
@@ -9,10 +9,10 @@
 A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `_decide`, `_learn`,
 `state` / `set_state`, `layout` and `memory_layout` (what the arrays of its state and of its decisions must be, checked
 before they are used), `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane, compiled, no
-GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay plays it by decide and update.
+GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay calls `decide` and `update` in every round.
 Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another package that names it as an entry
 point of `cabs.policies`. Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and
-`self.round`: nothing else to save, and no dependence on who runs the lane.
+`self.round`, so there is no generator to save and results do not depend on which thread or process runs the lane.
 
 Nothing heavy is imported before something is used.
 """

@@ -13,8 +13,8 @@ also after a restart. A decision of another router is an error.
 `decide` and `update` check whatever comes in (`checks`) before compiled code sees it, one call at a time; what
 families implement, `_decide` and `_learn`, may rely on it.
 
-In replay the engine hands the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
-base class plays the lane by `decide` and `update`, which is slow and obvious; families override `run` with compiled
+In replay the engine gives the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
+base class plays the lane by `decide` and `update`, which is slow but simple; families override `run` with compiled
 loops over the same kernels and are tested against it.
 
 Belongs here: the interface and what all policies share. Does not: any algorithm.
@@ -47,7 +47,7 @@ from cabs_core.problem.replay_problem import LIMIT
 if TYPE_CHECKING:
     from cabs_core.policies.saving import Saved
 
-#: what tells the decisions of a forked process from those of its parent, whose policies it has
+#: suffix of `Policy.instance` in a forked process, whose decisions must differ in name from its parent's
 _process = ""
 
 
@@ -78,8 +78,8 @@ class Policy(ABC):
     Attributes:
         router: random id of this router, the same after save and load; its decisions carry it.
         instance: random id of this object in this process; (instance, round) names a decision.
-        version: how often arms came or went; since: {arm: version that it came with}, for arms that came later.
-        learnt: decisions that were learnt (`ledger`).
+        version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
+        learnt: the decisions that were learnt from (`ledger`).
 
     One object may be used from several threads; calls then happen one after the other.
     """
@@ -187,7 +187,7 @@ class Policy(ABC):
         """Create the state before the first round."""
 
     def prepare(self) -> None:  # noqa: B027
-        """What `layout` needs to know of the options; makes no arrays."""
+        """Derive from the options what `layout` needs; makes no arrays."""
 
     @abstractmethod
     def _decide(self, request: Request) -> Decision:
@@ -210,10 +210,10 @@ class Policy(ABC):
         return ()
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:  # noqa: B027
-        """PolicyError where arrays that are as `layout` says make no sense together."""
+        """Raise PolicyError where arrays that fit `layout` contradict each other."""
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What the memory of a decision over this many arms must be."""
+        """What each array in the memory of a decision over this many arms must be."""
         return {}
 
     # -- online -----------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Policy(ABC):
             if not 0.0 < decision.probability <= checks.ONE:
                 raise PolicyError(
                     f"{self.name}: its state gives arm {decision.arm_name} probability {decision.probability}; load "
-                    "the last sound one"
+                    "the last saved state that was sound"
                 )
             self.round += 1
             return decision
@@ -250,7 +250,7 @@ class Policy(ABC):
     ) -> bool:
         """Learn from the outcome of a decision, once; True if anything was learnt.
 
-        False: this decision was learnt before (feedback that is delivered again changes nothing, whatever it says),
+        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it differs),
         its arm has been removed since, or the policy does not learn.
 
         Args:
@@ -286,7 +286,7 @@ class Policy(ABC):
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
             said = isinstance(decision.router, str) and decision.router
-            made = f"router {checks.text(decision.router, 40)}" if said else "no router that said so"
+            made = f"router {checks.text(decision.router, 40)}" if said else "an unnamed router"
             raise PolicyError(
                 f"{self.name}: the decision was made by {made}, this is router {self.router}; give its feedback to "
                 "the router that made it"
@@ -315,7 +315,7 @@ class Policy(ABC):
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
         """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy.
 
-        What the policy remembers for the update is made to fit the arm that is played.
+        Subclasses whose memory depends on the played arm change it to fit the new one.
         """
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf))
 
@@ -324,7 +324,7 @@ class Policy(ABC):
         self.round += 1
 
     def reseed(self, keys: np.ndarray) -> None:
-        """Other random streams from now on (`rng.stream_keys`), for copies that must not draw alike."""
+        """Use other random streams from now on (`rng.stream_keys`), for copies that must not draw the same numbers."""
         # in place: compiled rules hold the same array
         self.keys[:] = checks.stream_keys_of(self.name, keys)
 
@@ -338,7 +338,7 @@ class Policy(ABC):
     def add_arm(self, name: str) -> None:
         """A new arm, about which nothing is known, becomes playable at the end of `arms`.
 
-        Decisions made before teach it nothing, also where an arm of that name was removed earlier.
+        It learns nothing from earlier decisions, even if an arm of the same name was played and removed before.
         """
         with self._lock:
             arms = checks.names(self.name, [name])
@@ -371,7 +371,7 @@ class Policy(ABC):
         """Remove arm `index` from the state."""
 
     def _resized(self) -> None:  # noqa: B027
-        """Arms have come or gone: make scratch anew."""
+        """Allocate scratch arrays anew after arms were added or removed."""
 
     # -- helpers ----------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Policy(ABC):
         return 0
 
     def rho_of(self, request: Request) -> float:
-        """The rho of a request; raises PolicyError if this policy was learnt for another one."""
+        """The rho of a request; PolicyError if this policy has learnt for another rho and cannot serve it."""
         if request.rho is None:
             return self.rho
         rho = checks.number(self.name, "Request.rho", request.rho, 0.0, checks.RHO_LIMIT)
@@ -429,7 +429,7 @@ class Policy(ABC):
         return checks.available(self.name, request.available, len(self._arms))
 
     def deltas_for(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
-        """deltas [K] of the decision's arms, from the outcome or the request's surrogate; None: none."""
+        """deltas [K] of the decision's arms, from the outcome or the request's surrogate; None if neither has them."""
         if outcome.deltas is not None:
             return outcome.deltas
         surrogate, k = decision.surrogate, len(decision.arms)
@@ -443,7 +443,7 @@ class Policy(ABC):
         return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
     def today(self, decision: Decision) -> np.ndarray | None:
-        """Index of every arm of today among the arms at the decision (-1: new), or None if nothing changed."""
+        """Index of each current arm among the decision's arms (-1: added since), or None if no arm changed."""
         if decision.version == self.version and decision.arms == self._arms:
             return None
         places = {a: i for i, a in enumerate(decision.arms)}
@@ -453,7 +453,7 @@ class Policy(ABC):
         )
 
     def arm_today(self, decision: Decision, places: np.ndarray | None) -> int:
-        """Index of the played arm among today's, given `today`; -1: it is gone."""
+        """Index of the played arm among the current arms, given `places` from `today`; -1: it has been removed."""
         if places is None:
             return decision.arm
         found = np.flatnonzero(places == decision.arm)
@@ -474,7 +474,7 @@ class Policy(ABC):
                 self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:  # noqa: B027
-        """Record what else the decision of round t has to tell (gaps, meta weights)."""
+        """Record the other traces of round t's decision (gap, meta weights)."""
 
     def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
         score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]

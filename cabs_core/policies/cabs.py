@@ -1,8 +1,8 @@
 """CABS-C and CABS-D with linear models (paper, Algorithms 1 and 2), and every ambiguous point as an option.
 
 Presets. `literal`: the algorithms word for word with the published constants. `paper`, the default: the same
-algorithms with the readings that make them work. `tuned`: the best settings of them that validation data chose.
-Two readings stand beside them because of what they do to the published order (docs/paper.md). `published`: the
+algorithms with the readings that make them work. `tuned`: the settings that were best on validation data.
+Two more presets show how a reading changes the published ranking (docs/paper.md). `published`: the
 arm of the largest probability is played, models learn plain targets, all other constants are the printed ones.
 `lin_ucb_expert` (CABS-D): `literal` with LinUCB as the standard expert, which the paper's text names besides SquareCB.
 
@@ -10,8 +10,8 @@ Readings where the paper is silent, in all presets: the exploration program is s
 predictions are clipped to [0, 1] before it; importance weights use CABS-C's own p, also inside CABS-D; a weight
 1/p counts at most 1/min_probability; the IQR quartiles are over the K - 1 values |delta_j|; the played arm's
 surrogate, where the literal bias needs it, is its score with predicted costs; the IQR rule prunes what is learnt,
-not the bias of line 12 and not the losses of CABS-D; the meta copies' grid starts at 1 / sqrt(K T). Which models predict
-the surrogates is the pool's choice in every preset: `oracle: {kind: network}` is the printed one.
+not the bias of line 12 and not the losses of CABS-D; the grid of gamma_IX starts at 1 / sqrt(K T). The pool chooses
+which models predict the surrogates, in every preset: `oracle: {kind: network}` is the printed choice.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ class CabsCOptions(ModelOptions):
 
     target: utility: models learn the clipped utility at one rho, as in the paper; score: they learn the score and
         serve every rho (predictions times (1 - rho chat)+).
-    gamma, gamma_power: gamma_t = gamma t^gamma_power. The paper fixes gamma = 4; with a constant gamma
-        exploration never stops, which its theory does not ask for. Default 4 sqrt(t).
+    gamma, gamma_power: gamma_t = gamma t^gamma_power, t = 1, 2, ... The paper fixes gamma = 4; with a constant
+        gamma exploration never stops, which its theory does not ask for. Default 4 sqrt(t).
     importance: what lines 14 and 15 (r / p) mean. target: the regression target is r / p, as printed: a row enters
         only when its arm is played, so the fit estimates r / p and rarely played arms look best. weight: the row
         gets weight 1 / p. none: target r, weight 1.
     min_probability: smallest p that is divided by.
     prune: kappa of the IQR rule of the appendix (1.5 there); None: off. The rule drops nearly all surrogates.
-    bias: literal: lines 12 and 13, mean of surrogate minus own prediction from n = 0 on, which learns away what
-        the surrogate could tell. realised: for plays of arm j, sum of (oracle's predicted minus realised) divided
+    bias: literal: lines 12 and 13, mean of surrogate minus own prediction from n = 0 on; subtracting it removes
+        what the surrogate could teach. realised: for plays of arm j, sum of (oracle's predicted minus realised) divided
         by n_j + bias_prior. none: no de-biasing.
     clip_surrogates: clip de-biased surrogates to [0, 1].
     graph: probability of an edge (`graph.affinity.GRAPHS`): paper is sigma((1 - R) / 2); all: every arm.
     symmetric: draw each pair once for both directions.
     program_graph: the adjacency of the program: sampled, or its expectation.
-    pseudo_weight: weight of a pseudo-observation against a real one.
-    floor: mixes p with this share of the uniform distribution.
+    pseudo_weight: weight of a pseudo-observation relative to a real one.
+    floor: share of the uniform distribution that is mixed into p.
     play: sampled: the arm is drawn from p, as printed. argmax: the arm of the largest p is played and logged with
-        probability 1. Nothing then explores that p does not put first, so importance weights lose their meaning
-        and the regret bounds do not hold.
+        probability 1. Only the arm that p puts first is then ever played, so importance weights lose their
+        meaning and the regret bounds do not hold.
     surrogate: difference: clip(y_i + delta_j - rho chat_j), as printed; product: clip01(y_i + delta_j)
         (1 - rho chat_j)+, the expected clipped utility.
     clip_predictions: clip predictions to [0, 1] before the program.
@@ -114,7 +114,7 @@ class CabsC(LinearPolicy):
         return [cabs_expert(self.settings)]
 
     def mixture_rules(self) -> dict[int, float]:
-        """Whether the arm is drawn."""
+        """How the arm is chosen from p (option `play`)."""
         return {kernel_arrays.PLAY: kernel_arrays.PLAYS[self.settings.play]}
 
 
@@ -137,20 +137,23 @@ def known_experts(value: tuple[ExpertSpec, ...], known: tuple[str, ...]) -> tupl
 
 
 class CabsDOptions(ModelOptions):
-    """Settings of CABS-D. Defaults are the preset `paper`. penalty, warm and regression apply to every expert
-    that does not say otherwise.
+    """Settings of CABS-D. Defaults are the preset `paper`.
+
+    penalty, warm, regression: of every expert whose own options do not set them.
 
     experts: what is mixed, each a name or [name, options]; names: epsilon_greedy, square_cb, lin_ucb, lin_ts and
         cabs_c. Two or more. lin_ts enters with the arm that it drew.
     cabs_preset: preset of every cabs_c expert (its options override it).
     meta_loss: realised: (1 - r) p_m(i) / (q(i) + gamma_IX) for every expert; literal: line 14, where CABS-C's loss
         also sums over surrogates, which moves weight to the worse expert; doubly_robust: the loss that the
-        experts' models predict for p_m, corrected by the importance-weighted error at the played arm, whose
-        smaller noise lets the weights move ten times as fast.
-    eta: learning rate of the weights; None: line 15, min(gamma_min, sqrt(ln M / (1 + Delta))). Slow, but it moves:
-        under the literal loss CABS-C's weight falls from one half to about .01 in 3,558 rounds.
+        experts' models predict for p_m, corrected by the importance-weighted error at the played arm. It is less
+        noisy, so that a larger eta can be used.
+    eta: learning rate of the weights; None: line 15, min(gamma_min, sqrt(ln(M L) / (1 + Delta))) for M experts with
+        L copies each. It is small, but the weights do move: under the literal loss CABS-C's weight falls from one
+        half to about .01 in 3,558 rounds.
     play: as in CABS-C, of the mixture's q.
-    ix_copies: L of the grid of gamma_IX, doubling; gamma_ix: its first value, None: 1 / sqrt(K T).
+    ix_copies: L, the number of values of gamma_IX, each twice the one before.
+    gamma_ix: the first of them; None: 1 / sqrt(K T).
     target: as in CABS-C, for all experts.
     """
 
@@ -209,7 +212,7 @@ class CabsD(LinearPolicy):
             if name == "cabs_c":
                 if "play" in own:
                     raise PolicyError(
-                        f"{self.name}: the mixture plays, not an expert: give play beside experts"
+                        f"{self.name}: play is an option of the mixture, not of an expert: give play beside experts"
                     )
                 preset = CabsC.PRESETS[options.cabs_preset]
                 settings = CabsC.parse("cabs_c_linear", {**preset, **common, **own})

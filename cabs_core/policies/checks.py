@@ -2,7 +2,7 @@
 
 Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a queue of
 decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns it ready for
-kernels or raises PolicyError saying what it is instead. Sound arrays cost a fraction of a microsecond.
+kernels or raises PolicyError saying what it is instead. Checking a sound array takes a fraction of a microsecond.
 
 Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt (`base`,
 `ledger`), files (`saving`).
@@ -23,14 +23,14 @@ from cabs_core.errors import PolicyError
 from cabs_core.problem.replay_problem import LIMIT
 
 F8, I8, B1 = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
-#: largest rho, in score units per USD, and of what rho times a predicted cost may be
+#: largest rho, in score units per USD, and largest product of rho and a predicted cost
 RHO_LIMIT = 1e12
 PRICE_LIMIT = LIMIT * RHO_LIMIT
 FINITE = float(np.finfo(np.float64).max)
 POSITIVE = float(np.finfo(np.float64).tiny)
 #: largest probability: 1, less rounding
 ONE = 1.0 + 1e-9
-#: rounds number the random streams (`rng.uniform`)
+#: largest round number; a round is part of the index of a random draw (`rng.uniform`)
 MOST_ROUNDS = 2**43
 _ndarray = np.ndarray
 
@@ -77,7 +77,7 @@ def is_distribution(values: np.ndarray) -> bool:
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     """`value` as kernels take it: an ndarray of the field's dtype and shape, C-contiguous and writeable.
 
-    Real numbers of another kind are converted (into a copy); text, complex numbers, dates and masked arrays are not.
+    Real numbers of another kind are converted into a copy. Text, complex numbers, dates and masked arrays are refused.
 
     Raises:
         PolicyError: naming `where` and `what`, what was expected and what was found.
@@ -119,7 +119,7 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
         raise PolicyError(f"{where}: {what} is a masked array: {wanted}; fill in what is masked")
     try:
         found = np.asarray(value)
-    except Exception as error:  # whatever an object does that calls itself an array
+    except Exception as error:  # an array-like object can raise anything here
         raise PolicyError(f"{where}: {what} is no array ({type(error).__name__}): {wanted}") from None
     kinds = {F8: "fiub", I8: "iu", B1: "b"}[field.dtype]
     if found.dtype.kind not in kinds or found.shape != field.shape:
@@ -128,7 +128,7 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
 
 
 def number(where: str, what: str, value: Any, low: float = -FINITE, high: float = FINITE) -> float:
-    """A real number in [low, high] as a float; PolicyError otherwise (text is no number)."""
+    """A real number in [low, high] as a float; PolicyError otherwise, also for text."""
     found: float = value
     if type(value) is not float:
         try:
@@ -138,7 +138,7 @@ def number(where: str, what: str, value: Any, low: float = -FINITE, high: float 
             ):
                 raise TypeError
             found = float(value)
-        except Exception:  # whatever an object does that calls itself a number
+        except Exception:  # a number-like object can raise anything here
             found = math.nan
     if not low <= found <= high:
         raise PolicyError(f"{where}: {what} is {_shown(value)}, expected {_range(low, high)}")
@@ -146,7 +146,7 @@ def number(where: str, what: str, value: Any, low: float = -FINITE, high: float 
 
 
 def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUNDS) -> int:
-    """A whole number from low to high as an int; PolicyError otherwise (True, 3.0 and '3' are none)."""
+    """A whole number from low to high as an int; PolicyError otherwise, also for True, 3.0 and '3'."""
     if type(value) is int and low <= value <= high:
         return value
     if (
@@ -241,7 +241,7 @@ def fitting(
 def resolved(
     where: str, name: str, shape: Sequence[int], field: Field, sizes: dict[str, int]
 ) -> tuple[int, ...]:
-    """The field's shape with its named sizes as in `shape` and in `sizes`, which learns new ones."""
+    """The field's shape with its named sizes taken from `sizes`, else from `shape`; new ones are added to `sizes`."""
     wanted = tuple(
         n if isinstance(n, int) else sizes.get(n, shape[i] if i < len(shape) else -1)
         for i, n in enumerate(field.shape)
@@ -267,7 +267,7 @@ def available(where: str, value: Any, arms: int) -> np.ndarray:
         return np.ones(arms, dtype=np.bool_)
     try:
         mask = np.asarray(value)
-    except Exception:  # whatever an object does that calls itself an array
+    except Exception:  # an array-like object can raise anything here
         mask = np.empty(0)
     if mask.dtype.kind in "iu" and ((mask == 0) | (mask == 1)).all():
         mask = mask.astype(np.bool_)
@@ -295,7 +295,7 @@ def surrogate(where: str, value: Any, arms: int) -> Any:
 
 
 class Outcome(NamedTuple):
-    """What came of a decision, checked: see `Policy.update`. memory: that of the decision."""
+    """The checked outcome of a decision (see `Policy.update`), with the decision's memory."""
 
     score: float
     cost: float
@@ -306,7 +306,7 @@ class Outcome(NamedTuple):
     memory: dict[str, np.ndarray]
 
     def utility(self, rho: float) -> float:
-        """The clipped utility that came of it, in [0, 1]."""
+        """The realised clipped utility at this rho, in [0, 1]."""
         return clipped_utility(self.score, rho * self.cost, self.latency_penalty)
 
 
@@ -314,7 +314,7 @@ def outcome(
     where: str, arms: int, score: Any, cost: Any, latency_penalty: Any, deltas: Any, all_scores: Any,
     all_costs: Any, memory: dict[str, np.ndarray],
 ) -> Outcome:  # fmt: skip
-    """The arguments of `Policy.update` as an Outcome; PolicyError for what no outcome can be."""
+    """The arguments of `Policy.update` as an Outcome; PolicyError where one is malformed or out of range."""
     if (all_scores is None) != (all_costs is None):
         raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
     if all_scores is not None:
@@ -329,7 +329,7 @@ def outcome(
 
 
 def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, np.ndarray]:
-    """The decision's memory as kernels take it; PolicyError where anything in it cannot be.
+    """The decision's memory as kernels take it; PolicyError where anything in the decision is malformed.
 
     fields: what each array of the memory must be, as plain tuples of `Field`, which unpack in half the time.
     """
@@ -345,7 +345,9 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
         or not pmf.flags.carray
         or not is_distribution(pmf)
     ) and not is_distribution(pmf := array(where, "Decision.pmf", pmf, Field((arms,), None))):
-        raise PolicyError(f"{where}: Decision.pmf {_shown(pmf.tolist())} is no probability of each arm")
+        raise PolicyError(
+            f"{where}: Decision.pmf {_shown(pmf.tolist())} is not a probability distribution over the arms"
+        )
     memory = decision.memory
     if type(memory) is not dict or memory.keys() != fields.keys():
         names = sorted(map(str, memory)) if isinstance(memory, dict) else memory
@@ -418,7 +420,7 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
     past = lane.actions[:start] if lane.arrivals is not None else lane.actions[:0]
     if past.size and not (past.min() >= 0 and past.max() < k):
         raise PolicyError(
-            f"{where}: lane.actions of rounds before {start} are not those of this problem's arms"
+            f"{where}: lane.actions of rounds before {start} hold numbers that are no arm of this problem"
         )
 
 

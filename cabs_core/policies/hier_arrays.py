@@ -105,7 +105,7 @@ class Scratch(NamedTuple):
 
 
 def scratch(k: int, d: int, models: int) -> Scratch:
-    """Zeros for k arms, d features and the number of models."""
+    """Scratch arrays of zeros for k arms, d features and this number of models."""
     return Scratch(
         f=np.zeros(k),
         v=np.zeros(k),

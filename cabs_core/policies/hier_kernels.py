@@ -29,7 +29,8 @@ def residual_predict(
 ) -> None:  # fmt: skip
     """Prediction f, row u on w0 and conditional variance v of every available arm.
 
-    x [D]; offset [K]; prior V [D]; mean0 [D] of w0; cov_arm C [K, D, D] (lower triangles); mean_arm m [K, D]; f, v [K]; u [K, D].
+    x [D]; offset [K]; prior V [D]; mean0 [D] of w0; cov_arm C [K, D, D] (lower triangles); mean_arm m [K, D];
+    f, v [K]; u [K, D].
     """
     for j in range(f.size):
         if mask[j]:

@@ -1,7 +1,7 @@
 """Compiled rounds of `hier_mix`: values under each model, the choice, what an outcome teaches, and whole lanes.
 
-`hier_arrays` says what the arrays are; `paid` [3, K] holds, over the outcomes of every arm, their number, what they
-cost, and what was predicted (USD).
+`hier_arrays` describes the arrays. `paid` [3, K] holds for every arm the number of its outcomes, the sum of their
+costs and the sum of their predicted costs (USD).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cabs_core.policies.hier_kernels import (
 from cabs_core.policies.mix import draw_largest
 from cabs_core.policies.thompson import CELLS, best_probabilities
 
-#: what the alarm leaves out a round, in nats: surprises of a mixture that is only slightly wrong
+#: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1
 
 
@@ -56,8 +56,10 @@ def fill_values(
     model: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, constants: Constants,
     anchored: Anchored, residual: Residual, work: Scratch,
 ) -> None:  # fmt: skip
-    """Fill mean and sd [K] of the arms' values under one model (0 anchored, then the residual ones); mean -inf: not
-    available."""
+    """Fill mean and sd [K] of the arms' values under one model (0: anchored, then the residual models).
+
+    mean is -inf for an arm that is not available.
+    """
     f, v, sd, mean, offset, x = work.f, work.v, work.sd, work.mean, work.offset, work.x
     rho, share, exploration = constants.rho, constants.share, constants.exploration[model]
     level = anchored.level
@@ -121,7 +123,7 @@ def fill_weights(log_weights: np.ndarray, out: np.ndarray) -> None:
 
 @kernel
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
-    """out [K] = predicted costs times what every arm cost over what was predicted, shrunk to 1 by `prior` plays."""
+    """out [K] = predicted costs times each arm's ratio of paid to predicted costs, shrunk to 1 by `prior` plays."""
     for j in range(costs.size):
         out[j] = costs[j]
         if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
@@ -208,6 +210,7 @@ def decide_round(
 
 @kernel
 def log_likelihood(score: float, predicted: float, clip: float) -> float:
+    """Bernoulli log likelihood of a score in [0, 1] under a prediction clipped to [clip, 1 - clip]."""
     p = min(1.0 - clip, max(clip, predicted))
     value: float = score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
     return value
@@ -215,7 +218,7 @@ def log_likelihood(score: float, predicted: float, clip: float) -> float:
 
 @kernel
 def surprise(score: float, predicted: float, clip: float) -> float:
-    """Log loss of a prediction less what it expects of itself, in nats."""
+    """Log loss of a prediction less its expectation under that prediction, in nats."""
     p = min(1.0 - clip, max(clip, predicted))
     value: float = (p - score) * np.log(p / (1.0 - p))
     return value
@@ -226,8 +229,10 @@ def learn_outcome(
     z: np.ndarray, base: float, ease: float, arm: int, score: float, constants: Constants,
     log_weights: np.ndarray, anchored: Anchored, residual: Residual, alarm: np.ndarray, work: Scratch,
 ) -> None:  # fmt: skip
-    """An outcome of `arm`, whose static prediction is `base`: all models, then their weights; the alarm [1] is the sum of
-    what the mixture was more surprised than it expects to be, less ALLOWANCE a round, never below 0."""
+    """Learn an outcome of `arm`, whose static prediction is `base`: all models, their weights and the alarm.
+
+    alarm [1] gains the mixture's surprise beyond what it expects, less ALLOWANCE, and never falls below 0.
+    """
     x, row, gain, weights, level = work.x, work.row, work.gain, work.weights, anchored.level
     noise, clip, dispersion = constants.noise, constants.clip, constants.dispersion
     x[0] = 1.0

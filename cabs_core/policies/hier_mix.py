@@ -1,6 +1,6 @@
-"""`hier_mix`: hierarchical Bayesian models of the score, anchored on the static `kernel_ridge` prediction to several degrees.
+"""`hier_mix`: hierarchical Bayesian models of the score that trust a static prediction to several degrees.
 
-Linear models (`hier_kernels`) that all see every outcome (the rounds are compiled in `hier_loop`):
+All of these linear models (`hier_kernels`) see every outcome; the rounds are compiled in `hier_loop`:
 
     anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
                 its level, slope and dependence on the context, and a small one per arm;
@@ -20,18 +20,19 @@ times N(0, 1) times the posterior deviation of (score of j - score of g): what t
 exploration. Where the horizon is long enough, every third round plays the least played arm until each has been played
 once.
 
-Anchored and cold model alone (preset `two_models`) fail where prompts of another kind come: the anchored model, whose
-level is rigid, is refuted by the new level, and with it all that is known of the arms. The corrections know nothing of
-the level and share its knowledge of the prompts' ease, so what decides between them is what the offline labels say of the
-arms: all of it holds, half of it, only their order, or nothing. The anchored model stays rigid on purpose: a model that may
-shift all arms together explains the failures of its favourite by a shift and goes on playing it, so each such model needs a
-rival with the same freedom that distrusts the arms.
+The anchored and the cold model alone (preset `two_models`) fail when prompts of another kind come: the anchored
+model's level is rigid, so the new level refutes it, and all knowledge of the arms is lost with it. The corrections
+leave the level open and all use the prompt's ease. They differ in how much they trust of what the offline labels say
+of the arms: all, half, only the order, or nothing. The anchored model stays rigid on purpose: a model that may shift
+all arms together explains the failures of its favourite arm by a shift and goes on playing it, so each such model
+needs a rival with the same freedom that distrusts the labels.
 
-Costs are learnt too: the predicted cost of an arm is multiplied by what its calls cost over what was predicted for them,
-shrunk to 1 as if `cost_prior` more calls had cost what was predicted.
+Costs are learnt too: an arm's predicted cost is multiplied by the ratio of paid to predicted costs of its calls, shrunk
+to 1 as if `cost_prior` more calls had cost what was predicted.
 
-Models change under their names. What the mixture is more surprised by than it expects to be, less an allowance a round, is
-summed up and never below 0 (the CUSUM of Page 1954); where the sum passes `restart`, everything learnt online is forgotten.
+The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: every round adds the mixture's surprise
+beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes `restart`,
+everything learnt online is forgotten.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
 models' probabilities of winning, mixed by their weights; 1 in a forced round.
@@ -133,7 +134,7 @@ class HierMix(Policy):
         return out
 
     def constants(self, rho: float) -> Constants:
-        """What the kernels are told of the settings at a rho."""
+        """The settings as the kernels take them, at a rho."""
         o, models = self.settings, self._models()
         spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
         return Constants(
@@ -197,7 +198,7 @@ class HierMix(Policy):
         return True
 
     def count(self, arm: str) -> None:
-        """A copy of this policy played `arm`: it need not be forced any more."""
+        """A copy of this policy played `arm`: count it, so that the arm is not forced later."""
         super().count(arm)
         if arm in self._arms:
             self.plays[self._arms.index(arm)] += 1
@@ -278,7 +279,7 @@ class HierMix(Policy):
 
     @staticmethod
     def _earlier(layout: dict[str, checks.Field]) -> dict[str, checks.Field]:
-        """Before costs were learnt."""
+        """The layout of versions that did not learn costs."""
         known = {name: field for name, field in layout.items() if name not in ("paid", "alarm")}
         return known | {"plays": known.pop("played")}
 
@@ -299,7 +300,7 @@ class HierMix(Policy):
         self.work = scratch(len(self._arms), self.dim, self.experts)
 
     def _grow(self) -> None:
-        """The new arm's deviations have their priors; what the arms share it has at once."""
+        """The new arm's deviations start at their priors; it uses at once what the arms share."""
         a, r, new = self.anchored, self.residual, self._residual_priors(1)
         self.anchored = a._replace(
             var=np.append(a.var, self.settings.anchor_arm**2),

@@ -11,7 +11,7 @@ from cabs_core.policies.base import Options
 
 #: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
 WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
-#: the policy without corrections, as it was at first
+#: the policy without corrections
 TWO_MODELS = {
     "corrections": (),
     "anchor_weight": 0.9,
@@ -26,8 +26,10 @@ OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease")
 
 
 class Correction(Options):
-    """A model beside the anchored and the cold one: what `offset` leaves, by arm and context. Deviations are prior
-    standard deviations, in units of the score."""
+    """A model beside the anchored and the cold one: it predicts what `offset` leaves, by arm and context.
+
+    Deviations are prior standard deviations, in units of the score.
+    """
 
     offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease"] = Field(
         description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: the static "
@@ -42,7 +44,8 @@ class Correction(Options):
     exploration: float = Field(1.0, ge=0, description="Factor on the policy's exploration")
 
 
-#: other prompts than before: nothing is known of the level; of the arms everything, half, their order, or nothing
+#: for prompts of another kind, whose level is unknown; of what the offline labels say of the arms all holds, half,
+#: only their order, or nothing
 CORRECTIONS = (
     Correction(offset="static", weight=0.03, arm=0.03, arm_context=0.015),
     Correction(offset="shrunk", weight=0.1, arm=0.03, arm_context=0.015),

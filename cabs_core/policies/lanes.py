@@ -76,10 +76,18 @@ class Offline:
 class Stream:
     """All arrays of one (problem, rho), shared by the lanes of a replay. Rows are queries, not rounds.
 
-    float64 C-contiguous except deltas (float32). contexts [n, d]; scores, costs, utilities (clipped),
-    predicted_scores, predicted_costs [n, K]; deltas [n, K, K]; static_scores {name: [n, K]}; static_costs
-    [n, K]; share: how binary scores are (`utility.binary_share`); active_from, active_until [K]: arm j may be
-    played in rounds active_from[j] <= t < active_until[j].
+    Arrays are C-contiguous float64, except deltas (float32) and active_from and active_until (int64).
+
+    Attributes:
+        contexts: [n, d].
+        scores, costs, utilities: [n, K] realised; utilities are clipped.
+        predicted_scores, predicted_costs: [n, K] of the accuracy and the cost head.
+        deltas: [n, K, K] of the propagation head.
+        static_scores: {name: [n, K]} of the static predictors; static_costs: [n, K].
+        share: how binary the scores are (`utility.binary_share`).
+        active_from, active_until: [K]; arm j may be played in rounds active_from[j] <= t < active_until[j].
+        latencies: [n, K] seconds, or None; latency_weight: rho1, score units per second.
+        fitted: values that policies compute once per stream, by key.
     """
 
     arms: list[str]
@@ -139,12 +147,17 @@ class Stream:
 class Lane:
     """One trial: the order of queries, when rewards arrive, and the traces that `run` fills.
 
-    order [T] rows; arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of
-    (round at whose end it arrives, round it belongs to), sorted. actions [T] int64; propensities [T] float64;
-    gaps [T] float64, NaN where no program is solved; meta_weights [T, M] float32 or None; uncertified: rounds
-    whose solve was not certified. Decisions whose reward is still to come belong to the lane, not to the policy:
-    pending {round: Decision} where `decide` and `update` play it, memory (`kernel_arrays.Memory`, a slot per round) where
-    compiled loops do.
+    Decisions whose reward is still to come belong to the lane, not to the policy: they are in `pending` or `memory`.
+
+    Attributes:
+        order: int64 [T], the row played in each round.
+        arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of (round at whose end
+            it arrives, round it belongs to), sorted.
+        actions: int64 [T]; propensities: float64 [T].
+        gaps: float64 [T], NaN where no program is solved; uncertified: number of rounds whose solve was not certified.
+        meta_weights: float32 [T, M], or None.
+        pending: {round: Decision}, where `decide` and `update` play the lane.
+        memory: `kernel_arrays.Memory` with a slot per round, where compiled loops play it.
     """
 
     order: np.ndarray

@@ -1,8 +1,8 @@
 """Which decisions have been learnt: one bit for every (instance, round), so that no reward counts twice.
 
 Feedback queues deliver at least once. A router therefore keeps, with its state, which decisions it has learnt, and
-learns none again. Bits come in pages of 1,024 rounds that exist only where something was learnt, so a million
-rewards take about 200 kB and a forged round number no more than one page.
+learns none twice. Bits are kept in pages of 1,024 rounds that exist only where something was learnt, so a million
+rewards take about 200 kB, and a forged round number costs at most one page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ledger:
         self._pages[key] = self._pages.get(key, 0) | 1 << number % PAGE
 
     def arrays(self) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """(instances, int64 [P, 2] of (instance, page), uint8 [P, 128] bits), from which `restore` makes it again."""
+        """(instances, int64 [P, 2] of (instance, page), uint8 [P, 128] bits), as `restore` takes them."""
         keys = sorted(self._pages)
         instances = sorted({instance for instance, _ in keys})
         number = {instance: i for i, instance in enumerate(instances)}

@@ -8,7 +8,7 @@ mixed, by how well each has predicted the outcomes of the arms that were played:
     B  as A, and each round also from a surrogate score of every other arm,
        clip01(clip01(y_i + delta_j) - b_j), where b_j = sum (ybar_j - y_j) / (n_j + bias_prior) over the plays of
        j is the realised bias of the accuracy head;
-    C  knows nothing offline: the refuge when everything learnt offline is wrong.
+    C  starts cold: it is right when everything learnt offline is wrong.
 
 Mixture weights are proportional to exp(-temperature sum (y - clip01 f_m)^2). With f_j the mixed prediction and
 w_j = sum_m weight_m sqrt(x' A_mj^-1 x), arm j's value is the expected clipped utility of f_j, plus a normal draw
@@ -109,7 +109,7 @@ def _learn(
 ) -> None:  # fmt: skip
     """One outcome: losses of the three models first, then the realised bias, then the models.
 
-    bias [K, 2]: sum of (ybar - y) and number of plays; known [K]: whether predicted and deltas are (bool).
+    bias [K, 2]: sum of (ybar - y) and number of plays; known: bool [K], where predicted and deltas are known.
     """
     for m in range(3):
         theta = th_a if m == 0 else (th_b if m == 1 else th_c)
@@ -310,7 +310,7 @@ class CabsMix(Policy):
             setattr(self, name, np.array(arrays[name]))
 
     def layout(self) -> dict[str, checks.Field]:
-        """Arms that came at the same time share one matrix of B."""
+        """The state's arrays; all arms known from the start share one matrix of B, a later arm has its own."""
         k, d, s = len(self._arms), self.dim, checks.state
         return {
             "inv_a": s(k, d, d), "th_a": s(k, d), "inv_b": s("groups", d, d),

@@ -4,13 +4,13 @@
                 `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on normalised
                 embeddings; in every cluster the arms are ranked by w (acc - min) / (max - min) + (1 - w) (1 - cost / max);
                 a prompt's nearest clusters, by a softmax of their distances, vote 1 / rank.
-`guarded_knn`   leaves a fallback, the best single arm, only for an arm whose mean advantage over it among the nearest
+`guarded_knn`   plays the best single arm (the fallback), unless another arm's mean advantage over it among the nearest
                 train prompts exceeds z standard errors (experientiallabs/experiential, issue 259).
 `eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start from the
                 global ones and see the comparisons of the 20 nearest train prompts. An arm beats another on a prompt
-                where its utility is larger; equal ones draw.
+                where its utility is larger; equal utilities are a draw.
 
-They know the train split only and never learn online. Points are embeddings, or contexts where the problem has none.
+They know only the train split and never learn online. Points are embeddings, or contexts where the problem has none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cabs_core.predictors.clusters import (
     unit_rows,
 )
 
-#: weights of the accuracy that `avengers_pro` tries on the train split where none is given
+#: values of w that `avengers_pro` tries on the train split where the option `weight` is None
 WEIGHTS = tuple(i / 20 for i in range(21))
 
 
@@ -102,7 +102,10 @@ class PointPolicy(StaticPolicy):
         return arrays, {"on_embeddings": self.on_embeddings}
 
     def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
-        """All arrays, or none where there was no train split: the first has a row for every train prompt or cluster."""
+        """All arrays, or none where there was no train split.
+
+        The first array has a row for every train prompt or cluster.
+        """
         k, s = len(self._arms), checks.state
         shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
         return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
@@ -129,8 +132,8 @@ class AvengersOptions(Options):
         None,
         ge=0,
         le=1,
-        description="w of the accuracy against the cost; None: the weight in steps of .05 of largest mean utility on "
-        "the train split at this rho",
+        description="w of the accuracy against the cost; None: the multiple of .05 in [0, 1] with the largest mean "
+        "utility on the train split at this rho",
     )
     vote: Literal["rank", "score"] = Field(
         "rank", description="What clusters vote: 1 / rank, or the score itself"
@@ -198,7 +201,7 @@ class AvengersPro(PointPolicy):
         return votes
 
     def _grow(self) -> None:
-        # it was in no cluster of the train split: no votes
+        # the train split has no outcomes of the new arm: no votes
         self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
 
     def _shrink(self, index: int) -> None:
@@ -254,7 +257,7 @@ class GuardedKnn(PointPolicy):
         return out
 
     def _grow(self) -> None:
-        # it never was tried: it leads nobody
+        # the train split has no outcomes of the new arm: its utility counts as 0
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
 
     def _shrink(self, index: int) -> None:
@@ -323,7 +326,7 @@ class Eagle(PointPolicy):
         return ratings
 
     def _grow(self) -> None:
-        # it never played: the lowest rating there is
+        # a new arm gets the lowest rating there is
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
         self.ratings = np.append(self.ratings, self.ratings.min())
 

@@ -1,13 +1,13 @@
 """`pareto_bandit`: LinUCB with a prior from the train split and geometric forgetting; ParetoBandit and PILOT.
 
-Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. Played is the arm with the largest
+Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. The arm played has the largest
 
     x.theta + alpha sqrt(x^T A^-1 x / max(gamma^s, 1/200)) - penalty,       theta = A^-1 b,
 
 s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt, dt =
-rounds since its last update; when that has left less than a tenth of the ridge penalty, the rest is added again.
-The prior is the ridge of the train split, scaled so that its last diagonal entry (of the constant feature) is
-`prior_rounds`, with the ridge penalty added such that theta stays what it is.
+rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up again. The
+prior is the ridge regression on the train split, scaled so that the last diagonal entry of A (of the constant feature)
+is `prior_rounds`; the ridge penalty is then added to A, and to b so that theta does not change.
 
 Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`, `costs.py`);
 PILOT (arXiv 2508.21141) is the same bandit with a budget on top. What differs here: ties go to the first arm, not to a
@@ -31,7 +31,8 @@ from cabs_core.policies.mix import arrival_table
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.regression import dot, observe, quadratic
 
-#: of the source: longest staleness counted, largest inflation of a variance, least share of the penalty that is kept
+#: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the penalty
+#: below which it is filled up again
 MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
 
 
@@ -58,7 +59,7 @@ class ParetoOptions(Options):
 
 @kernel
 def staleness_factor(gamma: float, rounds: int) -> float:
-    """By how much forgetting widens a variance after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
+    """Factor by which a variance grows after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
     if gamma >= 1.0 or rounds <= 0:
         return 1.0
     return 1.0 / max(gamma ** min(rounds, MAX_STALENESS), 1.0 / MAX_INFLATION)
@@ -87,7 +88,7 @@ def _decide(
 
 @kernel
 def _forget(arm: int, numbers: np.ndarray, now: int, model: Model) -> None:
-    """Discount what an arm knows to round `now`."""
+    """Discount an arm's model up to round `now`."""
     inverse, precision, moment, theta, floor, updated, _ = model
     gamma, penalty = numbers[1], numbers[2]
     if gamma < 1.0:
@@ -117,7 +118,7 @@ def _learn(
     x: np.ndarray, arm: int, score: float, numbers: np.ndarray, clock: np.ndarray, model: Model,
     gain: np.ndarray,
 ) -> None:  # fmt: skip
-    """An outcome of `arm`; gain [d] is scratch."""
+    """Learn an outcome of `arm`; gain [d] is scratch."""
     _forget(arm, numbers, clock[0], model)
     inverse, precision, moment, theta, _, _, _ = model
     for i in range(x.size):
@@ -162,8 +163,10 @@ def log_costs(means: np.ndarray) -> np.ndarray:
 
 
 class ParetoBandit(Policy):
-    """See the module. Needs contexts whose last feature is constant, and predicted costs; learns scores, so that with
-    cost 'linear' one model serves every rho."""
+    """See the module. Needs contexts whose last feature is constant, and predicted costs.
+
+    It learns scores, so that with cost 'linear' one model serves every rho.
+    """
 
     Settings: ClassVar = ParetoOptions
     PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}}
@@ -286,7 +289,7 @@ class ParetoBandit(Policy):
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 
     def _grow(self) -> None:
-        """A cold model; where prices count, it costs what the arms cost on average."""
+        """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
         d, penalty = self.dim, self.settings.penalty
         now = self.clock[0]
         fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)

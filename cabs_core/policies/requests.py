@@ -25,9 +25,9 @@ class Request:
         predicted_scores, predicted_costs: `[K]` of the accuracy and the cost head (CABS, carrot, mixtures).
         surrogate: the propagation head: a function (played arm, its score) -> deltas `[K]`, or an array
             `[K, K]` whose row is the played arm. May also be given to `update`.
-        static_scores, static_costs: predictions `[K]` of the static predictors, by name (static policies,
-            hier_mix).
-        embedding, prompt_length: for static policies that hold their own predictor.
+        static_scores: predictions `[K]` of the static predictors, by name (static policies, hier_mix).
+        static_costs: `[K]` costs in USD that the static policies and mixtures expect; None: predicted_costs.
+        embedding: `[e]`; prompt_length: characters. For static policies that hold their own predictor.
         rho: cost sensitivity of this request; None: the policy's own.
         available: bool `[K]`, arms that may be played now; None: all.
     """
@@ -44,23 +44,23 @@ class Request:
     available: np.ndarray | None = None
 
 
-#: of `Decision.to_dict`; 1 had no router, instance and version
+#: format of `Decision.to_dict`; format 1 had no router, instance and version
 FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided, and all that a later `update` needs.
+    """A decision, with all that a later `update` needs.
 
     Attributes:
-        arm: index into `arms`; probability: of playing it, given the past (see the policy for what it is
-            where scores are sampled); pmf: `[K]` over all arms.
+        arm: index into `arms`; probability: of playing it, given the past (where scores are sampled, the
+            policy says what this means); pmf: `[K]` over all arms.
         round: number of decisions before this one; rho: the cost sensitivity it was made for.
         arms: names at the time, so that the update still fits after arms came or went.
         memory: arrays the policy wants back.
         surrogate: propagation head of the request; not kept by `to_dict` unless it is an array.
-        router, instance, version: who made it (`base.Policy`): the router's id, the process's copy of it, and how
-            often its arms had changed. (instance, round) is the decision's name.
+        router, instance, version: what made it (`base.Policy`): the router's id, the id of the object in its
+            process, and how often its arms had changed. (instance, round) identifies the decision.
     """
 
     arm: int
@@ -93,7 +93,7 @@ class Decision:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Inverse of `to_dict`. Whether it fits a policy is for the policy's `update` to say.
+        """Inverse of `to_dict`. The policy's `update` checks whether the decision fits it.
 
         Raises:
             PolicyError: what was given is no decision, or one of another format.

@@ -2,10 +2,10 @@
 
 A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays, which
 stand in front of their bytes, against what the class expects for these arms, features and options; only then the
-arrays themselves, checked for range and finiteness. So a damaged or foreign file costs neither memory nor sense.
+arrays themselves, checked for range and finiteness. So a damaged or foreign file is refused before it takes memory.
 
-Format 3 added who made a decision (router, arms' versions) and which decisions were learnt; format 4 dropped the option
-`lookahead` and its rounds under way.
+Format 3 added who made a decision (router, arms' versions) and which decisions were learnt; format 4 dropped the
+option `lookahead` and the arrays of its unfinished rounds.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field
 
 
 def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
-    """{name: shape} from the headers alone; ValueError for what is no plain .npy of the size that it states."""
+    """{name: shape} from the headers alone; ValueError for an entry that is no plain .npy of the stated size."""
     found: dict[str, tuple[int, ...]] = {}
     for entry in stored.infolist():
         name = entry.filename.removesuffix(".npy")
@@ -129,7 +129,7 @@ def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
                 dtype.hasobject
                 or dtype.itemsize * int(np.prod(shape, dtype=object)) != entry.file_size - file.tell()
             ):
-                raise ValueError(f"{name} is not as large as it says")
+                raise ValueError(f"{name} does not have the size that its header states")
         found[name] = shape
     return found
 

@@ -112,7 +112,7 @@ class BestSingle(StaticPolicy):
     """Always the arm of largest mean clipped utility on the train split."""
 
     def start(self, offline: Offline | None) -> None:
-        """Mean utilities [K] of the train split; none at all without it (then the first arm is played)."""
+        """Mean utilities [K] of the train split; zeros without one, so that the first arm is played."""
         self.means = (
             np.zeros(len(self._arms))
             if offline is None or not len(offline)
@@ -132,7 +132,7 @@ class BestSingle(StaticPolicy):
         return {"means": self.means}, {}
 
     def layout(self) -> dict[str, checks.Field]:
-        """-inf for an arm that came later."""
+        """Mean utilities, -inf for an arm that was added later."""
         return {"means": checks.state(len(self._arms), low=-np.inf, high=1.0)}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -179,9 +179,11 @@ class Carrot(StaticPolicy):
 
 
 class PredictedOptions(Options):
-    """predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
-    settings: options of the predictor that differ from its defaults (and from the preset's); with any, it is fitted on
-    the train split's embeddings even where the problem has predictions of that name.
+    """Settings of the static policies that predict scores.
+
+    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
+    settings: options of the predictor that differ from its defaults (and from the preset's). If there are any, the
+        predictor is fitted on the train split even where the problem has predictions of that name.
     """
 
     predictor: str | None = None
@@ -189,14 +191,14 @@ class PredictedOptions(Options):
 
 
 class Predicted(StaticPolicy):
-    """A score predictor fitted on the train split, argmax of the expected clipped utility.
+    """Argmax of the expected clipped utility under a score predictor that is fitted on the train split.
 
     knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
     (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each does and its sources.
 
-    Online, predictions come with the request (`static_scores`, `static_costs`), or from a predictor: attached by
-    `attach`, fitted by `fit`, or else fitted on the train split that the policy was built with when the first request
-    without predictions comes. It is saved with the policy.
+    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is saved
+    with the policy: attached by `attach`, fitted by `fit`, or else fitted at the first request without predictions, on
+    the train split that the policy was built with.
     """
 
     Settings = PredictedOptions
@@ -252,7 +254,7 @@ class Predicted(StaticPolicy):
         self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
 
     def _adopt(self, offline: Offline) -> None:
-        """Take the predictor fitted on this train split as its own, unless it has one."""
+        """Use the predictor fitted on this train split, unless the policy has one already."""
         if self.predictor is None:
             self.predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
             self.on_embeddings = offline.embeddings is not None
@@ -290,8 +292,11 @@ class Predicted(StaticPolicy):
         return expected_utility(scores, costs, self.rho_of(request), self.share)
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Predictions of the problem; where it has none, or `settings` are given, a predictor fitted on the train split
-        (its embeddings, else its contexts)."""
+        """Expected utilities of all rows from the problem's predictions.
+
+        Where it has none, or `settings` are given, from a predictor fitted on the train split (its embeddings, else its
+        contexts).
+        """
         scores = None if self.predictor_settings else stream.static_scores.get(self.key)
         if scores is None:
             scores = self._predictions(stream)
@@ -316,7 +321,7 @@ class Predicted(StaticPolicy):
         return offline.fit_once(("predicted", *self._fit_key), predict)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What its predictor was fitted on; the predictor itself has files of its own."""
+        """Whether the predictor was fitted on embeddings; the predictor itself has files of its own."""
         return {}, {"on_embeddings": self.on_embeddings}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:

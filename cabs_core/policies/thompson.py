@@ -4,8 +4,8 @@ LinTS plays the argmax of one draw of the scores, so the probability of an arm g
 without closed form. Each arm's mass is cut into cells of a common grid (exact increments of its distribution
 function) and multiplied by the probability that all others lie below the cell's middle, without Monte-Carlo noise.
 32 cells give an error of at most about .01 for deviations within a factor of ten of each other; where an arm is
-much narrower than a cell, cells are added (a factor of 400 costs up to .05). The best arm without any deviation
-needs no cells: its probability is exact.
+much narrower than a cell, cells are added (at a factor of 400 the error is up to .05). The best arm without any
+deviation needs no cells: its probability is exact.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def _cdf(s: float, mean: float, sd: float) -> float:
 def best_probabilities(
     mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratch: np.ndarray, cells: int
 ) -> None:
-    """out [K] = P(arm has the largest score) for scores N(mean, sd^2); sd = 0 is allowed. Entries of mean may be
-    -inf (cannot be played). scratch [2, K]; cells: least number of cells. Sums to 1."""
+    """out [K] = P(arm has the largest score) for independent scores N(mean, sd^2); sums to 1.
+
+    sd may be 0; mean is -inf for an arm that cannot be played. scratch [2, K]; cells: least number of cells.
+    """
     K = mean.size
     below = scratch[0]
     middle_cdf = scratch[1]
@@ -96,7 +98,7 @@ def best_probabilities(
                         out[j] += mass * all_below / middle_cdf[j]
                     elif zero == j:
                         out[j] += mass * all_below
-    if point >= 0:  # which wins when all others fall below it, no cell needed; the rest is shared as computed
+    if point >= 0:  # it wins when all others fall below it: exact; the others share the rest in proportion
         wins, rest = 1.0, 0.0
         for j in range(K):
             if sd[j] > 0.0 and mean[j] > -math.inf:
@@ -107,7 +109,7 @@ def best_probabilities(
         out[point] = wins if rest > 0.0 else 1.0
     total = 0.0
     for j in range(K):
-        # the grid can miss a sliver of mass; what can be drawn must not be logged as impossible
+        # the grid can miss a little mass, but an arm that can be drawn must not be logged with probability 0
         if mean[j] > -math.inf and (sd[j] > 0.0 or j == point):
             out[j] = max(out[j], 1e-9)
         total += out[j]

@@ -1,8 +1,8 @@
 """Linear bandits with a ridge model per arm: epsilon_greedy, square_cb, lin_ucb, lin_ts.
 
-Each learns from the played arm alone. `@warm` starts from the train split with weight kappa = 0.3 a row. What is
-logged as the propensity: q of the played arm; for lin_ucb 1; for lin_ts the probability that the arm has the
-largest sampled score, by quadrature (`thompson`), or with `propensity=sampled` 1 given the draw.
+Each learns from the played arm alone. `@warm` starts from the train split with weight kappa = 0.3 a row. The logged
+propensity is the probability of the played arm; for lin_ucb it is 1; for lin_ts it is the probability that the arm has
+the largest sampled score, by quadrature (`thompson`), or with `propensity=sampled` 1, given the draw.
 
 Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t).
 """
@@ -89,7 +89,7 @@ class LinearBandit(LinearPolicy):
 
     @classmethod
     def settings_for(cls, base: str) -> type[BanditOptions]:
-        """Options of the bandit that the name is."""
+        """Options of the bandit of this name."""
         return OPTIONS[base]
 
     def expert_rules(self) -> list[Expert]:
@@ -97,5 +97,5 @@ class LinearBandit(LinearPolicy):
         return [bandit_expert(self.base, self.settings)]
 
     def mixture_rules(self) -> dict[int, float]:
-        """Whether lin_ts computes its propensity."""
+        """Whether lin_ts computes its propensity by quadrature."""
         return {kernel_arrays.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}

@@ -35,7 +35,7 @@ class ModelOptions(Options):
 
 
 class Expert:
-    """One expert of a linear policy: its kind, regression options and parameters by column of `kernel_arrays.Rules.params`."""
+    """One expert: its kind, its regression options, and its row of `kernel_arrays.Rules.params`, by column name."""
 
     def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float) -> None:
         self.name, self.kind, self.model = name, kind, model
@@ -62,10 +62,10 @@ class Inputs(NamedTuple):
 
 
 class Feedback(NamedTuple):
-    """What a decision remembers, for the arms of today.
+    """What a decision remembers, rearranged for the current arms.
 
-    arm: the played one, -1 if it is gone; places: `Policy.today`; affinity, prices, deltas [K]; memory: one decision's
-    `kernel_arrays.Memory`, without its first axis.
+    arm: the played one, -1 if it has been removed; places: `Policy.today`; affinity, prices, deltas [K]; memory: one
+    decision's `kernel_arrays.Memory`, without its first axis.
     """
 
     arm: int
@@ -126,7 +126,7 @@ class ExpertPolicy(Policy):
         )
 
     def _set_gamma(self, values: Mapping[str, Any]) -> None:
-        """gamma_ix of a saved state: that of the arms which it began with, which may have been others."""
+        """Restore gamma_ix from a saved state: its default depends on the number of arms at the start."""
         gamma = values.get("gamma_ix", float(self.rules.meta[kernel_arrays.GAMMA_IX]))
         self.rules.meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
 
@@ -159,7 +159,7 @@ class ExpertPolicy(Policy):
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
     def _feedback(self, decision: Decision, outcome: checks.Outcome) -> Feedback:
-        """What a decision remembers; PolicyError where surrogates are needed and not known."""
+        """The decision's memory for the current arms; PolicyError where surrogates are needed and not known."""
         kept, places = outcome.memory, self.today(decision)
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:

@@ -2,8 +2,8 @@
 
 A linear policy is M >= 1 experts, each with a ridge model per arm. One expert is a bandit or CABS-C; two or more
 under exponential weights are CABS-D. `decide` here and `learning.learn` are the only definition of a round: online
-routing calls them once per request, replay calls them from a compiled loop (`compiled_loop.play`). What every array means is
-said in `kernel_arrays`.
+routing calls them once per request, replay calls them from a compiled loop (`compiled_loop.play`). `kernel_arrays` says
+what every array means.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _predict(
     P: np.ndarray, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
     active: np.ndarray, s: kernel_arrays.Scratch, with_spread: bool,
 ) -> None:  # fmt: skip
-    """values[j] = predicted utility (not clipped), spread[j] = margin times x'A^-1 x where asked for."""
+    """values[j] = predicted utility, clipped only with CLIP; spread[j] = margin^2 x'A^-1 x where asked for."""
     K = s.values.size
     vaw = P[m, kernel_arrays.REGRESSION] == kernel_arrays.VAW
     shared = P[m, kernel_arrays.SHARED] > 0.0
@@ -63,7 +63,7 @@ def expert_pmf(
     rules: kernel_arrays.Rules, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
     affinity: np.ndarray, active: np.ndarray, t: int, s: kernel_arrays.Scratch, pmf: np.ndarray,
 ) -> tuple[float, bool]:  # fmt: skip
-    """pmf [K] = what expert m would play in round t; returns (gap, certified) of a solve, (nan, True) without."""
+    """pmf [K] = distribution of expert m in round t; returns (gap, certified) of a solve, (nan, True) without one."""
     P = rules.params
     K = pmf.size
     kind = int(P[m, kernel_arrays.KIND])
@@ -129,7 +129,7 @@ def _cabs(
     expected = P[m, kernel_arrays.EXPECTED] > 0.0
     for i in range(K):
         for j in range(K):
-            # an arm that cannot be played reveals nothing and, at a hopeless loss, gets no probability
+            # an arm that cannot be played reveals nothing; its loss of 12 gives it almost no probability
             usable = (active[i] and active[j]) or i == j
             if not usable:
                 graph[i, j] = 0.0

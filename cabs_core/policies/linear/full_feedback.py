@@ -1,7 +1,7 @@
 """lin_ucb_full: linear models that see every arm's reward after each round (paper: "LinUCB with full feedback").
 
 All arms see the same rows, so they share one matrix. There is nothing to explore and alpha is 0 by default, as in
-the paper. Not a router that could be deployed: it shows what bandit feedback costs.
+the paper. It cannot be deployed as a router: it shows what is lost by bandit feedback.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from cabs_core.utility import clipped_utility
 
 
 class FullFeedbackOptions(BanditOptions):
-    """alpha: weight of the confidence width, the same for all arms but for margins; 0 is the paper's."""
+    """Settings of `lin_ucb_full`.
+
+    alpha: weight of the confidence width, which differs between arms only by their margins; 0 is the paper's.
+    """
 
     alpha: float = Field(0.0, ge=0)
 
@@ -54,7 +57,7 @@ def _play(
     active = np.ones(K, dtype=np.bool_)
     delayed = arrivals.shape[0] > 0
     pointer = np.searchsorted(arrivals[:, 0], start)
-    slot = np.int64(0)  # a bare 0 is a type of its own, for which all would be compiled again
+    slot = np.int64(0)  # a literal 0 has a type of its own, for which everything would be compiled again
     for t in range(start, stop):
         row = order[t]
         for j in range(K):

@@ -38,7 +38,7 @@ SECOND_ORDER = 0  # Delta_t of Algorithm 2
 
 
 class Rules(NamedTuple):
-    """What does not change: params [M, PARAMS], meta [META], keys uint64 [purposes, 2]."""
+    """Parameters that stay the same: params [M, PARAMS], meta [META], keys uint64 [purposes, 2]."""
 
     params: np.ndarray
     meta: np.ndarray
@@ -109,8 +109,8 @@ def redrawn(
 ) -> dict[str, np.ndarray]:
     """What a decision remembers, if `arm` is played instead of `drawn`, by a draw from pmf [K].
 
-    A graph belongs to the arm it was drawn with, so the new arm reveals itself alone; where every arm reveals every
-    arm (shared [M] is positive) it reveals what the old one did.
+    The sampled graph belongs to the arm it was drawn with, so the new arm reveals only itself. Where every arm reveals
+    every arm (shared [M] is positive), it reveals the same arms as before.
     """
     changed = {**memory, "mixture": np.array(pmf)}
     if arm == drawn:

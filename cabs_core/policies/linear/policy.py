@@ -1,7 +1,7 @@
 """Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the rounds.
 
-What experts have in common is in `ExpertPolicy`; the rest (decide, update, replay, files, arms that
-come and go, warm starts) is here, once for all of them.
+`ExpertPolicy` holds what linear and neural policies share. Here is what all linear policies share: decide, update,
+replay, files, arms that come and go, warm starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LinearPolicy(ExpertPolicy):
     """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1.
 
     Attributes:
-        shares: whether any expert's arms still share one matrix (`kernel_arrays.SHARED`).
+        shares: whether the arms of any expert still share one matrix (`kernel_arrays.SHARED`).
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}

@@ -2,10 +2,10 @@
 to neural bandits").
 
 Algorithms, options and readings are those of `cabs`; only the regression differs. Rows that a ridge model would
-see with weight w and target y enter the network's history with that weight and target. Where the paper's
-theory needs the regression's widths (none of CABS-C's steps does) nothing changes. CABS-D's standard expert is a
-neural bandit: square_cb as in the paper, or neural_ucb or neural_ts (Thompson sampling on the last layer's
-widths), the analogue of the linear policy's LinTS.
+see with weight w and target y enter the network's history with that weight and target. No step of CABS-C needs the
+regression's widths. CABS-D's standard expert is a neural bandit: neural_ts (Thompson sampling on the last layer's
+widths, the counterpart of the linear policy's lin_ts) by default, square_cb as in the paper, neural_ucb or
+epsilon_greedy.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CabsCNeural(NeuralPolicy):
         return [_cabs_row(self.settings)]
 
     def mixture_rules(self) -> dict[int, float]:
-        """Whether the arm is drawn."""
+        """How the arm is chosen from p (option `play`)."""
         return CabsC.mixture_rules(self)  # type: ignore[arg-type]  # it reads the same options
 
 
@@ -138,7 +138,7 @@ class CabsDNeural(NeuralPolicy):
             if name == "cabs_c":
                 if "play" in own:
                     raise PolicyError(
-                        f"{self.name}: the mixture plays, not an expert: give play beside experts"
+                        f"{self.name}: play is an option of the mixture, not of an expert: give play beside experts"
                     )
                 if set(own) & (set(NeuralOptions.model_fields) - {"target"}):
                     raise PolicyError(f"{self.name}: network settings are common to all experts, not {own}")

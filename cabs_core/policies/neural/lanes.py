@@ -72,8 +72,10 @@ def _decide_lanes(
     s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, arms: np.ndarray,
     numbers: np.ndarray, mu: np.ndarray,
 ) -> None:  # fmt: skip
-    """Every lane decides. values, squares [L, M, K, 1] and [L, M, K, 1, 1]; margins [L, K]; numbers [L, 3]: probability, gap,
-    certified; state = (bias, bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2])."""
+    """Every lane decides. values [L, M, K, 1], squares [L, M, K, 1, 1], margins [L, K].
+
+    Fills arms [L], numbers [L, 3] (probability, gap, certified) and mu [L, M].
+    """
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
     for lane in range(values.shape[0]):
@@ -99,7 +101,7 @@ def _learn_lanes(
     s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, counts: np.ndarray,
     history_x: np.ndarray, history_y: np.ndarray, history_w: np.ndarray,
 ) -> None:  # fmt: skip
-    """Lanes with due[lane] learn an outcome: biases and meta weights at once, rows for the networks to history."""
+    """Lanes with due[lane] learn an outcome: update biases and meta weights, add the networks' rows to the history."""
     one = np.ones(1)
     bias, bias_count, log_weights, scalars = state
     for lane in range(values.shape[0]):
@@ -243,7 +245,7 @@ class NeuralLanes:
         return state
 
     def part(self, lane: int) -> dict[str, np.ndarray]:
-        """State of one lane, from which another NeuralLanes can go on."""
+        """State of one lane, from which another NeuralLanes can continue."""
         m, n = self.shape.experts, int(self.counts[lane])
         state = self.nets.arrays(slice(lane * m, (lane + 1) * m))
         for name, array in zip(("bias", "bias_count", "log_weights", "scalars"), self.state, strict=True):

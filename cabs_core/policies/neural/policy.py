@@ -1,4 +1,4 @@
-"""Neural policies: `neural_ucb`, `neural_ucb_full`, and the base of the neural CABS policies (`neural_cabs`).
+"""Neural policies: `neural_ucb`, `neural_ucb_full`, and the base of the neural CABS policies (`neural.cabs`).
 
 One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU units,
 Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network takes
@@ -32,10 +32,10 @@ from cabs_core.utility import clipped_utility, margin
 class NeuralOptions(Options):
     """The networks and their training.
 
-    hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights to where they started and starts the
-    covariances of the widths. batch, updates: rows of a minibatch and Adam steps after every reward. output: what
-    an untrained network predicts. width: features of the confidence widths. device: cpu, cuda or auto (cuda where
-    there is one and 64 networks or more make it worth its latency).
+    hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights towards their initial values and sets
+    the initial covariances of the widths. batch, updates: rows of a minibatch and Adam steps after every reward.
+    output: what an untrained network predicts. width: features of the confidence widths. device: cpu, cuda or auto
+    (cuda where there is one and 64 networks or more make it worth its latency).
     target: utility: networks learn the clipped utility at one rho, as in the paper; score: they learn the score and
     serve every rho (predictions times (1 - rho chat)+).
     """
@@ -317,14 +317,19 @@ def _learn(
 
 
 class NeuralUCBOptions(NeuralOptions):
-    """alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. Validation prefers little: .1."""
+    """Settings of `neural_ucb`.
+
+    alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. The default, .1, was chosen on validation data.
+    """
 
     alpha: float = Field(0.1, ge=0)
 
 
 class NeuralUCB(NeuralPolicy):
-    """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width. `neural_ucb_full` learns
-    from every arm's reward and has alpha 0, as in the paper: an upper bound, not a router."""
+    """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width.
+
+    `neural_ucb_full` learns from every arm's reward and has alpha 0, as in the paper: an upper bound, not a router.
+    """
 
     Settings: ClassVar = NeuralUCBOptions
 
