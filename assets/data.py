@@ -47,7 +47,7 @@ pool_file = dg.AssetSpec(
     **specs.common("pool_file"),
     partitions_def=partitions.pools,
     description="The pool file and the table that it names: what the chain of a pool reads. Observed by `cabs run`, "
-    "`cabs ui` and the sensor `pool_files`; a change colours what reads it, and `cabs plan` says what it concerns.",
+    "`cabs ui` and the sensor `pool_files`; a change marks what reads it as stale; `cabs plan` says what is affected.",
 )
 
 

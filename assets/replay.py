@@ -112,7 +112,7 @@ class AuditConfig(dg.Config):
         6, ge=1, description="How many replays of the pool are played again, one trial of each."
     )
     seed: int = Field(
-        0, description="Which ones: the nightly schedule takes the day, so that all get their turn."
+        0, description="Seed of the sample; the nightly schedule uses the date, so that all get their turn."
     )
 
 

@@ -1,4 +1,4 @@
-"""Asset checks: at most three an asset; what they looked at is a table in their metadata.
+"""Asset checks: at most three per asset, each with a table of what it looked at in its metadata.
 
 A check can be evaluated together with its asset, from what was just made, or later on its own, from the files.
 """
@@ -25,7 +25,7 @@ _SEVERITY = {VALID: "ERROR", PLAUSIBLE: "WARN"}
 def data_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
     """Checks of `outcomes` or `splits`: expectations that stop the chain, and those that only warn."""
     texts = {
-        VALID: "What nothing downstream can work without; a failure stops the chain, in later runs too",
+        VALID: "What everything downstream relies on; a failure stops the chain, in later runs too",
         PLAUSIBLE: "What is usually a mistake, and sometimes not",
     }
     described = {name: f"{text}: {', '.join(_expectations(stage, name))}." for name, text in texts.items()}
@@ -138,7 +138,9 @@ def router_check_specs() -> list[dg.AssetCheckSpec]:
     return _specs("router", partitions.pools, texts)
 
 
-_NOT_WORSE = "The new router is no worse than the deployed one beyond noise on held-out prompts; else that one stays, and why."
+_NOT_WORSE = (
+    "On held-out prompts the new router is not worse than the old one, beyond noise; else the old one stays."
+)
 (NOT_WORSE,) = _specs("deployed_router", partitions.pools, {"not_worse": _NOT_WORSE})
 
 

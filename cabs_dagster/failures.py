@@ -1,4 +1,4 @@
-"""What failing steps and checks of a run said, in words: without stack traces."""
+"""What failing steps and checks of a run said, as text without stack traces."""
 
 from collections.abc import Iterable
 

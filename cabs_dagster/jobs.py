@@ -1,4 +1,4 @@
-"""Jobs: the parts of a pool's chain, the nightly audit, and trace retention. `progress` prints what a run says."""
+"""Jobs: the parts of a pool's chain, audit, deployment, trace retention; and `progress_logger`, for `cabs run`."""
 
 import logging
 import sys

@@ -52,7 +52,7 @@ def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> d
 def table(
     rows: Sequence[Mapping[str, Any]], descriptions: Mapping[str, str] | None = None
 ) -> dg.TableMetadataValue:
-    """Rows with equal keys as a table, its types taken from the values, numbers with five digits that count."""
+    """Rows with equal keys as a table: types from the values, floats rounded to five significant digits."""
     names = list(rows[0]) if rows else ["empty"]
     kinds = {
         name: next((_TYPES.get(type(row[name]), "string") for row in rows if row[name] is not None), "string")

@@ -1,7 +1,7 @@
 """Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
 
-Whoever registers a pool registers its rhos. Dagster's product also has cells of a pool at a rho of another pool;
-nothing here asks for them, and a run of one does nothing and says so.
+Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too; nothing
+here asks for them, and a run of such a cell does nothing and says so.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class CabsResource(dg.ConfigurableResource):
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """The chain of a pool, its file read now, over all policies or some of them (and those tuned already)."""
+        """The chain of a pool, its file read now: over all policies, or over those named and those tuned already."""
         from cabs_core.chain.partition import chain_over  # noqa: PLC0415  (loading the code location stays quick)
 
         return chain_over(Chain(self.store(), find_pool(pool)), policies)
@@ -54,7 +54,7 @@ class AlertResource(dg.ConfigurableResource):
     )
 
     def send(self, text: str, log: Any) -> None:
-        """Send a text to the webhook, and nowhere else: not after a redirect. To the log where that fails."""
+        """Send a text to the webhook, never following a redirect; to the log where that fails."""
         if self.webhook_url:
             import requests  # noqa: PLC0415  (for alerts alone)
 

@@ -32,7 +32,7 @@ def weekly_rerun(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunReques
 
 
 def _nightly(job: str, name: str, hour: int, text: str, config=lambda day: {}, wanted=lambda pool: True):
-    """A schedule that asks for a job once a night, for every pool that is wanted and was run or added."""
+    """A schedule that requests a job every night for each registered pool that `wanted` accepts."""
 
     @dg.schedule(
         name=f"nightly_{name}",

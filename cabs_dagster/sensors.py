@@ -1,9 +1,9 @@
 """Sensors, off until somebody switches them on: pool files, the next part of a chain, alerts.
 
-A chain that a sensor or a schedule began carries the tag `cabs/chain`. `pool_files` asks for its first part, one run
-a new or changed pool; `next_part` asks for what follows when a part of such a chain succeeded: first the replays, one
-run a rho, then marts and report. What is fresh is not asked for; the tag holds the run key that began the chain, so
-that Dagster's own run keys keep each part of it from being run twice.
+The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` requests the first part,
+one run per new or changed pool. `next_part` requests what follows when a part succeeded: first the replays, one run per
+rho, then marts and report. Fresh replays are not requested. The tag holds the run key that began the chain, so that
+Dagster's own run keys keep each part of it from being run twice.
 """
 
 import json
@@ -35,8 +35,11 @@ QUIET_SECONDS = 24 * 3600
     "changed in a file and what is wrong with an invalid one, once.",
 )
 def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
-    """Each tick reads the pool folder. The cursor holds what was said, and each pool's content with a count of its
-    changes: a file that is changed back is run again, too."""
+    """Read the pool folder at every tick.
+
+    The cursor holds the problems that were reported, and each pool's content with a count of its changes, so that a
+    file that is changed back is run again, too.
+    """
     memory = json.loads(context.cursor) if context.cursor else {}
     said, seen = memory.get("said", []), memory.get("pools", {})
     pools, errors = active_pools()
@@ -143,7 +146,7 @@ def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | d
     description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
 )
 def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """The cursor holds until when runs were looked at, and what was said within a day."""
+    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was said within a day."""
     now = time.time()
     memory = json.loads(context.cursor) if context.cursor else {"until": now, "said": {}}
     said = {key: at for key, at in memory["said"].items() if now - at < QUIET_SECONDS}

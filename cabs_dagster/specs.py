@@ -1,4 +1,4 @@
-"""What every asset has: group, owner, kinds, stage tag, code version. One table, so that none is forgotten.
+"""What every asset has: group, owner, kinds, stage tag, code version; in one table, so that none is forgotten.
 
 Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
 """
@@ -59,7 +59,7 @@ class StageConfig(dg.Config):
 
     force: bool = Field(
         False,
-        description="Compute again although the artifact is there and nothing changed that it depends on.",
+        description="Compute again although the artifact is there and nothing that it depends on changed.",
     )
 
 

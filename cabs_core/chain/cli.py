@@ -116,10 +116,10 @@ def data() -> None:
 @data.command("fetch")
 @click.argument("name", shell_complete=complete_pool)
 def fetch(name: str) -> None:
-    """Get what a pool's source downloads, verify it, read it, and show what it holds.
+    """Download the table of a pool's source, verify it, read it, and show what it holds.
 
     Files are compared with their pinned size and SHA-256, or with those of the first download. What is there is not
-    downloaded again; `cabs run` then needs no network. Of a table that is not downloaded, says where it belongs.
+    downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must be.
     """
     from cabs_core.pools.registry import active_pool
     from cabs_core.validation.overview import overview

@@ -1,9 +1,9 @@
 """Champion and challenger: the router that a pool deploys, and the one that may take its place.
 
-The deployed bundle lies in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes up a new one
-without a restart. The challenger is the artifact `router`. Both play the test prompts that neither was trained or chosen
-on, in the same order, learning as they go; the champion starts with what it has learnt from its own log. Where the pool says
-`router: {learn_from_log: true}`, the challenger is that router trained again, on the train split and on the log.
+The deployed bundle is in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes up a new
+one without a restart. The challenger is the artifact `router`. Both play the test prompts that neither was trained or
+chosen on, in the same order, learning as they go; the champion starts with what it has learnt from its own log. Where
+the pool says `router: {learn_from_log: true}`, the challenger is first trained again, on the train split and the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router, default_log
 from cabs_core.utility import binary_share
 
-#: held-out prompts that a comparison needs at least, and decisions that a log must hold to be learnt from
+#: least number of held-out prompts for a comparison, and of decisions in a log to learn from
 FEWEST = 30
 
 
@@ -95,7 +95,8 @@ def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[st
 def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:
     """The pool's router, trained on the train split and on a log; a bundle in `folder`.
 
-    Decisions on prompts of the table are left out: those of train are known better, the others are held out.
+    Decisions on prompts of the table are left out: the table has all outcomes of its train prompts, and the others are
+    held out.
 
     Raises:
         DataError, RouterError: there is no log, it does not fit, or it holds too little.

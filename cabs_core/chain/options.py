@@ -39,7 +39,7 @@ def pool_name(argument: str | None, option: str | None) -> str:
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
-    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; None: all of them."""
+    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means all."""
     if not text:
         return ()
     found: list[float] = []
@@ -62,7 +62,7 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
 
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
-    """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; None: all of them."""
+    """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; () without a text, which means all."""
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
         if name not in pool.policies:

@@ -1,7 +1,7 @@
 """Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished pages.
 
-Where reports are found is one fact, `CABS_REPORTS_URL` (default `http://127.0.0.1:3033`). `cabs ui` serves them there
-when that is this machine; with any other address somebody else does; empty: nobody, and links are file paths.
+`CABS_REPORTS_URL` says where reports are found (default `http://127.0.0.1:3033`). `cabs ui` serves them there when the
+address is http on this machine; any other address must be served by other means. Empty: links are file paths.
 """
 
 from __future__ import annotations

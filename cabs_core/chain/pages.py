@@ -1,4 +1,4 @@
-"""Report and leaderboard as artifacts: made from the marts, again only when what they show changed."""
+"""Report and leaderboard as artifacts: made from the marts, and made again only when what they show changed."""
 
 from __future__ import annotations
 

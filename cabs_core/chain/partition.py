@@ -1,4 +1,4 @@
-"""One partition (pool, rho) of replays: make the cells that changed, keep the others, and say which is which."""
+"""One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is which."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Partition:
                 "utility": cell.record.summary["utility"],
                 "se": round(
                     cell.record.summary["standard error"], 12
-                ),  # a static one differs by rounding alone
+                ),  # of a static policy it is nothing but rounding
                 "regret": cell.record.summary["regret per round"],
                 "state": "reused" if cell.reused else "computed",
                 "seconds": cell.record.seconds,
@@ -59,9 +59,9 @@ class Partition:
 
 
 def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
-    """The chain of a pool cut to some of its policies and those that are tuned already; without any, as it is.
+    """The chain of a pool cut to the given policies and those that are tuned already; none given: the whole chain.
 
-    Tuning then waits for no other policy. A later run over all of them tunes the rest and keeps these.
+    Tuning then waits for no other policy. A later run over all policies tunes the rest and keeps these.
     """
     if not policies:
         return chain
@@ -76,7 +76,7 @@ def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
-    """Replay policies at one rho, those that are fresh not again. A policy that fails does not stop the others.
+    """Replay the policies at one rho that are not fresh. A policy that fails does not stop the others.
 
     Raises:
         Exception: a transient error (see `errors.is_transient`), for the caller to try again.

@@ -7,7 +7,7 @@ from typing import Any
 
 from cabs_core.catalog import policy_record, split_name
 
-#: How much mean utility CABS-D may lie below its better expert before it is worth a look.
+#: How far the mean utility of CABS-D may lie below its better expert's before there is a warning.
 EXPERT_TOLERANCE = 0.02
 #: decoupled policy: the policies that are its experts when run alone
 EXPERTS = {
@@ -21,7 +21,7 @@ MATCHED = {"lin_ucb_full": "lin_ucb", "neural_ucb_full": "neural_ucb"}
 def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Warnings about one policy of a partition; empty when nothing is odd.
 
-    A difference counts only beyond two standard errors of the difference, taken as if the two were independent,
+    A difference counts only beyond two standard errors. They are computed as if the two policies were independent,
     which for paired trials is too wide rather than too narrow.
 
     Args:

@@ -1,4 +1,4 @@
-"""One policy's replay at one rho (a cell): play it, save the traces, examine them, keep what checks compare later."""
+"""One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks compare."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _problem(chain: Chain, inputs: dict[str, Path]) -> ReplayProblem:
 
 @lru_cache(maxsize=2)
 def _load(folder: str, content: str) -> ReplayProblem:
-    """The problem in a folder, once per process; `content` keeps it from being taken for another one."""
+    """The problem in a folder, read once per process and content."""
     return ReplayProblem.load(Path(folder))
 
 

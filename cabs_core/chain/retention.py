@@ -1,4 +1,4 @@
-"""What is taken away: traces of old replays are deleted, artifacts of retired pools set aside.
+"""Retention: delete the traces of old replays, and set aside the artifacts of retired pools.
 
 `rounds.parquet` is nearly all of a replay's size. Without it everything but round-level marts still works: the
 record says that the trace was pruned, and the check `trace` answers from what it found when the trace was written.
@@ -33,7 +33,7 @@ class Prunable:
 def prunable(
     store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
 ) -> Iterator[Prunable]:
-    """Traces older than so many days, those of kept pools aside. Pools that were retired count too."""
+    """Traces at least so many days old, except those of kept pools. Those of retired pools are included."""
     now = datetime.now(UTC)
     for prefix in (("replay",), ("retired", "replay")):
         for pool in store.children(prefix):
@@ -51,7 +51,7 @@ def prunable(
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:
-    """Delete one trace: the record first says that it is gone, then it goes."""
+    """Delete one trace, after noting in the record that it is gone."""
     record = store.record(trace.parts)
     if record is not None:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
@@ -59,7 +59,7 @@ def prune(store: ArtifactStore, trace: Prunable) -> None:
 
 
 def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> None:
-    """Take a pool out of everything; its artifacts are moved to `retired/` in the store, or deleted.
+    """Retire a pool: runs, marts and reports leave it out. Its artifacts are moved to `retired/`, or deleted.
 
     Raises:
         PoolError: there is no such pool.

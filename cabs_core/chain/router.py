@@ -1,7 +1,7 @@
-"""Stage `router`: what the pool would deploy, as a bundle. Played against its replay, and timed from the text on.
+"""Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's text.
 
-Beside the bundle lie the times of single `decide` and `update` calls of all the pool's policies. A pool that cannot be
-deployed (a model without a price, say) has the reason instead of a bundle, and its replays go on.
+The times of single `decide` and `update` calls of all the pool's policies are stored beside it. A pool that cannot be
+deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
 """
 
 from __future__ import annotations

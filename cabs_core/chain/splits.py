@@ -1,4 +1,4 @@
-"""Stage `splits`: which queries train the oracles, which tune, which are routed online."""
+"""Stage `splits`: which queries train the oracles, which are for tuning, and which are routed online."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _digest(options: Any) -> str:
 def _kept(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str, float]]:
     """({policy: its entry, or {} when it has nothing to tune}, seconds) of what an earlier tuning still holds.
 
-    That is: the same validation problem, budget and tuning code, and a policy whose code is what it was.
+    An entry holds while validation problem, budget, tuning code and the policy's own code are the same.
     """
     status = chain.status(target)
     record, recipe = status.record, status.recipe

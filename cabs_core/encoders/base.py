@@ -1,4 +1,4 @@
-"""What an encoder must offer that is not a transformer on the model hub."""
+"""The interface of encoders other than transformers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PromptEncoder(Protocol):
     Equal settings and prompts must give equal bytes, on any number of threads: embeddings are stored by content.
     """
 
-    #: what reports say of how a prompt becomes one vector
+    #: how a prompt becomes one vector, for reports
     pooling: ClassVar[str]
 
     @staticmethod
@@ -26,7 +26,7 @@ class PromptEncoder(Protocol):
         """16 hex characters over all that the embeddings depend on: settings, version, and prompts fitted on."""
 
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
-        """Make it, fitted on prompts where it learns from them; normalize: vectors have unit length."""
+        """Make the encoder, fitted on the prompts where it learns from them; normalize: vectors have unit length."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, e]` float32, counts `[n, 2]` int64: tokens read, tokens cut off)."""

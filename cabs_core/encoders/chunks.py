@@ -18,7 +18,7 @@ SHARD_CHARACTERS = 1_000_000
 def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list[int]]:
     """Indices of prompts per shard: sorted by length in characters, then key; cut by number and length.
 
-    A shard is what one commit stores, so what a kill costs at most.
+    One commit stores one shard, so a kill loses at most one shard of work.
     """
     order = sorted(range(len(keys)), key=lambda i: (lengths[i], keys[i]))
     shards: list[list[int]] = []
@@ -34,7 +34,7 @@ def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list
 
 
 def token_batches(token_lengths: Sequence[int], budget: int) -> list[np.ndarray]:
-    """Indices per batch: sorted by number of tokens (stable), rows x longest row <= `budget`, at least one."""
+    """Indices per batch: sorted by number of tokens (stable), at least one row, else rows x longest row <= `budget`."""
     lengths = np.asarray(token_lengths)
     order = np.argsort(lengths, kind="stable")
     batches: list[np.ndarray] = []

@@ -27,7 +27,7 @@ KEY_BYTES = 32
 
 
 def prompt_key(prompt: str) -> bytes:
-    """SHA-256 of the prompt's UTF-8 text (lone surrogates, which UTF-8 has not, are kept as they are)."""
+    """SHA-256 of the prompt's UTF-8 text; lone surrogates, which UTF-8 does not allow, are encoded all the same."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -75,7 +75,7 @@ class EmbeddingStore:
         except (SafetensorError, OSError, ValueError):
             stated = None
         if stated is None or stated != _checksum(keys, vectors, counts):
-            # set aside, not deleted: what it was is evidence, and the prompts are simply embedded again
+            # set aside, not deleted, for whoever looks into it; the prompts are embedded again
             self.rejected += 1
             os.replace(path, path.with_suffix(".rejected"))
             return

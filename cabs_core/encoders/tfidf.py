@@ -1,8 +1,8 @@
 """`tfidf-svd`: word statistics instead of a neural encoder, for comparison and for machines without weights.
 
 TF-IDF of words, word pairs and symbols, reduced by a truncated SVD (Deerwester et al. 1990, latent semantic
-analysis). It is fitted on the train split's prompts only, so that nothing about test prompts enters; the
-hash of those prompts is part of the encoder's identity.
+analysis). Fit it on the train split's prompts only, so that nothing about test prompts enters; the hash of the prompts
+is part of the encoder's identity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATTERN = r"(?u)\w+|[^\w\s]"
 
 
 class TfidfEncoder:
-    """Fitted on creation.
+    """TF-IDF with truncated SVD, fitted on creation.
 
     Args:
         fit_prompts: the train split's prompts; order and repetition do not matter.
@@ -67,7 +67,7 @@ class TfidfEncoder:
                 f"tfidf-svd: {len(texts)} prompts with {table.shape[1]} words are too few to fit on"
             )
         fitted = TruncatedSVD(self.dim, n_iter=4, random_state=0).fit(table)
-        # columns together: scipy would else copy the whole array for every product with its transpose
+        # column-major: otherwise scipy copies the whole array for every product with its transpose
         self.components = np.asfortranarray(fitted.components_)
         self._words = self.vectorizer.build_tokenizer()
 

@@ -173,7 +173,7 @@ class TransformerEncoder:
         threads = torch.get_num_threads()
         try:
             torch.set_num_threads(1)
-            if len(batches) == 1:  # one prompt, say: a thread costs more than it brings
+            if len(batches) == 1:  # a thread would cost more than it gains
                 return [self._batch(tokens, batches[0])]
             with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 return list(pool.map(lambda rows: self._batch(tokens, rows), batches))

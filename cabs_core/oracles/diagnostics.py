@@ -30,13 +30,13 @@ def diagnose(
     Returns JSON values:
         heads: per head, the candidates' squared error, and for each the paired difference candidate - used with
             its standard error (positive: the one in use is better).
-        arms: per arm R2 and rank correlation of score and cost, calibration error, surrogate bias and noise.
-        calibration: bin edges, counts, mean prediction and mean score over all arms.
+        arms: per arm R2 and rank correlation of score and cost, calibration error, and the surrogate figures below.
+        calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
 
     Surrogate bias b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption on
     side observations); `surrogate_noise` is the standard deviation of what is left, outcome noise included,
     and `surrogate_spread` and `epsilon` are the deviation and the 99th percentile of the surrogate about its
-    mean over anchors of the same query, which no outcome noise of the arm itself enters.
+    mean over anchors of the same query, which are free of the arm's own outcome noise.
     """
     rows = np.flatnonzero(split == "test")
     x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
@@ -166,7 +166,10 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
-    """Ten equal bins of the prediction: counts, mean prediction, mean score, and their mean absolute gap."""
+    """Counts, mean prediction and mean score in ten equal bins of the prediction, and their mean absolute gap.
+
+    Predictions are in [0, 1].
+    """
     index = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(index, minlength=BINS)
     safe = np.maximum(counts, 1)

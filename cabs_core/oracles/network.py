@@ -47,7 +47,7 @@ class Heads:
 
 
 class OracleNetwork(nn.Module):
-    """See the module's docstring."""
+    """The network of the module's docstring: a shared trunk and four heads."""
 
     def __init__(self, shape: NetworkShape):
         super().__init__()

@@ -1,8 +1,8 @@
 """Training of the oracle network: all anchors at once, Adam, early stopping on the validation split.
 
-Huber loss with threshold 1 on scores in [0, 1] is half the squared error; plain L1, which the paper also
-names and `loss="l1"` picks, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is
-reproducible bit for bit by seed; on CUDA to rounding (no scatter operations are used).
+Huber loss with threshold 1 on scores in [0, 1] is half the squared error. Plain L1 (`loss="l1"`), which the paper also
+names, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is reproducible bit for bit by
+seed; on CUDA it is reproducible up to rounding (no scatter operations are used).
 """
 
 from __future__ import annotations

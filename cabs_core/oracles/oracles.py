@@ -40,7 +40,8 @@ class Oracles:
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
         pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature head.
-        network: the trained network, or None where the pool asks for `ridge`.
+        network: the trained network; None where the pool's `oracle` and `features` need none, or a router's policy
+            needs none.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
         blend: the network's share in the candidate 'blend' of the accuracy and the propagation head.

@@ -34,9 +34,9 @@ def train_oracles(
         embeddings: `[n, e]` in the order of the outcomes.
         outcomes: n queries, K arms.
         split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
-        config: the pool's `oracle` settings. kind 'network' uses the network for every head, 'ridge' ridge,
-            residual correlation and the length regression of the cost, 'auto' the best on validation per head.
-        features: the pool's `features` settings.
+        config: the pool's `oracle` settings. kind 'network' uses the network for scores, surrogates and costs, 'ridge'
+            ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head.
+        features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
 
     Raises:

@@ -32,7 +32,7 @@ def end(number: int, _frame: object = None) -> None:
 def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
     """Do the work in a thread; on SIGINT or SIGTERM end child processes, call `tidy`, and end with 130 or 143.
 
-    Dagster takes signals between steps for itself, so that one may be lost. In a thread it leaves them alone.
+    In the main thread Dagster handles signals itself between steps, and one may be lost; in a thread it does not.
     """
     errors: list[BaseException] = []
 
@@ -47,7 +47,7 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
             child.terminate()
         try:
             tidy()
-        finally:  # whatever went wrong, the next command marks the runs
+        finally:  # runs that `tidy` did not mark are marked by the next command
             end(number)
 
     with on_signal(stop):

@@ -40,9 +40,9 @@ class _Group(click.Group):
 
 @contextmanager
 def _own_output() -> Iterator[None]:
-    """Standard output and error are at the end what they were at the start.
+    """Restore standard output and error at the end.
 
-    While a step runs, Dagster sends both to a log file, and leaves them there where the file's disk is full.
+    While a step runs, Dagster sends both to a log file, and it leaves them there when the disk is full.
     """
     kept: list[tuple[int, int]] = []
     for number in (1, 2):

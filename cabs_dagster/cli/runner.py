@@ -1,4 +1,4 @@
-"""Running the chain of a pool: ask the planner what is stale, let Dagster execute that. For `cabs run` and its kin."""
+"""Running the chain of a pool for `cabs run`: ask the planner what is stale, and let Dagster execute that."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import click
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
 def ui(port: int) -> None:
-    """Open Dagster's UI and daemon on this machine: http://127.0.0.1:3000.
+    """Start Dagster's UI and daemon on this machine, at http://127.0.0.1:3000 unless --port says otherwise.
 
     Reports are served beside it, read-only, at CABS_REPORTS_URL (default http://127.0.0.1:3033).
     """

@@ -40,7 +40,7 @@ def prepare_home() -> Path:
 
 
 def workspace() -> Path:
-    """Write the workspace of `cabs ui` into DAGSTER_HOME; its path.
+    """Write the workspace file of `cabs ui` into DAGSTER_HOME and return its path.
 
     It names a working directory: without one Dagster imports modules from the current directory first.
     """
@@ -108,7 +108,7 @@ def _explanation(settings: Path, error: Exception) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The error that began it."""
+    """The first error in a chain of causes."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,7 +1,7 @@
-"""Runs of a `cabs run` that was killed: nothing but the next command would ever say that they ended.
+"""Mark the runs of a killed `cabs run` as failed: Dagster itself would show them as running for ever.
 
-A run of `cabs run` names in a tag a file that its process holds locked; the system drops the lock when the process
-ends, however it ends. Runs that the daemon launched are looked after by Dagster.
+Every run of `cabs run` has a tag with the path of a file that its process holds locked; the system drops the lock when
+the process ends, however it ends. Runs that the daemon launched are looked after by Dagster.
 """
 
 from __future__ import annotations

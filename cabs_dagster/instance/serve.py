@@ -1,8 +1,8 @@
-"""Running `dagster dev` so that nothing of it is left behind, however it or its parent ends.
+"""Run `dagster dev` so that nothing of it is left behind, however it or its parent ends.
 
 `dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would keep
-the port, and a second daemon would launch runs beside the first. On Linux the kernel tells us; elsewhere this is a
-plain child process. Run workers are left alone: they finish what they do, or are found dead and launched again.
+the port, and a second daemon would launch runs beside the first. On Linux the kernel signals such a death; elsewhere
+this is a plain child process. Run workers are left alone: they finish, or are found dead and launched again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PATIENCE = 30.0
 
 
 def require_free(port: int) -> None:
-    """Refuse a port of 127.0.0.1 on which somebody listens.
+    """Check that a port of 127.0.0.1 is free.
 
     Raises:
-        CabsError: it says what to do.
+        CabsError: something listens on it; the message says what to do.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,9 +44,12 @@ def require_free(port: int) -> None:
 
 
 def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
-    """Run a command, and `beside` in a thread, until the command ends; its exit code, or 130 after Ctrl-C or SIGTERM.
+    """Run a command, and `beside` in a thread, until the command ends.
 
     When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
+
+    Returns:
+        The command's exit code, or 130 after Ctrl-C or SIGTERM.
     """
     prctl = _prctl()
     if prctl:
@@ -105,7 +108,7 @@ def _orphans() -> list[int]:
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Ask the orphaned services to end, and after `patience` seconds make them. Ending one may orphan another."""
+    """Terminate the orphaned services, and kill them after `patience` seconds. Ending one may orphan another."""
     asked: dict[int, float] = {}
     while orphans := _orphans():
         for pid in orphans:
