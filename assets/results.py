@@ -1,4 +1,4 @@
-"""Assets `report` (one page a pool) and `leaderboard` (all pools): what people read."""
+"""Assets `report` (one page per pool) and `leaderboard` (all pools): what people read."""
 
 from datetime import timedelta
 from typing import Any

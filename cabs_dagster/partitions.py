@@ -56,7 +56,7 @@ def register(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> None
 
 
 def registered(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that somebody has run or added in this instance."""
+    """Those of the pools that have been run or added in this instance."""
     known = set(instance.get_dynamic_partitions(POOLS))
     return [member for member in members if member.pool.name in known]
 
@@ -87,7 +87,7 @@ def observation(instance: dg.DagsterInstance, chain: Chain) -> tuple[dg.AssetObs
     """An observation of the asset `pool_file` and what changed; None when the instance knows it as it is."""
     try:
         settings = settings_of(chain.pool_file)
-    except CabsError:  # a missing table, say: whoever plans the chain says so
+    except CabsError:  # a missing table, say: planning the chain reports it
         return None
     known = _last_settings(instance, chain.pool.name)
     if known == settings:

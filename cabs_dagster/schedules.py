@@ -1,4 +1,4 @@
-"""Schedules, off until somebody switches them on: a weekly re-run of active pools and a nightly audit."""
+"""Schedules, off until they are switched on: a weekly re-run of active pools, nightly audits and deployments."""
 
 from __future__ import annotations
 

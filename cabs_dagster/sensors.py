@@ -1,4 +1,4 @@
-"""Sensors, off until somebody switches them on: pool files, the next part of a chain, alerts.
+"""Sensors, off until they are switched on: pool files, the next part of a chain, alerts.
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` requests the first part,
 one run per new or changed pool. `next_part` requests what follows when a part succeeded: first the replays, one run per

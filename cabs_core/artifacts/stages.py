@@ -147,7 +147,7 @@ class Target:
         if self.policy is not None:
             return settings | {"policy": self.policy, "rho": self.rho}
         if self.definition.over_policies:
-            # One line a policy, so that a changed or added policy is tuned anew and the others are kept.
+            # One entry per policy, so that a changed or added policy is tuned anew and the others are kept.
             settings |= {f"policy {p}": _tuned_version(p) for p in self.pool.policies}
         return settings
 

@@ -35,7 +35,7 @@ class Partition:
         return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a policy, the best first, failed ones last."""
+        """One row per policy, the best first, failed ones last."""
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,

@@ -143,7 +143,7 @@ def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None
 
 
 def lane_hashes(result: ReplayResult) -> list[str]:
-    """One hash a trial over order, actions, propensities and rewards, for telling whether a re-run is the same."""
+    """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the same."""
     hashes = []
     for trial in range(len(result.actions)):
         digest = hashlib.sha256()

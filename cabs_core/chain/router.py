@@ -89,7 +89,7 @@ def examine_again(chain: Chain) -> dict[str, Any]:
 def _budgets(
     pool: ModelPool, inputs: dict[str, Path], choice: Choice, curve: dict[str, list[float]] | None
 ) -> dict[str, Any]:
-    """What each of the pool's budgets buys on the test split, or why that cannot be said."""
+    """What each of the pool's budgets buys on the test split, or why the policy cannot keep to a budget."""
     if not pool.router.budgets:
         return {}
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")

@@ -51,7 +51,7 @@ def embed_prompts(
         (embeddings `[n, e]` float32, report)
 
     Raises:
-        DataError: no prompts, or one that is not text. EncoderError: the encoder cannot be had.
+        DataError: no prompts, or one that is not text. EncoderError: the encoder cannot be found or loaded.
     """
     begin = time.perf_counter()
     for i, prompt in enumerate(prompts):

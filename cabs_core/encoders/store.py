@@ -75,7 +75,7 @@ class EmbeddingStore:
         except (SafetensorError, OSError, ValueError):
             stated = None
         if stated is None or stated != _checksum(keys, vectors, counts):
-            # set aside, not deleted, for whoever looks into it; the prompts are embedded again
+            # set aside, not deleted, for inspection; the prompts are embedded again
             self.rejected += 1
             os.replace(path, path.with_suffix(".rejected"))
             return

@@ -147,7 +147,7 @@ def read_table(
     components: int = 32,
     origin: str = "",
 ) -> LoggedData:
-    """A user's log: one row a decision, as CSV, parquet or data frame.
+    """A user's log: one row per decision, as CSV, parquet or data frame.
 
     Args:
         features: [rows, d] of the prompts, in the order of the rows; None: the leading components of embeddings.

@@ -95,7 +95,7 @@ def with_log(
     cells: dict[str, Any] = {
         name: np.concatenate([array, np.zeros((n, array.shape[1]))])
         for name in ("latencies", "later_scores", "later_costs", "later_latencies")
-        if (array := getattr(outcomes, name)) is not None  # of train rows nobody reads them
+        if (array := getattr(outcomes, name)) is not None  # nothing reads them for train rows
     }
     cells["scores"] = np.concatenate(
         [outcomes.scores, np.clip(pseudo_outcomes(data, data.scores, scores, cap=cap), 0.0, 1.0)]

@@ -136,7 +136,7 @@ def _serve(router: Policy, stream: Stream, row: int) -> tuple[int, int, int, int
 
 
 def save_times(times: Sequence[DecisionTimes], pool: str, path: str | Path) -> Path:
-    """Write one row a timed round: pool, policy, rho, decision (0..), and the four columns of microseconds."""
+    """Write one row per timed round: pool, policy, rho, decision (0..), and the four columns of microseconds."""
     columns: dict[str, Any] = {"pool": [], "policy": [], "rho": [], "decision": []}
     columns |= {name: [] for name in COLUMNS}
     for t in times:

@@ -4,11 +4,11 @@ Every file repeats `pool`, `rho` and `policy` as constant columns (a few bytes a
 that a glob over all folders is one relation and needs no parsing of paths.
 
     run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
-    trials.parquet   1 row a trial: means over its rounds, latency and solver figures
+    trials.parquet   1 row per trial: means over its rounds, latency and solver figures
     curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
-    queries.parquet  1 row a query: mean over its plays; the unit of the bootstrap over queries
+    queries.parquet  1 row per query: mean over its plays; the unit of the bootstrap over queries
     arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
-    rounds.parquet   1 row a round: the raw trace. Rows stand in (query, trial) order, because the same query
+    rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
                      earns the same reward in most trials and then compresses about tenfold better;
                      ORDER BY trial, round gives the trace as it happened
 

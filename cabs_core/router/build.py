@@ -43,7 +43,7 @@ class Choice:
 
     Attributes:
         policy, rho: what was chosen, at which rho.
-        rows: one dict a policy: policy, utility (mean clipped utility on validation), se (over queries), and
+        rows: one dict per policy: policy, utility (mean clipped utility on validation), se (over queries), and
             lead, lead_se: paired difference to the fallback, which is the best single model of the train split.
     """
 
@@ -221,7 +221,7 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
     """What a bundle says of every arm: name, mean score and cost (USD) on the train prompts, whether it is free.
 
     Raises:
-        RouterError: an arm costs nothing though nobody said that it is free, or `free` names one that is not there.
+        RouterError: an arm costs nothing and is not declared free, or `free` names an unknown arm.
     """
     unknown = sorted(set(free) - set(table.arms))
     if unknown:

@@ -41,7 +41,7 @@ class Manifest:
 
     Attributes:
         pool, policy, rho: what was replayed. rhos: the pool's grid, within which a budget may move rho.
-        arms: one dict an arm: name, mean_score and mean_cost on the train split (USD a call), free: whether a
+        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD a call), free: whether a
             cost of 0 is meant.
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
         epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.

@@ -27,11 +27,12 @@ class TextEncoder:
 
     Args:
         settings: JSON of the pool's `Encoder`, with the numeric type that its embeddings have.
-        identity: hash of weights, tokenizer and settings; another one is an error.
+        identity: hash of weights, tokenizer and settings; a transformer with another one is an error. The arrays of a
+            fitted encoder are verified with the bundle.
         folder: of the bundle, where a fitted encoder has its arrays.
 
     Raises:
-        EncoderError: the encoder cannot be had. ProvenanceError: it is not the one the bundle was made with.
+        EncoderError: the encoder cannot be found or loaded. ProvenanceError: it is not the bundle's.
     """
 
     def __init__(self, settings: dict[str, Any], identity: str, folder: str | Path):

@@ -158,7 +158,7 @@ class Router:
 
         Raises:
             ProvenanceError: a file is missing, altered, or of another format; it is named.
-            EncoderError: the encoder cannot be had. RouterError: options that do not fit.
+            EncoderError: the encoder cannot be found or loaded. RouterError: options that do not fit.
         """
         return cls(folder, **options)
 

@@ -94,7 +94,7 @@ def make_app(
 
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
-        log: event log; None: beside the bundle. keys: {name: key}; empty: nobody is asked.
+        log: event log; None: beside the bundle. keys: {name: key}; empty: no key is asked for.
         every, checkpoint: seconds, of the keeper.
         **options: of `Router`.
     """

@@ -64,7 +64,7 @@ class Forwarder:
 
     def __init__(self, upstreams: Upstreams):
         self.upstreams = upstreams
-        # no cookies: what one upstream sets for one caller is nobody else's
+        # no cookies: those that an upstream sets for one caller must not go to another
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1000), cookie_jar=aiohttp.DummyCookieJar()
         )
