@@ -1,8 +1,8 @@
 """numba's on-disk cache, made aware of what a kernel calls.
 
-numba recompiles a cached function when its own file changes, not when a file changes from which it inlines other
-kernels, so after an upgrade old code could go on running. The locators here stamp a function with the content of
-its file and of every `cabs_core` module that this file imports, directly or not.
+numba recompiles a cached function when its own file changes, but not when the file of a kernel that it calls changes,
+so after an upgrade old code could go on running. The locators here stamp a function with the content of its file and
+of every `cabs_core` module that this file imports, directly or not.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class _Stamp:
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Part of the names of the files: code that has changed has other files. An index of older code may name
-        classes that are gone, and then cannot even be read to see that it is old."""
+        """Part of the cache files' names, which contains the stamp, so that changed code uses other files.
+
+        An index of older code may name classes that no longer exist; it could not be read even to see that it is old.
+        """
         of_numba = super().get_disambiguator()  # type: ignore[misc]  # numba's class, listed after this one, has it
         return f"{of_numba}-{source_stamp(self._py_file).hex()[:10]}"
 

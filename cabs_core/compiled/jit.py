@@ -27,7 +27,8 @@ _KERNELS: list[Dispatcher] = []
 F = TypeVar("F", bound=Callable[..., object])
 Values = Sequence[ir.Value]
 Codegen = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
-Lowering = tuple[Signature, Codegen]  # what an intrinsic is: the types of a call and how to write its code
+# what an intrinsic returns: the types of a call, and the function that emits its code
+Lowering = tuple[Signature, Codegen]
 
 
 class Doubles(Protocol):
@@ -37,12 +38,12 @@ class Doubles(Protocol):
     def __setitem__(self, index: int, value: float, /) -> None: ...
 
 
-# an array of this shape over the memory at a pointer
+# carray(pointer, shape): an array over the memory at a pointer
 carray: Callable[[Doubles, tuple[int, ...]], np.ndarray] = _numba.carray
 
 
 class CFunction(Protocol):
-    """What `c_kernel` makes; its address is valid in this process, as long as it is kept."""
+    """What `c_kernel` returns; its address is valid only in this process and while the object exists."""
 
     @property
     def address(self) -> int: ...
@@ -85,17 +86,17 @@ def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., ob
 
 
 def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
-    """`numba.extending.intrinsic`: `function` gets the types of the arguments, its callers give their values."""
+    """`numba.extending.intrinsic`: `function` takes the arguments' types; compiled code passes their values."""
     return extending.intrinsic(function)
 
 
 def share_compiled() -> float:
-    """Share of the kernels imported so far of which the on-disk cache holds a compiled form; 1 without kernels."""
+    """Share in [0, 1] of the kernels imported so far that are compiled in the on-disk cache; 1 without kernels."""
     return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0
 
 
 def _cached_forms(function: Any) -> list[Any]:
-    """Types of arguments for which the cache holds code of this kernel as it is, for this processor."""
+    """Argument types for which the cache holds this kernel's current code for this processor."""
     cache, codegen = function._cache, cpu_target.target_context.codegen()
     index = cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ()
     return [key[0] for key in index if key == cache._index_key(key[0], codegen)]

@@ -1,6 +1,6 @@
 """Calls from compiled code into SciPy's BLAS and LAPACK, through addresses, so that callers can be cached.
 
-Matrices are row-major and K x K throughout; Fortran sees their transposes.
+All matrices are row-major and K x K; Fortran sees their transposes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Random numbers by place, not by sequence: the draw for (stream, round, index) is a hash of the three.
+"""Counter-based random numbers: the draw for (stream, round, index) is a hash of the three.
 
 Streams are keyed by SHA-256 of what they are for (seed, pool, policy, rho, trial, purpose), so lanes can run in
 any order, process or thread; a saved policy needs no generator state beyond its round; a graph can be drawn
-again when a reward arrives late. Integer arithmetic only (SplitMix64's finaliser twice, Steele et al. 2014), so
-uniforms are the same on every machine and version.
+again when a reward arrives late. Only integer arithmetic is used (SplitMix64's finaliser twice, Steele et al. 2014),
+so uniforms are the same on every machine and version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _mix(z: np.uint64) -> np.uint64:
 
 @kernel
 def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.float64:
-    """Uniform in [0, 1) number `index` of round t of a stream: 53 random bits."""
+    """Uniform draw in [0, 1) with number `index` in round t of a stream; 53 random bits."""
     n = (np.uint64(t) << np.uint64(INDEX_BITS)) + np.uint64(index)
     z = _mix(keys[purpose, 0] + (n + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     z = _mix(z ^ keys[purpose, 1])
@@ -51,7 +51,7 @@ def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.fl
 
 @kernel
 def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
-    """Standard normal number `index` of round t of a stream (Box-Muller on two uniforms)."""
+    """Standard normal draw with number `index` in round t of a stream (Box-Muller on two uniforms)."""
     u = 1.0 - uniform(keys, purpose, t, 2 * index)
     v = uniform(keys, purpose, t, 2 * index + 1)
     value: float = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
@@ -77,7 +77,7 @@ def draw(pmf: np.ndarray, u: float) -> int:
 
 
 def query_order(order_seed: int, pool: str, trial: int, n: int) -> np.ndarray:
-    """Row indices [n] in the order of one trial: depends on (order_seed, pool, trial) and n alone."""
+    """Row indices [n] in the order of one trial; it depends only on (order_seed, pool, trial) and n."""
     keys = stream_keys("order", int(order_seed), str(pool), int(trial), purposes=1)
     return np.argsort(_uniforms(keys, n), kind="stable")
 

@@ -57,7 +57,7 @@ def predictor_class(name: str) -> type[ScorePredictor]:
 
 
 def load_score_predictor(folder: str | Path) -> ScorePredictor:
-    """The score predictor that some `save` wrote into `folder`, of whichever class.
+    """The score predictor that was saved in `folder`, of whichever class.
 
     Raises:
         ProvenanceError: there is none, or it has a format that this version does not read.

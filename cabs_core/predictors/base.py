@@ -1,6 +1,6 @@
 """The interface of a predictor of every arm's score, its checks of input, and its files.
 
-Belongs here: what all predictors of scores share. The predictors are in `simple` and `kernel_ridge`.
+Belongs here: what all predictors of scores share. The predictors are in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ State = tuple[dict[str, np.ndarray], dict[str, Any]]
 class ScorePredictor(ABC):
     """Predicts the score of every arm from a prompt's embedding and length.
 
-    `fit` learns from the train split; `validation`, where given, is used to choose settings (kNN's k, the
-    weights of `kernel_ridge`'s stack) and for nothing else. Fitted attributes end in `_`.
+    `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k, the
+    weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`). Fitted attributes end in `_`.
     """
 
     name: ClassVar[str]
@@ -52,7 +52,7 @@ class ScorePredictor(ABC):
             scores: `[N, K]` in [0, 1].
             validation: (embeddings, prompt_lengths, scores) of held-out prompts, or None: where settings have
                 to be chosen, a tenth of the train split is set aside for it.
-            seed: of whatever is drawn (landmarks, the part set aside).
+            seed: of all random draws (landmarks, initial weights, the part set aside).
 
         Raises:
             DataError: shapes disagree, a value is not finite or a score is outside [0, 1].

@@ -4,12 +4,12 @@
 
     cross_entropy   two-class cross-entropy of every score, with noise on the embedding and a constant in the
                     classifier (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
-                    `baselines/EmbedLLM/algorithm/mf.py`). Its two logits enter the loss by their difference alone,
-                    which is what is kept here;
+                    `baselines/EmbedLLM/algorithm/mf.py`). Its loss depends only on the difference of its two logits,
+                    so only the difference is modelled here;
     pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of unit
                     length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
-                    `routers/matrix_factorization`). It says who wins and not by how much, so sigmoid(u (s - mean of s
-                    over the arms) + v) with u, v fitted on the train split makes scores of it.
+                    `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the predicted
+                    score is sigmoid(u (s - mean of s over the arms) + v), with u, v fitted on the train split.
 
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
@@ -52,7 +52,7 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 class _Bilinear(ScorePredictor):
-    """What the two have in common: training, files. `weights_` is {name: array}."""
+    """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
 
     weights_: dict[str, np.ndarray]
     width_: int
@@ -138,7 +138,7 @@ class _Bilinear(ScorePredictor):
         self.weights_ = best or weights
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Whatever is fitted after the weights."""
+        """Fit what depends on the trained weights."""
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         scores: np.ndarray = expit(self._logits(self._scale(x)))

@@ -2,8 +2,8 @@
 
 `clusters` is the predictor inside Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
 `baselines/AvengersPro`): the nearest clusters of a prompt, weighted by a softmax of their distances. `hier_shrink`
-(vllm-project/semantic-router, issue 3459) shrinks the mean of a small cluster to that of a large one, and that to the
-arm's mean.
+(vllm-project/semantic-router, issue 3459) shrinks the mean of a small cluster to that of a large cluster, and
+the latter to the arm's mean.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Centres `[min(clusters, different points), e]` of k-means (best of 10 starts), on one thread: the sums of
-    several threads differ in their last digits."""
+    """Centres `[min(clusters, distinct points), e]` of k-means, best of 10 starts.
+
+    Runs on one thread: with several, the last digits of sums differ between runs.
+    """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
     count = min(clusters, len(np.unique(points, axis=0)))
@@ -67,7 +69,7 @@ class ClusterPredictor(ScorePredictor):
 
     Args:
         clusters: number of clusters of the normalised embeddings. top: clusters that count for a prompt.
-        beta: of the softmax over -distance, distance = 1 - x.centre.
+        beta: inverse temperature of the softmax over -distance, distance = 1 - x.centre.
     """
 
     name: ClassVar[str] = "clusters"
@@ -115,7 +117,7 @@ class HierShrinkPredictor(ScorePredictor):
     prediction b2 = (n2 m2 + s b1) / (n2 + s) with its small cluster.
 
     Args:
-        coarse, fine: numbers of clusters. strength: s, prompts that the coarser mean counts for.
+        coarse, fine: numbers of clusters. strength: s, number of prompts that the coarser mean counts as.
     """
 
     name: ClassVar[str] = "hier_shrink"

@@ -21,9 +21,10 @@ _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 
 
 class ContextCostPredictor:
-    """Costs `[n, K]` in USD, clipped to [0.25, 4] times the arm's mean, as in `CostPredictor`.
+    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: ridge regression per arm.
 
-    `fit` chooses the ridge penalty by leave-one-out error on the train split.
+    `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to [0.25, 4]
+    times the arm's mean cost, as in `CostPredictor`.
     """
 
     name: ClassVar[str] = "context_cost"

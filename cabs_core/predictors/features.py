@@ -1,7 +1,7 @@
-"""Contexts of the linear policies: principal components of the embedding, or the network's feature head.
+"""Contexts of the linear policies: principal components of the embedding, or of the network's feature head.
 
-The 32 leading components, centred and scaled together so that their squared norm is 16 on average, and a
-constant 2. Everything is fitted on the train split.
+Contexts are the 32 leading components, centred and scaled together so that their squared norm is 16 on average, and
+a constant 2. Everything is fitted on the train split.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """`kernel_ridge`: the strongest static predictor of scores, kernel regression in rotated arm space.
 
 Arms succeed and fail together, so most of what can be predicted lies along one direction of the arms' label
-space (how hard is the prompt) and the rest needs more shrinkage. Labels minus means are rotated by the
+space (how hard the prompt is), and the rest needs more shrinkage. Labels minus means are rotated by the
 eigenvectors of the arms' label covariance; the first component is then regressed with a small penalty and
-the others with a large one. RBF kernel on [embedding; length features], Nystrom landmarks. Half of the
-prediction is that; the other half is a non-negative stack of Nystrom fits at several penalties, ridge and
-kNN, weighted on validation, with one set of weights for the first component and one for the rest.
+the others with a large one, with an RBF kernel on [embedding; length features] and Nystrom landmarks. This is half
+of the prediction. The other half is a non-negative stack of Nystrom fits at several penalties, ridge and kNN,
+weighted on validation, with one set of weights for the first component and one for the rest.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class KnnPredictor(ScorePredictor):
     def _remember(self, x: np.ndarray, y: np.ndarray) -> None:
         # float32 halves memory and time; neighbours at equal distance within it are interchangeable
         self.points_ = x.astype(np.float32, copy=False)
-        # made once: for a single prompt it would cost more than all its products with the points
+        # computed once: for a single prompt it would cost more than the products with all points
         self.half_ = 0.5 * (self.points_**2).sum(axis=1)
         self.scores_ = y
 

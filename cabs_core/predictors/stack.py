@@ -1,10 +1,10 @@
-"""`stack`: an ensemble of static predictors, weighted per arm on predictions that no member made of its own rows.
+"""`stack`: an ensemble of static predictors, with weights per arm that are fitted on cross-fitted predictions.
 
 The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On these
 cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are fitted, first
-one set for all arms, then one per arm, drawn to the common set as if `pull` prompts spoke for it: with few prompts an
-arm's own weights are mostly noise. Weights belong to deviations from the arm's mean score, so they need not sum to
-one: what they leave is shrinkage to the mean. The members are then fitted on the whole train split.
+one set for all arms, then one per arm, shrunk to the common set as if `pull` prompts spoke for it: with few prompts an
+arm's own weights are mostly noise. Weights apply to deviations from the arm's mean score, so they need not sum to
+one: a sum below one shrinks predictions to the mean. The members are then fitted on the whole train split.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:
     """Weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
 
-    Arm j: least squares plus pull / n times the Gram matrix's norm of (w_j - w), w the weights common to all arms.
+    Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms and G the
+    Gram matrix of the members, averaged over prompts and arms.
     """
     n, k, m = members.shape
     common = nnls(members.reshape(n * k, m), targets.ravel())[0]
-    # the pull is in units of an average prompt's evidence, so that it means the same whatever the members' scale
+    # one unit of pull weighs as much as an average prompt, whatever the members' scale
     gram = np.einsum("nkm,nkl->ml", members, members) / (n * k)
     values, vectors = np.linalg.eigh(gram)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T * np.sqrt(pull)
@@ -44,7 +45,7 @@ class StackPredictor(ScorePredictor):
 
     Args:
         members: names of score predictors, or (name, options) pairs; each name once.
-        folds: of the cross-fitting. pull: prompts that the weights common to all arms count for.
+        folds: of the cross-fitting. pull: number of prompts that the weights common to all arms count as.
     """
 
     name: ClassVar[str] = "stack"

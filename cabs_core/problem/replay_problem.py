@@ -1,6 +1,6 @@
 """The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs online.
 
-Belongs here: the arrays, their checks, their files. What happens with them is in `engine`.
+Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
-#: largest size of a feature, prediction or delta. Features are scaled to about 1; beyond this, squares in the ridge
-#: models' matrices leave nothing of float64's precision
+#: largest absolute value of a feature, prediction or delta. Features are scaled to about 1; beyond this limit, squares
+#: in the ridge models' matrices exhaust float64's precision
 LIMIT = 1e6
 #: float32 is enough for what is large and only read; what is summed or compared is float64
 _SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings")
@@ -46,7 +46,7 @@ def _numbers(name: str, value: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReplayProblem:
-    """Queries, outcomes and predictions of one split, and the train split that everything offline may use.
+    """Queries, outcomes and predictions of one split, and the train split that policies may learn from offline.
 
     n queries, K arms, d context features, N train queries, e embedding dimensions.
 
@@ -65,10 +65,11 @@ class ReplayProblem:
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
-        times: `[n]` when each query comes, in any unit: replays play in this order, queries of one time in random order;
-            None: all in random order.
-        name, pool: what the problem is (test, validation, ...) and whose.
-        metadata: whatever else describes it; JSON. `binary_share` there overrides the one from offline_scores.
+        times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in random
+            order; None: all in random order.
+        name: of the split (test, validation, ...); pool: of the model pool.
+        metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
+            is computed from offline_scores.
     """
 
     arms: list[str]

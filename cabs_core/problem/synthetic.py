@@ -20,12 +20,13 @@ def synthetic_problem(
     name: str = "test",
     pool: str = "synthetic",
 ) -> ReplayProblem:
-    """Prompts with d features (the last one constant), arms whose success is linear in them plus a shared difficulty.
+    """A problem in which each arm's probability of success is linear in the features, plus a difficulty of the prompt.
 
     Args:
-        n, K, d: queries, arms, features (d >= 2); offline: train queries.
+        n, K, d: queries, arms, features (d >= 2, the last one constant); offline: train queries.
         graded: scores are the probabilities with noise instead of draws of 0 and 1.
-        surrogate_quality: in [0, 1]; 1: surrogate scores are the true expectation given the anchor's outcome.
+        surrogate_quality: in [0, 1]. 1: the surrogate score is the linear part plus .45 times the residual of the
+            played arm; 0: it is always 1/2.
         latencies: whether the problem has latencies.
     """
     rng = np.random.default_rng([seed, n, K, d])
@@ -50,7 +51,7 @@ def synthetic_problem(
     costs = predicted_costs * np.exp(rng.normal(size=(total, K)) * 0.2)
     noise = rng.normal(size=(total, K)) * 0.1
     predicted = np.clip(clean + noise, 0.0, 1.0)
-    # surrogates know part of the difficulty, seen through the anchor's residual
+    # surrogates know part of the difficulty, through the played arm's residual
     residual = scores - clean
     shift = 0.45 * residual[:, :, None]
     guess = np.clip(surrogate_quality * (clean[:, None, :] + shift) + (1 - surrogate_quality) * 0.5, 0.0, 1.0)

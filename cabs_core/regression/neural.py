@@ -1,9 +1,9 @@
 """Neural regression of every arm's reward: many small networks trained side by side as batched torch tensors.
 
 One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All networks of
-a replay advance in lockstep, so a round is a handful of batched matrix products instead of one small one per
-trial. Gradients are written out (two layers; a test holds them against autograd), which spares autograd's
-overhead per round. Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
+a replay advance in lockstep, so a round is a handful of batched matrix products instead of one small product per
+trial. Gradients are written out (two layers; a test compares them with autograd), which avoids autograd's
+overhead in every round. Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
 there), a mean over the observed rows instead of a sum: squared error / 2 plus penalty / (2 n) times the squared
 distance of the weights from where they started.
 
@@ -82,7 +82,7 @@ class NetworkBatch:
         return np.concatenate([w1, np.zeros(hidden), w2, np.full(arms, output)])
 
     def arrays(self, index: int | slice) -> dict[str, np.ndarray]:
-        """Everything about the network(s), as arrays."""
+        """Parameters, start, Adam's moments and steps of the network(s), as arrays."""
         names = ("flat", "start", "first", "second", "steps")
         return {name: getattr(self, name)[index].cpu().numpy().copy() for name in names}
 
@@ -229,11 +229,11 @@ class LastLayerCovariance:
 
 
 class GradientDiagonal:
-    """Diagonal of NeuralUCB's Z on the gradient with respect to all parameters, one for each network.
+    """Diagonal of NeuralUCB's Z, from gradients with respect to all parameters; one for each network.
 
     inverse: float64 [n, P], the diagonal of Z itself (name shared with the last-layer form); Z starts at penalty I
-    and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The trunk is shared, so playing an arm
-    also narrows the others' widths.
+    and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The hidden layer is shared, so playing an
+    arm also narrows the others' widths.
     """
 
     kind = "gradient_diagonal"

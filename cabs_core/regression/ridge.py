@@ -1,6 +1,6 @@
 """Ridge regression by rank-one updates of the inverse; lower triangles, float64.
 
-Float32 is no option: after some ten thousand updates at a small penalty most of its decisions differ.
+Float32 is not precise enough: after some ten thousand updates at a small penalty most decisions differ.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.compiled.jit import kernel
 
-#: reordering of sums only: NaN and infinity stay what they are
+#: allows reordering and fusing of operations; NaN and infinity keep their meaning
 FAST = {"reassoc", "contract", "nsz"}
 
 

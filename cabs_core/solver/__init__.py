@@ -27,9 +27,9 @@ holds a code address): make it where it is used, never save, pickle or share it.
 GIL or raises: a solve that cannot be certified, or bad input, gives the best distribution found (always valid:
 p >= 0, sum 1) with `certified` False; count those rounds and report them.
 
-Up to 48 arms a kernel compiled for that K runs (vectors of eight arms); above, a small set of arms is solved and
-proved for all of them, with zeros elsewhere; a slower, more careful kernel on LAPACK takes over whatever is not
-certified. That one follows the number of BLAS threads: hold it to one when several solves run at once.
+Up to 48 arms a kernel compiled for that K runs (vectors of eight arms). Above that, the program is solved on a few arms
+with p = 0 for the others, and certified for all. A slower, more careful kernel on LAPACK takes over whatever is not
+certified; it uses BLAS threads, so limit them to one when several solves run at once.
 
 `gap` bounds F(p) - F* and is computed from (p, q) alone, independently of the iteration that found them
 (`program.certificate` is the same formula in NumPy). tol is in the units of the losses: 1e-8 by default;

@@ -1,9 +1,9 @@
-"""The kernel for large K: solve on a few arms, prove it for all of them, or add the arms that object.
+"""The kernel for large K: solve on a few arms, certify the solution for all arms, or add the arms that prevent this.
 
 The program restricted to arms A is the same program on the graph among A. Its solution, with zeros for the
 other arms, is a feasible point of the whole program, and the certificate of the whole program there says how
 far it is from the optimum. While that is too far, the arms with the largest h (the adversary would move there)
-and the smallest gradient (the learner would) join A. An optimum with large support ends as not certified: the
+and the smallest gradient (the learner would) join A. An optimum with a large support is not certified here; the
 kernel on all arms then takes over.
 """
 
@@ -37,7 +37,7 @@ SMALL_SCRATCH = small.scratch_size(VECTORS)
 
 @kernel
 def _limit(K: int) -> int:
-    """The largest set of arms that is worth trying."""
+    """Size of the largest set of arms that is tried."""
     return min(K, max(24, K // 2))
 
 
@@ -95,7 +95,7 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
             i = int(X[LIST, a])
             g[j] -= graph[j, i] * lam[i]
         low = min(low, g[j])
-        # From here on the gradient's row holds its negative, so that "largest joins" serves for both.
+        # From here on the row holds the negative gradient, so that `_join` can take the largest entry of either row.
         g[j] = -g[j]
     gap = 0.0
     for a in range(n):
@@ -164,7 +164,7 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
             n = _join(K, X, n, X[H])
         for _ in range(count):
             n = _join(K, X, n, X[GRAD])
-    # The fallback would have to start from the best point with its q; only the last q is kept.
+    # Without a certificate the gap is inf, so that the fallback starts anew: the q that belongs to p_out is not kept.
     certified = best <= tol * gamma
     ws[DUAL] = HEADER + _inner_size(K) + Q_FULL * K
     ws[GAP] = best / gamma if certified else np.inf

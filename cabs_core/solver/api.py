@@ -125,7 +125,7 @@ def solve_exploration(
     feedback graphs" (2023). losses f [K]: any finite reals; graph G [K, K]: G[i, j] = 1 when playing i
     reveals j, weights in (0, 1] for expected edges, positive diagonal; gamma > 0; tol: bound on F(p) - F* to
     prove, in the units of the losses. Raises SolverError for other inputs. When tol cannot be proven, the
-    best point found is returned with `certified=False` and its honest gap.
+    best point found is returned with `certified=False` and the gap that was proven.
     """
     batch = _solve_batch(*check_instances(losses, graph, gamma, batch=False), check_tol(tol))
     return ExplorationSolution(

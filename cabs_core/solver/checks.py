@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import CabsError
 
-#: a workspace of that many takes gigabytes, and a solve minutes
+#: a workspace for this many arms takes gigabytes, and a solve minutes
 MOST_ARMS = 10_000
 _F8 = np.dtype(np.float64)
 
@@ -44,7 +44,7 @@ def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.nda
             raise TypeError(
                 f"found {'masked' if isinstance(value, np.ma.MaskedArray) else found.dtype} values"
             )
-        array = np.require(found, _F8, ["C", "A", "W"])  # one compiled form serves all
+        array = np.require(found, _F8, ["C", "A", "W"])  # one layout, so that kernels compile once
     except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(
             f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"

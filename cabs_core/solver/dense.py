@@ -1,7 +1,7 @@
-"""The interior-point kernel for any K, on LAPACK: for large K, and what takes over from the fast kernels.
+"""The interior-point kernel for any K, on LAPACK: it takes over from the fast kernels and serves large K.
 
-One Cholesky factorisation an iteration. A second attempt with shorter steps and stricter growth follows when
-the first is not certified, because the predictor-corrector can cycle (on star graphs).
+One Cholesky factorisation per iteration. When the first attempt is not certified, a second one follows with shorter
+steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle (on star graphs).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _system(
 
 @kernel
 def _keep(X: np.ndarray, to: int, source: int) -> None:
-    # element by element: an assignment of whole rows compiles checks of shapes that take seconds to compile
+    # element by element: assigning whole rows would also compile checks of shapes, which takes seconds
     for i in range(X.shape[1]):
         X[to, i] = X[source, i]
 
@@ -240,7 +240,7 @@ def _attempt(
 
 @kernel
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
-    """Improve on the result in the workspace (if there is one) by up to two attempts; keep the best point."""
+    """Improve the result in the workspace (if there is one) by up to two attempts; keep the best point."""
     K = int(ws[ARMS])
     start = int(ws[SCRATCH])
     row = lapack.shift(ws, start)

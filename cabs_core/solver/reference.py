@@ -1,8 +1,8 @@
-"""The exploration program by general convex solvers: what our kernels are tested and timed against.
+"""The exploration program by a general convex solver: what our kernels are tested and timed against.
 
-Three ways of asking Clarabel (through cvxpy in the paper's form, through cvxpy with parameters, directly) and
-the closed form for graphs without edges. None of them is the judge: at gamma of 100 and above Clarabel often
-stops short, so every answer is scored with `program.objective`.
+Clarabel is called in three ways: through cvxpy in the paper's form, through cvxpy with parameters, and directly. Its
+answers are not taken as the truth: at gamma of 100 and above Clarabel often stops early, so every answer is evaluated
+with `program.objective`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from cabs_core.solver.program import objective
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """p [K] in the simplex, F(p), whether the solver said "solved" (not "almost" or worse), and the optimum it claims.
+    """An answer of the solver.
 
-    The claim and F(p) differ by what the solver's tolerances on constraints leave open.
+    p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or worse);
+    claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on constraints.
     """
 
     p: np.ndarray

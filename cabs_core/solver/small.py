@@ -2,8 +2,8 @@
 
 Rows of K numbers are padded to C vectors of eight lanes. Padded lanes hold p = q = s = y = 0 and 1/W = 1, so
 that they add nothing to any sum; `pad` (1.0 there, 0.0 elsewhere) keeps divisions finite. The linear system
-is solved by inverting the matrix in place: its K steps are as deep as those of a factorisation, and the three
-solves become products without a chain of dependent steps.
+is solved by inverting the matrix in place: this takes K dependent steps, as a factorisation does, and the three
+solves become products, without a chain of dependent steps.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _attempt(
                 o = R + c * WIDTH
                 pad = load(ws, o + PAD * n)
                 s = load(ws, o + S * n)
-                # U holds eta and RHO rho.
+                # Row DY holds eta until dy overwrites it; RHO holds rho.
                 if phase == 0:
                     eta = -1.0 * load(ws, o + Y * n)
                     xi = -1.0 * s

@@ -30,7 +30,7 @@ GAP = 5
 ITERATIONS = 6
 DUAL = 7  # where the q that certifies the last solve starts
 ROUTINES = 8  # addresses of dsyrk, dpotrf, dpotrs and dgemv, or of the kernel of the inner problems
-HOME = 15  # address of the workspace itself: a copy, a part or a saved one is none
+HOME = 15  # address of the workspace itself: a copy, a slice or a reloaded workspace is refused by it
 HEADER = 16
 MAGIC_VALUE = 7.25e77
 
@@ -117,11 +117,11 @@ def solve_kernel(
     """Solve one instance from compiled code, without allocation and without the GIL.
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
-    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. Inputs are not checked
-    beyond their sizes, nor workspaces beyond being at the place where they were made. Writes the best point found to p_out, always a valid distribution, and returns
-    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of a
-    workspace, one made for another K, a gamma that is not positive and finite, or losses that are not finite give the
-    uniform p, gap = inf and False.
+    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and graph are
+    not checked. Writes the best point found to p_out, always a valid distribution, and returns (gap, iterations,
+    certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of a workspace, one made for
+    another K, a gamma that is not positive and finite, or losses that are not finite give the uniform p, gap = inf and
+    False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
