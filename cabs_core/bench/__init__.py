@@ -1,1 +1,1 @@
-"""Benchmarks against peers, as ratios in one run. One module a subject, each with `main(json_path, quick=False)`."""
+"""Benchmarks against peers and measurements of this project: `cabs bench NAME` runs `main` of the module NAME."""

@@ -1,6 +1,7 @@
 """`cabs bench backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to compute.
 
-It is asked by GraphQL, as its own page asks. Its daemon looks for backfills every 30 s, and every partition is a run.
+The backfill is requested over GraphQL, as Dagster's page does it. Dagster's daemon looks for backfills every 30 s, and
+every partition is a run.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ class DevServer:
         return str(answer["backfillId"])
 
     def runs_of(self, backfill: str) -> list[dict[str, Any]]:
-        """Status and times (seconds since 1970) of its runs when the backfill has ended; else nothing."""
+        """Status and times (seconds since 1970) of a backfill's runs; an empty list until the backfill has ended."""
         found = self.query(_PROGRESS, id=backfill)["partitionBackfillOrError"]
         return found["runs"] if found["status"].startswith(("COMPLETED", "FAILED", "CANCELED")) else []
 
     def stop(self) -> None:
-        """End it as SIGTERM does, and by force what is left of it."""
+        """Send SIGTERM, wait up to a minute, then kill what is left of the process group."""
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=60)

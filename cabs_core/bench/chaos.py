@@ -60,13 +60,13 @@ def start_echo() -> tuple[subprocess.Popen[bytes], int]:
 
 
 def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
-    """A server with these settings (see `server.app.make_app`) in a process of its own; it says nothing."""
+    """A server with these settings (see `server.app.make_app`) in a process of its own; its output is discarded."""
     command = [sys.executable, "-c", _SERVER, json.dumps(settings), str(port), str(workers)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def wait_for(port: int, seconds: float = 180.0) -> None:
-    """Until something listens at a port of 127.0.0.1; CabsError after so many seconds."""
+    """Wait until something listens at a port of 127.0.0.1. Raises CabsError after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with socket.socket() as probe:

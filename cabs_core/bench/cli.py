@@ -16,10 +16,10 @@ MEASUREMENTS = (
     "theory",
     "drift",
     "logs",
-)  # of this project against itself, long, on real outcomes: not part of `all`
-#: of a deployed router: time of a decision and added to a call, kill -9 under load, a simulated deployment
+)  # long, without peers: not part of `all`
+#: of a deployed router: time of a decision, time added to a call, kill -9 under load, a simulated deployment
 DEPLOYED = ("decision", "serve", "chaos", "deployment")
-ORCHESTRATION = ("backfill",)  # what Dagster costs, on a pool that is finished
+ORCHESTRATION = ("backfill",)  # Dagster's overhead, on a finished pool
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -31,19 +31,24 @@ ORCHESTRATION = ("backfill",)  # what Dagster costs, on a pool that is finished
 )
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
 def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
-    """Measure the solver, the replay or the embedding against their peers (extra [peers]), or the oracles against
-    simple predictors on the real outcome tables, or (study) all policies over splits and stress conditions, or (readings) readings of
-    the paper, or (theory) what its theorems predict, or (drift) models that change under their names, or (logs) what a router's
-    own log teaches the next one.
+    """Run a benchmark or a measurement and print its figures.
 
-    `backfill` materialises a finished pool again as the UI asks for it, in a stock `dagster dev`.
+    Against peers (extra [peers]): `solver`, `replay` and `embed`; `all` runs these three.
 
-    Of a deployed router: `decision` times one from the text on, `serve` what `cabs serve` adds to a call, `chaos` kills
-    servers under load, `deployment` routes a pool's test split with late and missing rewards and outages (all take
-    --router DIR).
+    On outcome tables: `oracles` compares the oracles with simple predictors, `study` all policies over splits and
+    stress conditions, `readings` readings of the paper; `drift` plays models that change under their names, `logs`
+    measures what a router's own log teaches the next one.
 
-    Further options go to the measurement: cabs bench replay --sweep runs a whole pool's sweep as well, cabs bench
-    study takes --pool NAME --conditions clean shift --split-seeds 0 1 2, backfill takes --pool NAME
+    `theory` measures what the paper's theorems predict, on generated data.
+
+    With a router (--router DIR): `decision` times decisions from the prompt's text on, `serve` what `cabs serve` adds
+    to a call, `chaos` kills servers under load, `deployment` routes a pool's test split with late and missing rewards
+    and an outage.
+
+    `backfill` (--pool NAME) times a backfill of a finished pool in a stock `dagster dev`.
+
+    Further options go to the measurement: `cabs bench replay --sweep` also runs a whole pool's sweep, and `cabs bench
+    study` takes --pool NAME --conditions clean shift --split-seeds 0 1 2.
     """
     with_options = ("study", "readings", "theory", "drift", "logs", "replay", *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:

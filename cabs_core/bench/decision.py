@@ -2,8 +2,8 @@
 
     cabs bench decision --router router
 
-Prompts have about 100 tokens, each is new, and the log is in memory. Two turns: by the clock, which other work on the
-machine lengthens, and in processor time.
+Prompts have about 100 tokens and are all different; the log is in memory. Everything is measured twice: in wall time,
+which other work on the machine lengthens, and in processor time.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries, each asked once
 in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March. Utility by quarter of the stream, and
-regret against the better arm of each query: a policy recovers where its last quarter comes near that of a policy that
-learns June alone (`from June`: the same policy without what March taught it).
+regret against the better arm of each query. A policy recovers where its last quarter comes near `from June`: the same
+policy, trained offline on March as well, but playing June's half alone.
 """
 
 from __future__ import annotations

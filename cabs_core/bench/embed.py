@@ -3,8 +3,8 @@
     python -m cabs_core.bench.embed [FILE.json]      or      cabs bench embed [--json FILE]
 
 Three sets of prompts: short (one sentence), mixed (from a few words to beyond the cut) and long (all cut).
-Both sides load nothing inside the timed part and run in turn, several times; ratios are of the best times,
-and of the time that a call takes in all, tokenising included. Without the peer, ours alone is measured.
+Loading is not timed. Both sides run in turn, several times; ratios are of the best times of a whole call,
+tokenising included. Without the peer, ours alone is measured.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
     """Floating-point operations of the matrix products of one forward pass over sequences of these lengths.
 
     Per layer and token 2 (4 h^2 + 2 h f) for projections and the feed-forward part and 4 h per pair of tokens
-    for attention; DeBERTa's two position terms add 4 h per token and relative position (at most twice its
-    buckets, and computed for every pair).
+    for attention; DeBERTa's two position terms add 4 h per token and relative position, of which a sequence of n
+    tokens has min(2 n, twice the buckets).
     """
     h, f, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     n = lengths.astype(np.float64)

@@ -36,7 +36,10 @@ class FixedModels:
 
     @classmethod
     def of(cls, test: ReplayProblem, seed: int) -> FixedModels:
-        """Resampled with `seed`; the same seed resamples the same queries of a policy (`sweep`)."""
+        """The fixed models of a test problem; give `sweep` the same seed, so that it resamples the same queries.
+
+        Without offline scores, `best` is the arm of largest mean test score.
+        """
         costs, scores = (
             _resampled(np.asarray(v, dtype=np.float64).T, seed) for v in (test.costs, test.scores)
         )

@@ -2,11 +2,11 @@
 
     cabs bench logs [--pool paretobandit_k4 ...] [--seeds 5] [--epsilon 0.02 0.1] [--json FILE]
 
-For each seed: --train prompts with every model's outcome and 100 for validation; a policy trained on them routes the traffic, one
-answer a prompt, with uniform exploration; a quarter of the prompts is held out. Then the same policy is trained again on the table
-alone, on table and log (`ope.training`, by largest weight), and, as the most that could be had, on the traffic's full outcomes.
-Mean utility on the held-out prompts minus that of the table alone, learning as they go. `continued` is the router that
-routed the traffic, with what it learnt from it.
+For each seed: --train prompts with every model's outcome and 100 for validation; a policy trained on them routes the
+traffic, one answer a prompt, with uniform exploration; a quarter of the prompts is held out. Then the same policy is
+trained again: on the table alone, on table and log (`ope.training`, for several caps of the weights), and, as an upper
+bound, on the traffic's full outcomes. The figures are mean utilities on the held-out prompts, minus that of the table
+alone; policies go on learning there. `continued` is the router that routed the traffic, with what it learnt from it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class World:
     def fit(
         self, outcomes: Outcomes, split: np.ndarray, vectors: np.ndarray
     ) -> tuple[Oracles, ReplayProblem]:
-        """What is trained on the rows named train, and the held-out prompts under it."""
+        """Oracles trained on the train rows, and the test problem that they give."""
         oracles = train_oracles(vectors, outcomes, split, self.pool.oracle, features=self.pool.features)
         problem = build_problems(outcomes, split, vectors, oracles, self.pool)["test"]
         problem.metadata["binary_share"] = self.share
@@ -109,7 +109,7 @@ class World:
 
 
 def utility(problem: ReplayProblem, policy: str, rho: float, seed: int) -> float:
-    """Mean over the held-out prompts."""
+    """Mean utility of a policy's replay on the held-out prompts."""
     return float(replay(problem, policy, rho, TRIALS, seed).rewards.mean())
 
 

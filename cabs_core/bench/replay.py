@@ -1,7 +1,8 @@
 """`cabs bench replay`: replay speed on one thread, ours and the peers' side by side, as ratios.
 
 Measurements of a pair alternate in short slices of processor time (waiting for a busy machine does not count);
-each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the two. Default: K = 15 arms, d = 128 features. Each record names what was required of it.
+each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the two. K = 15 arms,
+d = 128 features; with `quick`, fewer. Each record holds the ratio that it is required to reach.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Ours:
         self.at = 0
 
     def advance(self, rounds: int) -> float:
-        """Seconds a round of the next rounds; starts over with the same models at the end of the stream."""
+        """Seconds per round of the next rounds; at the end of the stream it starts over, with the same models."""
         if self.at + rounds > len(self.lane.order):
             self.at = 0
         begin = time.process_time()

@@ -1,6 +1,6 @@
 """A server around LiteLLM's own router with its default strategy, `simple-shuffle`: what `cabs bench serve` compares with.
 
-It is the least that forwards a call through `litellm.Router`: no keys, no log, no proxy, which would all cost time.
+A minimal server that forwards calls through `litellm.Router`: without keys, log or proxy, which would take time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def available() -> bool:
 
 
 def start(port: int, models: Sequence[str], upstream: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
-    """The server in processes of its own: `models` are all the stand-in at port `upstream`."""
+    """Start the server in processes of its own; each of `models` is the stand-in at port `upstream`."""
     settings = json.dumps({"models": list(models), "url": f"http://127.0.0.1:{upstream}/v1"})
     command = [
         sys.executable, "-m", "uvicorn", f"{__name__}:make_app", "--factory", "--port", str(port), "--workers", str(workers),
         "--log-level", "error", "--no-access-log",
     ]  # fmt: skip
-    # without this it fetches a price list from the internet, and waits for it
+    # otherwise LiteLLM waits for a price list from the internet
     environment = {**os.environ, _SETTINGS: settings, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -30,7 +30,7 @@ from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, clara
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
 SMALL, LARGE = (5, 11, 15, 18), (64, 256)
-# At K = 15: how many times faster than each of them we mean to be.
+#: wanted speed-up over each peer at K = 15
 TARGETS = {"cvxpy_paper": 3000.0, "cvxpy_parametric": 80.0, "clarabel_direct": 50.0}
 
 #: losses `[K]`, graph `[K, K]` and gamma

@@ -30,7 +30,7 @@ POLICIES = (
     "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "hier_mix@two_models",
     "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm", "hier_mix_wide",
 )  # fmt: skip
-#: changes what is logged, not what is played
+#: options that change what is logged, not what is played
 SILENT = {
     name: {"propensity": "sampled"} for name in ("lin_ts", "lin_ts@warm", "hier_mix", "hier_mix@two_models")
 }
@@ -72,7 +72,7 @@ FIELD_POLICIES = (
     "pareto_bandit", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
     "cabs_d_linear@tuned",
 )  # fmt: skip
-#: what a default must never be clearly worse than
+#: simple routers; a default policy must never be clearly worse than one of them
 SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix")
 
 

@@ -1,8 +1,8 @@
-"""Policies over all cells of a study: mean rank, ties, and what each lacks to the best simple router of a cell.
+"""Policies over all cells of a study: mean rank, ties, and the difference to the best simple router of a cell.
 
-A cell is a (pool, condition), averaged over the splits that all its policies have. A policy is tied for the first place where
-its paired difference to the best of the cell is within two standard errors. The best is the best of many in the same
-data, so the difference to it is too large rather than too small.
+A cell is a (pool, condition), averaged over the splits that all its policies have. A policy is tied for the first
+place where its paired difference to the best of the cell is within two standard errors. The best policy is chosen from
+many on the same data, so differences to it are overestimated rather than underestimated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from cabs_core.bench.study_plan import SIMPLE, Plan
 from cabs_core.bench.study_tables import collect, paired_errors, regime_weights
 
-#: bounds and no routers: they have no rank
+#: an upper bound and random play have no rank
 UNRANKED = ("oracle_best", "random")
 LEAST = -0.010
 

@@ -55,9 +55,11 @@ def paired_errors(
     weights: np.ndarray,
     same_queries: bool,
 ) -> tuple[np.ndarray, float]:
-    """(per-split means, standard error): over trials and queries together (`metrics.two_way_error`), averaged over
-    splits as independent (unless all splits test the same queries), and of the spread over splits where there are
-    three or more."""
+    """(per-split means, standard error of their mean), of `first` or of the difference `first` - `second`.
+
+    The error is over trials and queries together (`metrics.two_way_error`), averaged over splits as independent unless
+    all splits test the same queries; with three or more splits, the spread over splits where that is larger.
+    """
     means, variances = [], []
     for seed in sorted(first):
         u, q = weights @ first[seed]["utilities"], weights @ first[seed]["queries"]

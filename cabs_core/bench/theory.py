@@ -80,7 +80,10 @@ def play(
     gamma: float, targets: int, tol: float, workspace: np.ndarray, inverse: np.ndarray, theta: np.ndarray,
     regret: np.ndarray, squared: np.ndarray,
 ) -> None:  # fmt: skip
-    """CABS-C on plain or printed targets; fills the regret and the squared error of revealed arms by round [T]."""
+    """CABS-C on plain, printed or bias-corrected targets.
+
+    Fills `regret` and `squared`, the squared error of the revealed arms, by round [T].
+    """
     rounds, k = truth.shape
     losses, p, gain = np.empty(k), np.empty(k), np.empty(x.shape[1])
     seen, bias, predicted = np.zeros(k), np.zeros(k), np.empty(k)
@@ -155,7 +158,7 @@ def interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
 
 
 def slope(xs: Sequence[float], ys: np.ndarray) -> dict[str, float]:
-    """Slope of log y in log x, one a repetition; ys [repetitions, len(xs)], not positive ones count as 1."""
+    """Slope of log y in log x, one a repetition; ys [repetitions, len(xs)], values below 1 count as 1."""
     logs = np.log(np.asarray(xs, dtype=np.float64))
     centred = logs - logs.mean()
     each = (np.log(np.maximum(ys, 1.0)) @ centred) / (centred @ centred)
@@ -312,7 +315,7 @@ def run(seeds: int = 5, quick: bool = False) -> dict[str, Any]:
 
 
 def make_theory(store: ArtifactStore, seeds: int, options: Options) -> Made:
-    """The page as an artifact, made again only where code or repetitions changed or a file did."""
+    """The page as an artifact, made again only if code, repetitions or a file changed, or if forced."""
     recipe = Recipe("theory", "", theory_code_version(), {"seeds": seeds}, {})
     record = store.record(THEORY)
     if record and not (options.force or recipe.outdated(record) or store.damage(THEORY, record)):

@@ -1,6 +1,6 @@
 """Encoders with a short name: one record each. Other packages bring theirs (`cabs.encoders`).
 
-A pool file may also name any Hugging Face encoder by its id, or a local folder; such need no record.
+A pool file may also name any Hugging Face encoder by its id, or a local folder; those need no record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class EncoderRecord:
     """What is said about an encoder, in one place: either a transformer on the model hub, or a class.
 
     Attributes:
-        name: `encoder.name` in pool files; letters, digits, hyphens, points and underscores.
+        name: `encoder.name` in pool files; letters, digits, hyphens, dots and underscores.
         description: one sentence fragment, with its full stop.
         label: how reports write it; empty: its name.
         hub_id: of a transformer: `owner/name` on the model hub.

@@ -13,7 +13,7 @@ _NEIGHBOURS = "cabs_core.policies.neighbours"
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """All combinations as dicts: options of a predictor are one option, `settings`, of its policy."""
+    """All combinations as dicts, for `settings`: the one option of a policy that holds its predictor's options."""
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 

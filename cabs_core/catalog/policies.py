@@ -40,7 +40,7 @@ def _aliases() -> Mapping[str, str]:
 def current_name(name: str) -> str:
     """The name with an alias replaced: `kernel` -> `kernel_ridge`; any other text, with its preset, as it is.
 
-    Names of policies that are also names of predictors have the same aliases there.
+    A predictor that has a policy's name has the same aliases.
     """
     base, separator, preset = str(name).partition("@")
     return f"{_aliases().get(base, base)}{separator}{preset}"
@@ -113,7 +113,7 @@ def policy_description(name: str) -> str:
 
 
 def policy_table() -> list[dict[str, Any]]:
-    """One row per policy and preset, as the SQL source `catalog.policies` has them; aliases stand in old results."""
+    """One row per policy and preset, for the SQL source `catalog.policies`; aliases too, for old results."""
     return [
         {
             "base_policy": name,

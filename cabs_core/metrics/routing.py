@@ -1,4 +1,4 @@
-"""How a router behaves: which arms it plays, how often it changes its mind, how long it takes."""
+"""How a router behaves: which arms it plays, how often it switches between them, how long it takes."""
 
 from __future__ import annotations
 

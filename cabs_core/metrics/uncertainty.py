@@ -3,12 +3,12 @@
 Every trial plays the queries in another order, so a figure is a mean over a crossed array [trials, queries]. Over
 trials: the order (and a policy's own randomness) differ, the queries do not; a static router has no such error. Over
 queries: another sample of queries would give another mean. The variance of the mean is the sum of both (two-way
-clustering: Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2)), without their third,
-subtracted term: that needs every cell of every pair of policies, is of smaller order, and without it the sum is positive and
-never too small (Davezies, D'Haultfoeuille and Guyonvarch 2021, Annals of Statistics 49(2)). With few trials the normal
-quantile is too short, so intervals use Student's t with Welch and Satterthwaite's degrees of freedom.
+clustering: Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2)). Their third term, which is
+subtracted, is left out: it is of smaller order and needs every cell of every pair of policies. Without it the sum is
+positive and never too small (Davezies, D'Haultfoeuille and Guyonvarch 2021, Annals of Statistics 49(2)). With few
+trials the normal quantile is too small, so intervals use Student's t with Welch and Satterthwaite's degrees of freedom.
 
-All errors are conditional on the split: the same train rows, oracles and tuning. Another split changes more than they say.
+All errors are conditional on the split: the same train rows, oracles and tuning. Between splits figures vary more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
-    """[replicates, n] times each of n queries is drawn with replacement (multinomial), float32, read-only.
+    """[replicates, n] how often each of n queries is drawn with replacement (multinomial), float32, read-only.
 
     The same (n, seed) always gives the same weights, so that two routers are resampled together.
     """
@@ -118,7 +118,7 @@ class TwoWayError:
         return float(special.stdtrit(min(self.df, 1e9), 0.975) * self.se) if self.se > 0 else self.se
 
     def p_value(self, difference: float) -> float:
-        """Of the two-sided test that the mean is zero; 1 for no difference at all, NaN without an error."""
+        """p-value of the two-sided test that the mean is zero; 1 for no difference at all, NaN without an error."""
         if difference == 0 or math.isnan(self.se):
             return 1.0 if difference == 0 else float("nan")
         return float(2 * special.stdtr(min(self.df, 1e9), -abs(difference) / self.se)) if self.se > 0 else 0.0
@@ -156,7 +156,7 @@ def crossed_error(order: ArrayLike, values: ArrayLike) -> TwoWayError:
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """[m] p-values adjusted so that the chance of any false rejection is kept (Holm 1979); NaN stays and counts not."""
+    """[m] p-values adjusted for the family-wise error rate (Holm 1979); NaN stays NaN and is not counted."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p.shape, np.nan)
     known = np.flatnonzero(~np.isnan(p))

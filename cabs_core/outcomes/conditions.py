@@ -1,15 +1,15 @@
 """Stress conditions of the data: what is altered before anything is trained or predicted.
 
-    task_shift        half of the tasks appear in test only
-    severe_shift      named tasks, a different kind of work, are test
-    corrupted_oracle  every offline label reversed in rank
-    noisy_oracle      offline labels exchanged at random
+    task_shift        the test split is whole tasks: `split.test_tasks`, else a random half of them
+    severe_shift      the test split is `split.test_tasks`, tasks of another kind than the rest
+    corrupted_oracle  offline labels exchanged between models: the best model gets the worst one's, and so on
+    noisy_oracle      a share (`NOISE`) of each model's offline labels exchanged between queries
 
     split = split_under(outcomes, pool.split, condition)
     outcomes = outcomes_under(outcomes, split, condition, seed)        # then train_oracles, build_problems as ever
 
-Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, so that
-predictors, oracles, early stopping, choices and tuning are all misled; the test split stays what it is.
+Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, which misleads
+predictors, oracles, early stopping, the choice of models and tuning. The test split is not altered.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def shifted_splits(
     """Splits `[n]` ('train', 'validation', 'test') with whole tasks in test.
 
     Args:
-        tasks: text `[n]`; prompts: text `[n]`; rows of one prompt stay together outside test.
+        tasks: text `[n]`.
+        prompts: text `[n]`; rows with the same prompt get the same split, test if one of them is in a test task.
         test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
         validation: share of the remaining prompts used for validation.
 

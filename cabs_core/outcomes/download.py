@@ -135,7 +135,7 @@ class _Known:
         return True
 
     def verify(self, path: Path, revision: str | None) -> VerifiedFile:
-        """The file, checked; what nothing was known of is recorded."""
+        """Check the file; write its lock record if it had neither pin nor record."""
         self.check(path, path)
         found = VerifiedFile(path, hash_file(path), path.stat().st_size, revision or self.revision)
         if self.sha256 is None:
@@ -198,7 +198,7 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
         progressbar=not are_progress_bars_disabled(),
         chunk_size=1 << 16,
         timeout=(10, 60),
-        headers={"Accept-Encoding": "identity"},  # so that its length can be checked
+        headers={"Accept-Encoding": "identity"},  # uncompressed, so that the length can be checked
     )
 
     def download() -> Path:
@@ -211,7 +211,7 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
-    """What the download returns; asked again after a cut connection or a busy server, and errors in our words."""
+    """Run the download, again after a cut connection or a busy server; failures become a DataError with advice."""
     from huggingface_hub.errors import (  # noqa: PLC0415  (only where something is downloaded)
         GatedRepoError,
         HfHubHTTPError,
@@ -221,7 +221,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
         RevisionNotFoundError,
     )
 
-    # of the hub's transport (httpx, since its version 2 httpx2): a cut connection is no OSError there
+    # base error of the HTTP library of the hub's client (httpx, or httpx2 since version 2), which is no OSError
     transport_error: type[Exception] = HfHubHTTPError.__bases__[0]
     for attempt in range(_ATTEMPTS):
         try:
@@ -243,7 +243,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
                 raise DataError(
                     f"{file.source} cannot be downloaded: {reason or f'the server answered {status}'}"
                 ) from error
-            # the hub's client has tried again by itself before it says that the file is not here
+            # the hub's client retries by itself before it reports that a file is not in its cache
             if attempt == _ATTEMPTS - 1 or isinstance(error, LocalEntryNotFoundError | ValueError):
                 raise DataError(_unreachable(file, str(error), status)) from error
             time.sleep(2**attempt)

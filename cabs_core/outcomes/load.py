@@ -47,7 +47,13 @@ def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
-    """The outcomes with those of the models' later versions, on the queries that both have, costs scaled alike."""
+    """Add the outcomes of the models' later versions, on the queries that both have.
+
+    Later costs are multiplied by the factors that rescaled the earlier ones.
+
+    Raises:
+        DataError: the two have no query in common.
+    """
     place = {query: row for row, query in enumerate(later.query_ids.tolist())}
     both = np.array([query in place for query in outcomes.query_ids.tolist()], dtype=bool)
     if not both.any():

@@ -226,7 +226,7 @@ class RawOutcomes:
                 f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}"
             )
         kept = self.take(~incomplete)
-        assert kept.costs is not None  # else every query were incomplete
+        assert kept.costs is not None  # otherwise every query would be incomplete
         tasks, task = np.unique(self.tasks, return_inverse=True)
         read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
         report = {
@@ -317,8 +317,8 @@ def number_column(values: pd.Series, column: str, place: Place, scale: float = 1
     """The column as float64 with nan for missing. Scores are divided by `scale`, and may be true or false.
 
     Raises:
-        DataError: a value that is no number (dates, durations, lists, ...) or out of range; `$` before a cost is no
-            fault, other units are.
+        DataError: a value that is no number (dates, durations, lists, ...) or out of range. `$` before a cost is
+            accepted, other units are not.
     """
     values = values.reset_index(drop=True)
     dtype = values.dtype

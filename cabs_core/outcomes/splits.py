@@ -16,9 +16,10 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     """`[n]` array of 'train' | 'validation' | 'test'.
 
     random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_task: the rows of
-    the test tasks are the test split, the rest is cut into train and validation. column, default: the split
-    recorded in the data; a prompt recorded in two splits goes as a whole to the later one, so that nothing
-    seen in training is tested. The result depends on the set of prompts, not on the order of the rows.
+    `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into train and
+    validation. column, default: the split recorded in the data; a prompt recorded in two splits goes as a whole to
+    the later one (train, validation, test), so that nothing seen in training is tested. The result depends on the
+    set of prompts, not on the order of the rows.
 
     Raises:
         DataError: an empty split, an unknown task, or no recorded split.

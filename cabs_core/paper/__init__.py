@@ -1,7 +1,8 @@
 """Figures that the paper published, as data: what the reports and marts put beside ours.
 
-    published.csv       utility and regret by encoder, benchmark, policy and cost regime; `label` is the paper's
-                        table. Policies carry this project's names (`knn` is the paper's RouterBench row).
+    published.csv       utility and regret by encoder, benchmark, policy and cost regime; `label` is the LaTeX
+                        label of the paper's table. Policies carry this project's names (`knn` is the paper's
+                        RouterBench row).
     model_averages.csv  mean score and mean cost (USD per query) of every model of every benchmark
     model_names.csv     the paper's model names and those of the data sources
 

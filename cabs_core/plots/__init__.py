@@ -3,7 +3,7 @@
     Figure(key, title, caption, alt, chart, table, ...)   what is drawn, in words and as a table
     figure.svg(), figure.png(), figure.spec()             for a page, for metadata, for scripts
     lines, intervals, bars, heatmap, histogram, points    charts that several pages share
-    render_page(template, folders, **values)              a self-contained HTML page with Vega in it
+    render_page(template, folder, **values)               a self-contained HTML page with Vega in it
     diagnostic_plots(report, training)                    PNGs of the oracles' diagnostics
     utility_plot(rows, title)                             SVG of what the policies of a partition earned
 

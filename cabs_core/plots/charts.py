@@ -160,7 +160,7 @@ def points(
 ) -> list[alt.Chart]:
     """Labelled points as layers (which need the parameter `NARROW`), on a logarithmic x axis unless some x is 0.
 
-    frame: columns name, x, y, front (bool: dark, named on narrow screens too), optionally low and high.
+    frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally low, high.
     With `front`, a broken line joins the points of the front. `scale`: of the x axis, where other layers share it.
     """
     frame = _rounded(frame)
@@ -255,7 +255,7 @@ def heatmap(
 
 
 def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
-    """Counts over logarithmic bins of positive values."""
+    """Counts over logarithmic bins; values below 1 count as 1."""
     logs = np.log10(np.maximum(np.asarray(values, dtype=float), 1))
     counts, edges = np.histogram(logs, bins=40, range=(logs.min() - 0.02, logs.max() + 0.02))
     frame = _rounded(pd.DataFrame({"from": 10 ** edges[:-1], "to": 10 ** edges[1:], "count": counts}))
@@ -331,7 +331,7 @@ def _every(frame: pd.DataFrame, by: list[str], count: int) -> pd.Series:
 def end_labels(
     frame: pd.DataFrame, shown: set[str], height: int, by: Sequence[str] = (), span: float | None = None
 ) -> pd.DataFrame:
-    """Places for the names at the ends of lines, 14 pixels apart where they would cover each other.
+    """Places for the names at the ends of lines, 15 pixels apart where they would cover each other.
 
     frame: columns series, x, y, and one for each choice; a row for each of `series` and choices comes back.
     `span`: what the height of the chart shows; default the range of the lines that are shown.

@@ -90,7 +90,7 @@ class Figure:
 
     @cached_property
     def png(self) -> bytes:
-        """The first view as PNG of less than 100 kB; the resolution is lowered until it fits."""
+        """The first view as PNG; the resolution is lowered, at most to 0.3, until it has less than 100 kB."""
         spec = fixed_colours(self._sized(self.width, page=False))
         spec["title"] = self.title
         for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):

@@ -41,7 +41,7 @@ def vega_bundle() -> str:
 
 
 def render_page(template: str, folder: Path, **values: Any) -> str:
-    """The page of a template in `folder`, which may extend `base.html.j2` and use `figure.html.j2`.
+    """The page of a template in `folder`, which may extend `base.html.j2` and import `macros.html.j2`.
 
     Args:
         values: what the template asks for; `figures`, if given, is {key: Figure or None}.

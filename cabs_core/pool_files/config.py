@@ -57,10 +57,10 @@ def _known_source(kind: str) -> str:
     return kind
 
 
-#: a name or path: a mistake that is longer is no help in a message
+#: a name or path, short enough for an error message
 Text = Annotated[str, Field(max_length=1000)]
 _SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
-_MOST_USD = 1e6  #: of a price or a call: beyond it, it is not USD
+_MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
 
 
 class _Strict(BaseModel):

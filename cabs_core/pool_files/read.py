@@ -28,8 +28,8 @@ class PoolFile:
     """A pool and the file it was read from.
 
     Attributes:
-        rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why they could
-            not be had from there.
+        rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why the costs could
+            not be read.
         document: the file's content with its lines.
     """
 

@@ -1,4 +1,4 @@
-"""What a shell completes of the names of pools and policies; for click's `shell_complete`."""
+"""Shell completion of the names of pools and policies, for click's `shell_complete`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:
 def complete_policies(ctx: Any, param: Any, incomplete: str) -> list[str]:
     """The last of the policies separated by commas: from the named pool's, or from all where none is named."""
     before, comma, last = incomplete.rpartition(",")
-    # a line that is not whole yet leaves its arguments unread
+    # click may leave the arguments of an unfinished line unread, in ctx.args
     named = {ctx.params.get("pool"), ctx.params.get("name"), *ctx.args}
     known = [found.pool.policies for found in list_pools()[0] if found.pool.name in named]
     names = known[0] if known else all_policies()

@@ -6,8 +6,8 @@
     ReportResult(path, summary, markdown, images): `summary` is flat and JSON-safe (verdict, best_policy, utility, ...),
     `markdown` the verdict for a pull request, `images` {name: PNG bytes}, each under 100 kB.
 
-`data` reads the marts' parquet under `<artifacts_dir>/marts`; run those first. `evidence` reads the replays and the
-problem behind them, where they are at hand: single models, tasks, examples, calibration, intervals of savings.
+`data` reads the marts' parquet under `<artifacts_dir>/marts`, which must have been built. `evidence` reads the replays
+and the problem behind them, where they are at hand: single models, tasks, examples, calibration, intervals of savings.
 `verdict` decides, `cards` puts it in words, `charts` and `sections` show the rest. What a pool does not have is not
 on its page.
 """

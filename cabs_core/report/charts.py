@@ -195,7 +195,7 @@ def _frontier_chart(
 
 
 def _span(frame: pd.DataFrame, models: pd.DataFrame | None) -> float:
-    """Range of mean scores that the chart shows, about."""
+    """Approximate range of mean scores that the chart shows."""
     values = [*frame["y"], *([] if models is None else models["score"])]
     return 1.15 * (max(values) - min(values)) if values else 1.0
 

@@ -111,7 +111,7 @@ def load_evidence(
 
     Args:
         problem_hash: of the problem that the marts compare; replays of other problems are left out.
-        left_out: rhos that are compared for no policy.
+        left_out: rhos that are left out of every comparison.
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
     """
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
@@ -165,7 +165,7 @@ def error_of(plays: np.ndarray, queries: np.ndarray, trials: np.ndarray) -> TwoW
 def single_models(evidence: Evidence) -> pd.DataFrame:
     """Every model alone on the replayed queries: model, score, cost (USD per 1,000), score_se, front.
 
-    `front`: no model of at most its cost scores as well.
+    `front`: no other model is at least as cheap and scores at least as high, and is better in one of the two.
     """
     p = evidence.problem
     score, cost = p.scores.mean(axis=0), 1000 * p.costs.mean(axis=0)
@@ -219,8 +219,10 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """Prompts of the first trial's second half: three that were answered right by a model below the mean price,
-    and three that were missed though another model had them right; in the order played.
+    """Prompts of the first trial's second half that were answered right cheaply, or missed; in the order played.
+
+    Up to three that scored 0.5 or more at no more than the models' mean cost for the query, and up to three that
+    scored less although another model scored 0.5 or more.
 
     Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
     """

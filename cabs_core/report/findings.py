@@ -32,7 +32,7 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
 
 
 def ranking(data: PoolData) -> str:
-    """Who is ahead overall, of whom, and by how much; what the best learner online is where the winner is static."""
+    """The best router overall and its lead; also the best online learner, where the winner does not learn online."""
     board, best = data.board, data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]

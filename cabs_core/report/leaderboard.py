@@ -58,7 +58,7 @@ def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]
 
 
 def _marked(name: str, info: dict[str, Any]) -> str:
-    """The name of a pool, and what must not be overlooked about it."""
+    """The name of a pool, with `(synthetic, stress condition)` where they apply."""
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
     said = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
     return f"{name} ({said})" if said else name

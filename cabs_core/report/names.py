@@ -32,7 +32,7 @@ _HEADLINE = (
     "hier_mix", "cabs_mix", "cabs_d_linear", "cabs_c_linear", "cabs_d_neural", "cabs_c_neural", "lin_ucb", "lin_ts",
     "epsilon_greedy", "lin_ucb_full",
 )  # fmt: skip
-#: what a choice of cost regimes calls each
+#: labels of the cost regimes, where readers choose one
 LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Medium ρ", "high": "High ρ"}
 
 

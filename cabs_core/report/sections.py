@@ -316,7 +316,7 @@ def tasks(evidence: Evidence, router: str, rho: float) -> Table:
 
 
 def propensities(evidence: Evidence) -> Table:
-    """How small the probabilities of what was played became."""
+    """The smallest propensity of each policy, and the share of rounds below 0.01."""
     rows = [
         [words(label(p.policy)), Cell(f"{p.smallest:.2g}", p.smallest), percent(p.share_below, 2)]
         for p in facts.smallest_propensities(evidence).itertuples()

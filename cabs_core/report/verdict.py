@@ -20,7 +20,7 @@ from cabs_core.metrics import TwoWayError, bootstrap_ratio, cost_at_score, non_d
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played, error_of
 
-#: No router, whatever its utility: what a decision is between.
+#: Policies that are not routers and cannot be deployed as one.
 NO_ROUTERS = ("random", "best_single")
 #: A difference of utility below this is not worth a router: one right answer in a hundred.
 MATTERS = 0.01
@@ -32,7 +32,9 @@ _REPLICATES = 1000
 class Saving:
     """Share of a model's cost that a router saves at the model's quality, with its two-sided 95 % interval.
 
-    None: the router does not reach that quality; `low` None: not in every resample of the queries.
+    `share` is None where the router does not reach that quality, or the model costs nothing. `low` (`high`) is None
+    where at least 2.5 % (97.5 %) of the resamples of the queries do not reach it; both are None where nothing was
+    resampled.
     """
 
     share: float | None
@@ -49,7 +51,7 @@ class Verdict:
         decision: deploy, keep or unsure.
         router, model: what is compared: the best router of `compared`, and the best single model.
         difference, low, high: of mean utility, router minus model, two-sided interval.
-        queries_needed: how many queries would tell, where they do not.
+        queries_needed: how many queries would decide the case, where `decision` is unsure.
         score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score, model_cost.
         saving: at the model's quality.
         gain, gain_low, gain_high: USD per 1,000 requests: worth of the right answers minus what they cost, router
@@ -104,7 +106,10 @@ def decide(difference: float, error: TwoWayError, compared: int) -> tuple[str, f
 
 
 def queries_needed(difference: float, error: TwoWayError, queries: int, compared: int) -> int | None:
-    """Queries with which a difference of this size, or one that matters, would show in 8 of 10 cases."""
+    """Number of queries at which the difference (at least `MATTERS`) would be significant with probability 0.8.
+
+    More than `queries`; None where the error is unknown.
+    """
     if math.isnan(error.se):
         return None
     reach = (NormalDist().inv_cdf(1 - 0.025 / compared) + NormalDist().inv_cdf(_POWER)) * error.se
@@ -233,7 +238,7 @@ def saving_against(router: Played, baseline: Played, at: int) -> Saving:
 
 @dataclass(frozen=True)
 class Hulls:
-    """What a router reaches, as measured and in resamples of the queries: costs [R], scores [R], and [R, B] each."""
+    """Mean costs and scores of a router over rho: as measured `[R]`, and in B resamples of the queries `[R, B]`."""
 
     costs: np.ndarray
     scores: np.ndarray
@@ -276,7 +281,7 @@ def _saving(own: Hulls, score: float, cost: float, again: tuple[np.ndarray, np.n
 def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     """What a router saves at the quality of each single model on the replayed queries.
 
-    Columns: model, model_score, model_cost (USD per 1,000), share, low, high; NaN as None in `Saving`.
+    Columns: model, model_score, model_cost (USD per 1,000), share, low, high (NaN where `Saving` has None).
     """
     p, own = evidence.problem, hulls(evidence.played(router))
     rows = []

@@ -26,10 +26,10 @@ class Blocks:
 
     Attributes:
         correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
-        threshold: largest absolute correlation in the permutations, over all pairs (family-wise p < 0.01).
+        threshold: largest absolute correlation in the permutations, over all pairs (family-wise p <= 0.01).
         typical: median of the correlations above the threshold, 0 if none is.
         blocks: lists of arm indices, largest first, constant models left out: connected components of the
-            significant correlations, joined unless their mean correlation is surely next to nothing.
+            significant correlations, joined unless their mean correlation is surely negligible.
         conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
         rows: rows used.
     """
@@ -157,7 +157,11 @@ def predictability(
 
 
 def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
-    """`[n, dim + 2]` features straight from the texts (words, then singular vectors; length), without an encoder."""
+    """Features of the texts without an encoder: TF-IDF of the words reduced by SVD, and two columns for the length.
+
+    Returns:
+        `[n, d]`, d at most dim + 2; fewer columns where the texts have few words in common.
+    """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
 

@@ -1,4 +1,4 @@
-"""The list of checks: names, severities and whether a failure stops what comes next. Light: nothing to import."""
+"""The list of checks: names, severities, and whether a failure stops later stages. Imports nothing heavy."""
 
 from __future__ import annotations
 

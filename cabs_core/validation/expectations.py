@@ -27,7 +27,7 @@ class Rule:
 
     Attributes:
         table: the data; or (data, reason), where a reason means that the check does not apply and passes.
-        expectation: given the module of expectations, the expectation.
+        expectation: builds the expectation from Great Expectations' module of expectations and the tables.
         expected: one line.
         index: columns that identify a failing row.
         details: further columns or tables for the metadata.

@@ -44,7 +44,10 @@ def write_profile(
 
 
 def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
-    """Mean utility per rho over all queries: random, best single (and which), best per query. Arrays `[R]`."""
+    """Mean utility per rho over all queries, arrays `[R]`.
+
+    `random`: random play; `single`: the best single model, with index `which`; `oracle`: the best model per query.
+    """
     rows: dict[str, list[Any]] = {"random": [], "single": [], "which": [], "oracle": []}
     for rho in rhos:
         utility = clipped_utility(outcomes.scores, outcomes.costs, rho)

@@ -121,7 +121,7 @@ class Tables:
 
     @cached_property
     def duplicates(self) -> pd.DataFrame:
-        """One row per query whose prompt repeats an earlier one: largest score difference within that prompt."""
+        """One row per query whose prompt occurs more than once: largest score difference within that prompt."""
         o = self.outcomes
         _, group = np.unique(np.array(o.prompts, dtype=object), return_inverse=True)
         sizes = np.bincount(group)
@@ -343,7 +343,7 @@ class Tables:
 
     @cached_property
     def source_split(self) -> tuple[pd.DataFrame, str]:
-        """One row: share of queries in the split that the source records, and why that does not apply."""
+        """One row: share of queries in the source's own split; and why the check does not apply ('' if it does)."""
         o = self.outcomes
         kind = self.pool.split.kind if self.pool else "random"
         if kind not in ("default", "column") or o.source_splits is None:

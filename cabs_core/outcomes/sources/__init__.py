@@ -1,1 +1,1 @@
-"""Where outcomes come from: one module a source. Each returns `RawOutcomes` with every model it has."""
+"""Where outcomes come from: one module per source. Each returns `RawOutcomes` with every model it has."""

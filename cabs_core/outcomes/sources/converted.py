@@ -1,4 +1,4 @@
-"""Where converted copies of published files are kept: by content, so that another file never meets them."""
+"""Paths of the parquet copies of published files, named by the SHA-256 of the file that they were made from."""
 
 from __future__ import annotations
 

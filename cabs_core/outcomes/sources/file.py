@@ -89,7 +89,7 @@ def read_columns(path: Path, columns: list[str]) -> tuple[pd.DataFrame, int]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[str]:
-    """The suffix of a table that can be read; what goes wrong inside is a DataError that says what to do."""
+    """Yield the suffix of a readable table; errors in the `with` block become a DataError that says what to do."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
         hints = {
@@ -130,7 +130,7 @@ def _refuse_other_separators(path: Path, names: list[str]) -> None:
 
 
 def _parquet(path: Path, columns: list[str]) -> pd.DataFrame:
-    """Columns by their exact names. What pandas wrote beside them (an index, its own types) is not looked at."""
+    """Columns by their exact names. Metadata of pandas (an index, its own types) are ignored."""
     with pq.ParquetFile(path) as file:
         nested = [c for c in columns if pa.types.is_nested(file.schema_arrow.field(c).type)]
         if nested:
@@ -312,7 +312,7 @@ def _wide(
 
 
 def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:
-    """Models whose columns all patterns find. A bare '{model}' score needs a second pattern to tell them apart."""
+    """Models that have a column for every pattern. With '{model}' as the only pattern, any column could be a model."""
     if patterns["score"] == _MODEL and len(patterns) == 1:
         raise DataError(
             f"{path}: source.columns.score is '{_MODEL}', so every column could be a model: list the models of "

@@ -38,7 +38,7 @@ def read(source: Source) -> RawOutcomes:
     """Download (or take from the mirror), verify, convert once, read.
 
     Raises:
-        DataError: see `cabs_core.outcomes.download.fetch`; or the table has not the columns it should have.
+        DataError: see `cabs_core.outcomes.download.fetch`; or the file does not hold the expected table.
     """
     file = fetch(FILE, mirror=source.mirror)
     cached = converted_path("routerbench", file.sha256)

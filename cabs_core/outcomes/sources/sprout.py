@@ -47,7 +47,7 @@ def read(source: Source) -> RawOutcomes:
     """Download (or take from the mirror) the five files, verify them, read only the columns needed.
 
     Raises:
-        DataError: see `cabs_core.outcomes.download.fetch`; or a file has not the columns it should have.
+        DataError: see `cabs_core.outcomes.download.fetch`; or a file lacks a column or holds a wrong value.
     """
     parts, records = [], []
     for split, names in FILES.items():
