@@ -1,4 +1,4 @@
-"""`cabs bench`: benchmarks against the peers, as ratios measured side by side in one run."""
+"""`cabs bench`: benchmarks against peers, side by side in one run, and measurements of this project alone."""
 
 from __future__ import annotations
 
