@@ -10,8 +10,8 @@ decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision w
 nothing. A decision is learnt once: where its feedback is delivered again, `update` returns False and learns nothing,
 also after a restart. A decision of another router is an error.
 
-`decide` and `update` check whatever comes in (`checks`) before compiled code sees it, one call at a time; what
-families implement, `_decide` and `_learn`, may rely on it.
+`decide` and `update` check their input (`checks`) before compiled code sees it, and run one call at a time; families'
+`_decide` and `_learn` may rely on this.
 
 In replay the engine gives the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
 base class plays the lane by `decide` and `update`, which is slow but simple; families override `run` with compiled

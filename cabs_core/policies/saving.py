@@ -67,7 +67,7 @@ class Header(BaseModel):
 
 
 class Saved:
-    """A saved policy that is being read: its header now, its arrays once the class has said what they must be."""
+    """A saved policy that is being read: the header at once, the arrays after the class has said what they must be."""
 
     def __init__(self, folder: Path, header: Header):
         self.folder, self.header = folder, header

@@ -2,10 +2,10 @@
 
 A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs, the
 exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
-`learning.learn`, the same code as for linear models. To them an arm's model is a linear one of a single feature
-x = 1: its coefficient is f_j and its inverse the squared width. Before learning, every such model gets inverse 1,
-so that what it then holds tells which target and weight the arm's row has: inverse 1 / (1 + w), coefficient
-f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by minibatches.
+`learning.learn`, the same code as for linear models. For every arm they are given a linear model of a single feature
+x = 1, whose coefficient is f_j and whose inverse is the squared width. Before learning, the inverse is set to 1; the
+updated model then gives the target y and weight w of the arm's row, since its inverse is 1 / (1 + w) and its
+coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by minibatches.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class NeuralPolicy(ExpertPolicy):
         super().prepare()
         if len(self._experts) > MAX_EXPERTS:
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
-        # every arm has a model of its own here; what the linear policies share to save time is the matrix
+        # linear policies may share one matrix among their arms to save time; here every arm has its own model
         self.rules.params[:, kernel_arrays.SHARED] = 0.0
 
     def start(self, offline: Offline | None) -> None:
