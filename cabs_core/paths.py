@@ -29,8 +29,8 @@ def cabs_home() -> Path:
         str(home).encode("utf-8")
     except UnicodeEncodeError:
         raise StorageError(
-            f"CABS_HOME {os.fsencode(home)!r:.300} cannot be decoded: file names are {sys.getfilesystemencoding()} here."
-            " Set PYTHONUTF8=1 or a UTF-8 locale, or use a folder whose path has ASCII characters only"
+            f"CABS_HOME {os.fsencode(home)!r:.300} cannot be decoded: file names are {sys.getfilesystemencoding()} "
+            "here. Set PYTHONUTF8=1 or a UTF-8 locale, or use a folder whose path has ASCII characters only"
         ) from None
     return home
 
