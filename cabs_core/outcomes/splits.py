@@ -47,6 +47,12 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     return names
 
 
+def split_names(recorded: np.ndarray) -> list[str]:
+    """Split names as data record them, in the words of `SPLITS`; a name that means none of these in lower case."""
+    plain = [name.strip().lower() for name in recorded.tolist()]
+    return [_ALIASES.get(name, name) for name in plain]
+
+
 def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
     if outcomes.source_splits is None:
         where = (
@@ -55,7 +61,7 @@ def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
             else "this source has no split of its own; use split.kind random"
         )
         raise DataError(f"split.kind is {split.kind!r}, but the data record no split: {where}")
-    names = [_ALIASES.get(s.strip().lower(), s.strip().lower()) for s in outcomes.source_splits.tolist()]
+    names = split_names(outcomes.source_splits)
     unknown = sorted({s for s in names if s not in SPLITS})
     if unknown:
         row = next(i for i, s in enumerate(names) if s in unknown)

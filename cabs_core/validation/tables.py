@@ -14,7 +14,7 @@ from scipy import stats
 
 from cabs_core.catalog import sources
 from cabs_core.outcomes import PUBLISHED, Outcomes, outcomes_from_frame
-from cabs_core.outcomes.splits import SPLITS
+from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
 from cabs_core.validation.alignment import (
     Blocks,
@@ -348,7 +348,7 @@ class Tables:
         kind = self.pool.split.kind if self.pool else "random"
         if kind not in ("default", "column") or o.source_splits is None:
             return pd.DataFrame(), "the pool does not use the source's own split"
-        moved = np.flatnonzero(o.source_splits != self._codes())
+        moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self._codes())
         return pd.DataFrame(
             {
                 "share_kept": [1 - len(moved) / len(o)],

@@ -326,6 +326,11 @@ def test_source_split(clean: Outcomes) -> None:
     assert by_name(run_checks("splits", outcomes, recorded, pool, only=kept))["source_split_kept"].passed
     moved = make_splits(clean, Split(split_seed=1))
     assert not by_name(run_checks("splits", outcomes, moved, pool, only=kept))["source_split_kept"].passed
+    spelt = {"train": "Train", "validation": "dev", "test": " test"}
+    outcomes = replace(clean, source_splits=np.array([spelt[s] for s in recorded.tolist()]))
+    splits = make_splits(outcomes, pool.split)
+    result = by_name(run_checks("splits", outcomes, splits, pool, only=kept))["source_split_kept"]
+    assert result.passed and result.observed == "100.00% kept"
 
 
 # ------------------------------------------------------------------------------------------- when checks break
