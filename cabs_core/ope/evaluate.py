@@ -44,7 +44,8 @@ class Evaluation:
         rows: estimates; empty where refused. refused: why there are none, or ''.
         n, groups: decisions and different prompts. n_eff: effective sample size.
         max_weight, mean_weight: of the importance weights w, whose mean is 1 in expectation.
-        coverage: mean probability that the target gives to arms which the log can play.
+        coverage: mean probability that the target gives to arms which the log can play; where the log's probabilities
+            are unknown, to arms that it played at all.
         assumed: whether propensities were estimated; all estimates then rest on that model.
     """
 
@@ -94,7 +95,7 @@ def evaluate(
         )
     fold = folds(data.groups, seed=seed) if n else np.zeros(0, dtype=np.int64)
     assumed = data.propensities is None
-    pmf, propensities = data.pmf, data.propensities
+    propensities = data.propensities
     facts: dict[str, Any] = {
         "rho": float(rho),
         "n": n,
@@ -105,10 +106,9 @@ def evaluate(
         return Evaluation([], "the log holds no scored decision", n_eff=0.0, max_weight=0.0, mean_weight=0.0,
                           coverage=0.0, **facts)  # fmt: skip
     if propensities is None:
-        pmf = propensity_model(data.features, data.actions, k, fold)
-        propensities = pmf[np.arange(n), data.actions]
+        propensities = propensity_model(data.features, data.actions, k, fold)[np.arange(n), data.actions]
     w = weights(target, data.actions, propensities)
-    coverage = _coverage(target, data, pmf)
+    coverage = _coverage(target, data)
     facts |= {
         "n_eff": effective_size(w), "max_weight": float(w.max()), "mean_weight": float(w.mean()), "coverage": coverage,
     }  # fmt: skip
@@ -144,12 +144,14 @@ def evaluate(
     return Evaluation(rows, "", **facts)
 
 
-def _coverage(target: np.ndarray, data: LoggedData, pmf: np.ndarray | None) -> float:
-    """Mean probability that the target gives to arms of positive logging probability (of any row, if unknown)."""
-    if pmf is not None:
-        return float((target * (pmf > 0.0)).sum(axis=1).mean())
+def _coverage(target: np.ndarray, data: LoggedData) -> float:
+    """Mean probability that the target gives to arms of positive logging probability.
+
+    Where the log does not hold those (estimated ones are positive everywhere): to arms that any of its rows played.
+    """
     played = np.isin(np.arange(len(data.arms)), data.actions)
-    return float((target * played).sum(axis=1).mean())
+    support = played if data.pmf is None else data.pmf > 0.0
+    return float((target * support).sum(axis=1).mean())
 
 
 def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray) -> str:

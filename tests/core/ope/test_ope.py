@@ -259,7 +259,16 @@ def test_without_propensities_it_is_an_assumption_and_not_far_off():
     data, target = simulated(rng, full, 3000)
     found = evaluate(replace(data, propensities=None, pmf=None), target, RHO, samples=100)
     assert found.assumed and abs(found.row("dr", "score").value - truth) < 0.05
-    assert {r.estimator for r in found.rows} >= {"dm", "dr"}
+    assert {r.estimator for r in found.rows} >= {"dm", "dr"} and found.coverage == pytest.approx(1.0)
+
+
+def test_without_propensities_a_model_that_was_never_played_is_not_covered():
+    rng = np.random.default_rng(8)
+    data, _ = simulated(rng, table(rng, 500), 400)
+    unknown = replace(data, actions=np.where(data.actions == 2, 1, data.actions), propensities=None, pmf=None)
+    found = evaluate(unknown, np.tile([0.3, 0.2, 0.5], (400, 1)), RHO)
+    assert found.assumed and found.coverage == pytest.approx(0.5)
+    assert "50.0% of its probability to models that the log never plays" in found.refused
 
 
 def test_a_users_table(tmp_path):
