@@ -346,7 +346,7 @@ class Tables:
         """One row: share of queries in the source's own split; and why the check does not apply ('' if it does)."""
         o = self.outcomes
         kind = self.pool.split.kind if self.pool else "random"
-        if kind not in ("default", "column") or o.source_splits is None:
+        if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
             return pd.DataFrame(), "the pool does not use the source's own split"
         moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self._codes())
         return pd.DataFrame(

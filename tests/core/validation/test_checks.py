@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits
+from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits, split_under
 from cabs_core.pool_files.config import ModelPool, Split
 from cabs_core.validation import CHECKS, CheckResult, check_names, run_checks
 
@@ -331,6 +331,17 @@ def test_source_split(clean: Outcomes) -> None:
     splits = make_splits(outcomes, pool.split)
     result = by_name(run_checks("splits", outcomes, splits, pool, only=kept))["source_split_kept"]
     assert result.passed and result.observed == "100.00% kept"
+
+
+@pytest.mark.parametrize("kind", ["default", "column"])
+@pytest.mark.parametrize("condition", ["task_shift", "severe_shift"])
+def test_a_task_shift_does_not_keep_the_source_split(clean: Outcomes, kind: str, condition: str) -> None:
+    replay = POOL.replay.model_copy(update={"condition": condition})
+    pool = POOL.model_copy(update={"split": Split(kind=kind, test_tasks=("task0",)), "replay": replay})
+    outcomes = replace(clean, source_splits=make_splits(clean, Split()))
+    splits = split_under(outcomes, pool.split, condition)
+    (result,) = run_checks("splits", outcomes, splits, pool, only=["source_split_kept"])
+    assert result.passed and "does not apply" in result.observed
 
 
 # ------------------------------------------------------------------------------------------- when checks break
