@@ -46,14 +46,18 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     }
     says = _says(later, condition)
     window = int(curves["round"].min())
-    first = next(r for r in rows if r[0] == label(data.best))
+    first = next((r for r in rows if r[0] == label(data.best)), None)
+    best = (
+        f" {first[0]}: {first[2]} before, {first[3]} at its highest after, {first[4]} at the end."
+        if first
+        else ""
+    )
     return Figure(
         key="recovery",
         title="Regret along the stream",
         caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over trials; lower is better. {says} "
         "Where a line falls again after the change, the policy recovers; one that learns nothing online does not.",
-        alt=f"Lines of rolling regret by round for {len(order)} policies. {says} {first[0]}: {first[2]} before, {first[3]} at "
-        f"its highest after, {first[4]} at the end.",
+        alt=f"Lines of rolling regret by round for {len(order)} policies. {says}{best}",
         chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="regret of a round (utility)",
                     shown={label(p) for p in shown}, choices=[("level", levels[0])], marks=marks, y_zero=True),
         table=FigureTable(["Policy", "Regime", "Before the change", "Highest after", "At the end (95 %)"], rows),

@@ -1,9 +1,11 @@
 """Regret along the stream: shown where something changes on the way, with the round of the change."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cabs_core.report.data import PoolData
@@ -22,6 +24,15 @@ def changed(artifacts, condition="none", later=None) -> PoolData:
 
 def evidence_of(times):
     return SimpleNamespace(problem=SimpleNamespace(times=times))
+
+
+def with_curves(folder, artifacts, keep):
+    """The same marts, with those rows of the regret curves that `keep` takes."""
+    shutil.copytree(artifacts / "marts", folder / "marts")
+    path = folder / "marts" / "mart_regret_curves.parquet"
+    curves = pd.read_parquet(path)
+    curves[keep(curves)].to_parquet(path)
+    return folder
 
 
 @pytest.mark.parametrize("condition", ["none", "task_shift", "noisy_oracle"])
@@ -53,3 +64,9 @@ def test_a_stress_condition_on_the_stream_is_drawn_too(pages):
     assert "models disappear" in figure.spec() and "Stress test" in figure.caption
     late = recovery(changed(pages[0], "delayed_rewards"), None)
     assert "1 to 200 rounds late" in late.caption and len(late.table.rows) >= 4
+
+
+def test_the_best_router_may_have_no_curve(pages, tmp_path):
+    artifacts = with_curves(tmp_path, pages[0], lambda c: c["policy"] != "hier_mix")
+    figure = recovery(changed(artifacts, "drift"), None)
+    assert "Hier-mix" not in figure.alt and "before" not in figure.alt
