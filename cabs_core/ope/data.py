@@ -21,7 +21,7 @@ class LoggedData:
 
     Attributes:
         arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
-        propensities: [n] probability of the played arm in (0, 1]; None: unknown.
+        propensities: [n] probability of the played arm in (0, 1]; None: that of pmf, else unknown.
         features: [n, d], what the models of outcomes see; d may be 0.
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
@@ -48,6 +48,10 @@ class LoggedData:
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"log: {name} has {len(value)} rows, expected {n}")
+        if n and not (0 <= self.actions.min() and self.actions.max() < k):
+            raise DataError(f"log: actions must be 0..{k - 1}")
+        if self.propensities is None and self.pmf is not None:
+            object.__setattr__(self, "propensities", self.pmf[np.arange(n), self.actions])
         for name, low, high in (("scores", 0.0, 1.0), ("costs", 0.0, np.inf), ("propensities", 0.0, 1.0)):
             value = getattr(self, name)
             if value is None:
@@ -57,8 +61,6 @@ class LoggedData:
                 row = int(np.flatnonzero(bad)[0])
                 wanted = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
                 raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {wanted}")
-        if n and not (0 <= self.actions.min() and self.actions.max() < k):
-            raise DataError(f"log: actions must be 0..{k - 1}")
         if not np.isfinite(self.features).all():
             raise DataError("log: features must be finite")
         if self.pmf is not None and not np.allclose(self.pmf.sum(axis=1), 1.0, atol=1e-6):

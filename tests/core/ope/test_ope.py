@@ -211,7 +211,7 @@ def test_no_propensity_is_refused():
     rng = np.random.default_rng(13)
     data, _ = simulated(rng, table(rng, 100), 20)
     with pytest.raises(DataError, match="need propensities"):
-        pseudo_outcomes(replace(data, propensities=None), data.scores, np.zeros((20, 3)))
+        pseudo_outcomes(replace(data, propensities=None, pmf=None), data.scores, np.zeros((20, 3)))
     bad = data.scores.copy()
     bad[4] = np.nan
     with pytest.raises(DataError, match="row 5: scores is nan, expected a number from 0 to 1"):
@@ -287,6 +287,13 @@ def test_a_users_table(tmp_path):
         bad.loc[1, column] = value
         with pytest.raises(DataError, match=words):
             read_table(bad, np.zeros((3, 1)), columns=names)
+    probabilities = frame.drop(columns="propensity").assign(
+        pmf=['{"a": 0.5, "b": 0.5}', '{"a": 0.8, "b": 0.2}', '{"a": 1}']
+    )
+    data = read_table(probabilities, np.zeros((3, 1)), columns=names)
+    assert data.propensities.tolist() == [0.5, 0.2, 1.0]
+    with pytest.raises(DataError, match="row 3: propensities is 0"):
+        read_table(probabilities.assign(model=["a", "b", "b"]), np.zeros((3, 1)), columns=names)
     with pytest.raises(DataError, match="no column 'prompt'"):
         read_table(frame, np.zeros((3, 1)))
     with pytest.raises(DataError, match="model 'b' is none of"):
