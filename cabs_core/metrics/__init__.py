@@ -6,7 +6,8 @@
     regret       cumulative and relative cumulative regret, share of the full-feedback gap closed
     routing      arm shares, switching, effective number of arms, latency percentiles
 
-The SQL marts call the same functions (registered with DuckDB), so there is one implementation of each.
+Marts call the functions that SQL has no form of (`dbt_like_sql/functions.py`); what marts sum up themselves is tested
+against the rest.
 """
 
 from cabs_core.catalog import REGIMES, regime_of

@@ -47,6 +47,8 @@ from cabs_core.problem.replay_problem import LIMIT
 if TYPE_CHECKING:
     from cabs_core.policies.saving import Saved
 
+#: rounds that a learning rate is chosen for where the number of rounds is not known
+DEFAULT_HORIZON = 10_000
 #: suffix of `Policy.instance` in a forked process, whose decisions must differ in name from its parent's
 _process = ""
 

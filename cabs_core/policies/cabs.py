@@ -22,11 +22,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from cabs_core.errors import PolicyError
+from cabs_core.policies.base import DEFAULT_HORIZON
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
 from cabs_core.policies.linear.bandits import BanditOptions, LinearBandit, bandit_expert
 from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
-from cabs_core.policies.linear.policy import DEFAULT_HORIZON, LinearPolicy, cabs_columns
+from cabs_core.policies.linear.policy import LinearPolicy, cabs_columns
 
 
 class CabsCOptions(ModelOptions):

@@ -179,7 +179,7 @@ def names(where: str, values: Any) -> tuple[str, ...]:
         found = ()
     if not found:
         raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of at least one name")
-    if not found or any(not isinstance(a, str) or not a for a in found) or len(set(found)) != len(found):
+    if any(not isinstance(a, str) or not a for a in found) or len(set(found)) != len(found):
         raise PolicyError(f"{where}: arms {_shown(found)}: expected at least one name, each once")
     return tuple(str(a) for a in found)
 

@@ -47,7 +47,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cabs_core.policies import checks
-from cabs_core.policies.base import Policy
+from cabs_core.policies.base import DEFAULT_HORIZON, Policy
 from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, scratch
 from cabs_core.policies.hier_loop import (
     decide_round,
@@ -63,7 +63,6 @@ from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table, traced_weights
 from cabs_core.policies.requests import Decision, Request
 
-DEFAULT_HORIZON = 10_000
 LEAST_DISPERSION = 0.02
 
 

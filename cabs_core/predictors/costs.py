@@ -34,7 +34,6 @@ class ContextCostPredictor:
     center_: np.ndarray
     mean_: np.ndarray
     weights_: np.ndarray
-    penalty_: float
 
     def fit(self, pca: PcaFeatures, embeddings: np.ndarray, lengths: np.ndarray, costs: np.ndarray) -> Self:
         """Learn from embeddings `[N, e]`, lengths `[N]` (characters) and costs `[N, K]`; returns self."""

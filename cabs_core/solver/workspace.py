@@ -55,12 +55,6 @@ def allocate(arms: int, size: int) -> np.ndarray:
     return workspace
 
 
-def dual(workspace: np.ndarray) -> np.ndarray:
-    """The q [K] that certifies the last solve with this workspace (see `program.certificate`)."""
-    start = int(workspace[DUAL])
-    return workspace[start : start + int(workspace[ARMS])].copy()
-
-
 def _call(
     context: BaseContext, builder: ir.IRBuilder, address_slot: ir.Value, workspace: ir.Value, f: ir.Value,
     g: ir.Value, gamma: ir.Value, tol: ir.Value, p: ir.Value,

@@ -23,8 +23,6 @@ from cabs_core.regression.ridge import start_inverse, warm_start
 from cabs_core.solver import make_workspace
 from cabs_core.utility import margin
 
-DEFAULT_HORIZON = 10_000
-
 
 class LinearPolicy(ExpertPolicy):
     """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1.
