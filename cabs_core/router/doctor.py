@@ -24,9 +24,9 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
     """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and problems.
 
     Returns:
-        JSON values: bundle, decisions, rewards, arms (one dict each), curve (mean score, cost and utility of the
-        scored decisions in `PARTS` equal parts of time order), unscored, unscored_old, failed, lease, checkpoint,
-        problems (sentences; empty when all is well).
+        JSON values: bundle, decisions and rewards of this bundle, other_bundles (decisions of others), arms (one dict
+        each), curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
+        unscored, unscored_old, failed, lease, checkpoint, problems (sentences; empty when all is well).
 
     Raises:
         ProvenanceError: the bundle is damaged. RouterError: there is no log.
@@ -45,8 +45,10 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
 
 
 def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[str, Any]:
-    decisions = [d for d in events.decisions() if d.bundle == manifest.id]
-    rewards = {r.decision_id: r for r in reversed(events.rewards()) if r.teaches}
+    logged, given = events.decisions(), events.rewards()
+    decisions = [d for d in logged if d.bundle == manifest.id]
+    ours = {d.id for d in decisions}
+    rewards = {r.decision_id: r for r in given if r.teaches and r.decision_id in ours}
     now = time.time()
     arms: list[dict[str, Any]] = []
     for name in manifest.names:
@@ -67,7 +69,7 @@ def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[st
     waiting = [d for d in decisions if d.id not in rewards]
     old = sum(now - d.ts > PATIENCE for d in waiting)
     lease, checkpoint = events.lease(), _checkpoint(manifest.id, place)
-    last = max((r.seq for r in events.rewards()), default=0)
+    last = given[-1].seq if given else 0
     problems = []
     if lease is not None and lease[1] < now and last > (checkpoint or {}).get("applied", 0):
         problems.append(
@@ -86,7 +88,7 @@ def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[st
     return {
         "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "rho": manifest.rho,
         "log": str(place), "decisions": len(decisions),
-        "other_bundles": len(events.decisions()) - len(decisions), "rewards": len(rewards), "arms": arms,
+        "other_bundles": len(logged) - len(decisions), "rewards": len(rewards), "arms": arms,
         "curve": {
             "score": _means([r.score for _, r in scored]), "cost": _means([r.cost for _, r in scored]),
             "utility": _means(utilities),

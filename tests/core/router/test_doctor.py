@@ -59,6 +59,18 @@ def test_never_scored_and_failing(make_bundle, test_prompts, tmp_path):
     assert "no decision was ever scored" in words and "never played" in words and "failed" in words
 
 
+def test_rewards_of_another_bundle_do_not_count(used, make_bundle, test_prompts):
+    _, log, _ = used
+    folder = make_bundle("ridge", epsilon=0.3)
+    found = examine(folder, log)
+    assert (found["decisions"], found["rewards"], found["unscored"], found["other_bundles"]) == (0, 0, 0, 60)
+    assert found["problems"] == []
+    router = Router.load(folder, log=log)
+    router.route(test_prompts[0])
+    router.close()
+    assert "no decision was ever scored" in " ".join(examine(folder, log)["problems"])
+
+
 def test_no_log_and_no_log_file(make_bundle, tmp_path):
     with pytest.raises(RouterError, match="there is no log"):
         examine(make_bundle("carrot"), tmp_path / "none.sqlite")
