@@ -30,6 +30,8 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     for policy in order:
         for level in levels:
             own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
+            if own.empty:
+                continue
             own = own.iloc[np.unique(np.linspace(0, len(own) - 1, 30).astype(int))]
             spread = 1.96 * own["recent_regret_se"].fillna(0.0)
             y = own["recent_regret"]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from cabs_core.report.data import PoolData
+from cabs_core.report.names import label
 from cabs_core.report.recovery import recovery
 from cabs_core.report.sections import banners
 
@@ -70,3 +71,9 @@ def test_the_best_router_may_have_no_curve(pages, tmp_path):
     artifacts = with_curves(tmp_path, pages[0], lambda c: c["policy"] != "hier_mix")
     figure = recovery(changed(artifacts, "drift"), None)
     assert "Hier-mix" not in figure.alt and "before" not in figure.alt
+
+
+def test_a_router_may_lack_a_regime(pages, tmp_path):
+    artifacts = with_curves(tmp_path, pages[0], lambda c: (c["policy"] != "lin_ts") | (c["regime"] != "high"))
+    rows = [r for r in recovery(changed(artifacts, "drift"), None).table.rows if r[0] == label("lin_ts")]
+    assert [r[1] for r in rows] == ["Mean of the regimes", "Low ρ", "Medium ρ"]
