@@ -34,6 +34,7 @@ from starlette.routing import Route
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.events import EventLog
 from cabs_core.router.router import Router, default_log
 from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
@@ -103,8 +104,8 @@ def make_app(
     manifest = read_manifest(folder, verify=False)
     models = read_upstreams(upstreams, manifest.names) if upstreams is not None else None
 
-    def make(encoder: TextEncoder | None) -> Router:
-        fresh = Router.load(folder, log=place, encoder=encoder, **options)
+    def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
+        fresh = Router.load(folder, log=log, encoder=encoder, **options)
         if models is not None and (missing := [a for a in fresh.arms if a not in models.models]):
             raise RouterError(f"{missing[0]!r} has no upstream: add it to {upstreams} and start again")
         return fresh

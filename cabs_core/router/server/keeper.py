@@ -21,7 +21,7 @@ class Keeper:
     """A thread of one worker. `router` is the one to decide with; it changes when a bundle is promoted.
 
     Args:
-        make: (encoder to share) -> a router on the folder as it is now.
+        make: a router on the folder as it is now; given encoder and log of the router before it, to share them.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
             only the holder of the lease writes.
     """
@@ -33,7 +33,7 @@ class Keeper:
         self.every, self.checkpoint = every, checkpoint
         self.name = f"{os.uname().nodename}:{os.getpid()}"
         self._seen = self._stamp()
-        self.router = make(None)
+        self.router = make()
         self.failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cabs-keeper", daemon=True)
@@ -63,7 +63,8 @@ class Keeper:
         saved, version = time.monotonic(), self.router.learner.version
         while not self._stop.wait(self.every):
             try:
-                self._reload()
+                if self._reload():
+                    version = -1  # nothing that this router has learnt is saved
                 self.router.follow()
                 due = time.monotonic() - saved >= self.checkpoint
                 if self.router.log.take_lease(self.name, LEASE_SECONDS) and due:
@@ -75,16 +76,19 @@ class Keeper:
                 self.failures += 1
                 logger.warning("keeping up with the log failed: %s", error)
 
-    def _reload(self) -> None:
+    def _reload(self) -> bool:
+        """Whether another router has taken the place of `router`."""
         stamp = self._stamp()
         if stamp is None or stamp == self._seen:
-            return
+            return False
         self._seen = stamp
         try:
-            fresh = self.make(self.router.encoder)
+            # requests may still use the old router, so its log stays open: the new one goes on with it
+            fresh = self.make(encoder=self.router.encoder, log=self.router.log)
         except CabsError as error:
             self.failures += 1
             logger.error("the new bundle in %s is not used, the old one stays: %s", self.folder, error)
-            return
+            return False
         logger.info("bundle %s takes the place of %s", fresh.manifest.id, self.router.manifest.id)
         self.router = fresh
+        return True

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.bench.chaos import free_port, start_echo
 from cabs_core.errors import RouterError
-from cabs_core.router import EventLog, promote, read_manifest
+from cabs_core.router import EventLog, Router, promote, read_manifest
 from cabs_core.router.server.app import check_host, make_app, read_keys
 from cabs_core.router.server.upstreams import read_upstreams
 
@@ -281,22 +281,24 @@ def test_hosts_and_keys():
         assert "1234567" not in str(error.value)
 
 
+def wait(test) -> bool:
+    for _ in range(400):
+        if test():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bundle):
     def bundle(c):
         return c.get("/healthz").json()["bundle"]
 
-    def wait(test):
-        for _ in range(400):
-            if test():
-                return True
-            time.sleep(0.05)
-        return False
-
     with client(place) as c:
-        first = bundle(c)
+        first, opened = bundle(c), c.app.state.keeper.router.log
         promote(make_bundle("ridge", epsilon=0.1), place / "router")
         assert wait(lambda: bundle(c) != first)
         assert bundle(c) == read_manifest(place / "router").id
+        assert c.app.state.keeper.router.log is opened  # no second connection
         made = c.post("/v1/chat/completions", json=ASK)
         assert log(place).decision(id=made.headers["x-cabs-decision"]).bundle == bundle(c)
         promote(make_bundle("carrot", epsilon=0.1), place / "router")
@@ -310,6 +312,18 @@ def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bun
             )
         )
         assert bundle(c) == first and c.post("/v1/chat/completions", json=ASK).status_code == 200
+
+
+def test_a_promoted_bundle_has_a_checkpoint_though_its_learner_counts_as_far_as_the_old_one(
+    place, make_bundle
+):
+    before = Router.load(place / "router", log=place / "log.sqlite")
+    before.feedback(before.route("Hello").id, score=1.0)
+    before.log.close()
+    with client(place, checkpoint=0.0):  # both read the whole log in one step
+        promote(make_bundle("ridge", epsilon=0.1), place / "router")
+        name = read_manifest(place / "router").id
+        assert wait((place / "log.learned" / name / "learned.json").is_file)
 
 
 def test_metrics_count_the_log(place):
