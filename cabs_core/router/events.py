@@ -308,6 +308,11 @@ class EventLog:
             sql = "SELECT arm, status, COUNT(*) FROM decisions GROUP BY arm, status ORDER BY arm, status"
             return [(arm, status, int(n)) for arm, status, n in run(sql).fetchall()]
 
+    def reward_count(self) -> int:
+        """Number of rewards; their own numbers may have gaps."""
+        with self._transaction() as run:
+            return int(run("SELECT COUNT(*) FROM rewards").fetchone()[0])
+
     def last_reward(self) -> int:
         """Number of the newest reward; 0: none."""
         with self._transaction() as run:

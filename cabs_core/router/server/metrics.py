@@ -38,7 +38,7 @@ def metrics_text(log: EventLog, bundle: str, times: dict[str, Histogram], gauges
     lines = ["# TYPE cabs_decisions_total counter"]
     for arm, status, count in log.counts():
         lines.append(f'cabs_decisions_total{{model="{_escaped(arm)}",status="{_escaped(status)}"}} {count}')
-    lines += ["# TYPE cabs_rewards_total counter", f"cabs_rewards_total {log.last_reward()}"]
+    lines += ["# TYPE cabs_rewards_total counter", f"cabs_rewards_total {log.reward_count()}"]
     lines += ["# TYPE cabs_bundle gauge", f'cabs_bundle{{id="{bundle}"}} 1']
     worker = f'worker="{os.getpid()}"'
     for name, value in gauges.items():
