@@ -22,9 +22,6 @@ from cabs_core.router.router import Router
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
-#: features and predictions of one prompt, computed alone or with others, differ only by the order of sums
-TOLERANCE = 1e-9
-
 
 @dataclass(frozen=True)
 class Match:
