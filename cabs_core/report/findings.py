@@ -142,7 +142,8 @@ def rq3(data: PoolData) -> str:
     points = data.mart("pareto_frontier")
     front = points[points["on_pool_frontier"]]
     names = front["policy"].value_counts()
-    text += f". {len(front)} settings of ρ are not dominated by any other; {'most' if len(names) > 1 else 'all'} belong to "
+    holders = "all belong to" if len(names) <= 3 else "the policies with the most are"
+    text += f". {len(front)} settings of ρ are not dominated by any other; {holders} "
     return text + _list([f"{label(p)} ({n})" for p, n in names.head(3).items()]) + "."
 
 

@@ -7,15 +7,17 @@ import re
 import shutil
 import struct
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
 from cabs_core.errors import PoolError, ResultError
 from cabs_core.replay.storage import load_replay_result, save_replay_result
-from cabs_core.report import build_leaderboard, build_report
+from cabs_core.report import build_leaderboard, build_report, findings
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.tables import Cell, Table, estimate, latex_text, number, percent, words
@@ -516,3 +518,26 @@ def test_a_name_is_no_latex_option_and_no_formula():
 def test_csv_of_a_table_with_commas_and_quotes():
     table = Table("k", "c", ["A", "B"], [[words('x, "y"'), Cell("1.5", 1.5, small="± 0.5")]])
     assert list(csv.reader(io.StringIO(table.csv()))) == [["A", "B", "B SE"], ['x, "y"', "1.5", "0.5"]]
+
+
+@pytest.mark.parametrize(
+    ("played", "said"),
+    [
+        ({"knn": 2}, "all belong to {knn} (2)."),
+        ({"knn": 3, "ridge": 2, "carrot": 1}, "all belong to {knn} (3), {ridge} (2) and {carrot} (1)."),
+        (
+            {"knn": 3, "ridge": 2, "carrot": 2, "lin_ts": 1, "lin_ucb": 1, "cabs_mix": 1, "hier_mix": 1, "square_cb": 1,
+             "epsilon_greedy": 1, "kernel_ridge": 1, "best_single": 1},
+            "the policies with the most are {knn} (3), {ridge} (2) and {carrot} (2).",
+        ),
+    ],
+)  # fmt: skip
+def test_the_frontier_is_ascribed_to_those_who_hold_it(played, said):
+    front = [policy for policy, count in played.items() for _ in range(count)]
+    marts = {
+        "aiq": pd.DataFrame({"policy": ["knn"], "kind": ["static"], "aiq": [0.5], "aiq_se": [0.01]}),
+        "pareto_frontier": pd.DataFrame({"policy": front, "on_pool_frontier": True}),
+    }
+    text = findings.rq3(SimpleNamespace(mart=marts.__getitem__, reference="knn"))
+    expected = f"{len(front)} settings of ρ are not dominated by any other; "
+    assert text.endswith(expected + said.format_map({policy: label(policy) for policy in played}))
