@@ -50,7 +50,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     Further options go to the measurement: `cabs bench replay --sweep` also runs a whole pool's sweep, and `cabs bench
     study` takes --pool NAME --conditions clean shift --split-seeds 0 1 2.
     """
-    with_options = ("study", "readings", "theory", "drift", "logs", "replay", *DEPLOYED, *ORCHESTRATION)
+    with_options = ("replay", *MEASUREMENTS, *DEPLOYED, *ORCHESTRATION)
     if rest and what not in with_options:
         raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
     if what in with_options:

@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cabs_core.bench import study_problems, study_ranking
+from cabs_core.bench.cli import MEASUREMENTS, bench
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import main, run
@@ -75,6 +77,12 @@ def test_study_command(work, capsys):
     )  # fmt: skip
     assert "| ridge |" in capsys.readouterr().out
     assert set(json.loads(out.read_text())["values"]["toy"]["clean"]) == {"random", "ridge"}
+
+
+@pytest.mark.parametrize("what", MEASUREMENTS)
+def test_options_reach_every_measurement(what):
+    found = CliRunner().invoke(bench, [what, "--no-such-option"])
+    assert found.exit_code == 2 and "unrecognized arguments: --no-such-option" in found.output
 
 
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
