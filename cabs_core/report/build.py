@@ -82,6 +82,7 @@ def build_report(
     }  # fmt: skip
     banners = sections.banners(data, evidence)
     cases = _cases(found)
+    chosen = _examples(evidence, found)
     shown = {key: figure for key, figure in figures.items() if figure}
     page = render_page(
         "report.html.j2", TEMPLATES, info=data.info, text=text, tables=tables, figures={**dict.fromkeys(figures), **shown},
@@ -90,8 +91,8 @@ def build_report(
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
         banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
-        export_command=cards.export_command(data.pool, found), examples=_examples(evidence, found), shown_rho=_shown_rho(evidence, found),
-        glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, evidence, found),
+        export_command=cards.export_command(data.pool, found), examples=chosen, shown_rho=_shown_rho(evidence, found),
+        glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, chosen),
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
@@ -182,12 +183,12 @@ def _examples(evidence: Evidence | None, found: list[Verdict]) -> list[tuple[str
 
 
 def _contents(
-    tables: Mapping[str, Any], figures: Mapping[str, Any], text: Mapping[str, Any], evidence: Any, found: Any
+    tables: Mapping[str, Any], figures: Mapping[str, Any], text: Mapping[str, Any], chosen: list[Any]
 ) -> list[tuple[str, str]]:
     """(id, title) of the sections that the page has."""
     candidates = [
         ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),
-        ("examples", "Examples", _examples(evidence, found)), ("utility", "Every policy", True), ("learning", "Learning", True),
+        ("examples", "Examples", chosen), ("utility", "Every policy", True), ("learning", "Learning", True),
         ("trust", "Traces", figures["calibration"] or tables["propensities"]), ("arms", "Models played", tables["arms"]),
         ("logged", "Logged traffic", tables["logged"]),
         ("paper", "The paper's questions", tables["coupled"] or tables["presets"] or text["paper"]),
