@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, ProvenanceError, ResultError
-from cabs_core.metrics import TwoWayError, bootstrap_ratio, standard_error, two_way_error
+from cabs_core.metrics import TwoWayError, bootstrap_ratio, pareto_mask, standard_error, two_way_error
 from cabs_core.problem.replay_problem import ReplayProblem
 
 if TYPE_CHECKING:
@@ -171,10 +171,7 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
     score, cost = p.scores.mean(axis=0), 1000 * p.costs.mean(axis=0)
     frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
     frame["score_se"] = p.scores.std(axis=0, ddof=1) / np.sqrt(p.n) if p.n > 1 else np.nan
-    frame["front"] = [
-        not (((cost <= c) & (score > s)) | ((cost < c) & (score >= s))).any()
-        for c, s in zip(cost, score, strict=True)
-    ]
+    frame["front"] = pareto_mask(cost, score)
     return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
