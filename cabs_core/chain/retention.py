@@ -27,7 +27,6 @@ class Prunable:
 
     parts: tuple[str, ...]
     bytes: int
-    age_days: float
 
 
 def prunable(
@@ -47,7 +46,7 @@ def prunable(
                         continue
                     age = (now - datetime.fromisoformat(record.created)).total_seconds() / 86400
                     if age >= older_than_days:
-                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]), age)
+                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]))
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:

@@ -69,7 +69,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> None:
 
 def _advice(check: str, outcomes: Outcomes) -> str:
     missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
-    if check not in ("queries_kept", "tasks_kept") or not missing:
+    if check != "queries_kept" or not missing:
         return ""
     worst = max(missing, key=lambda arm: missing[arm])
     return f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`"

@@ -27,7 +27,6 @@ from cabs_core.validation.alignment import (
 
 #: queries behind the paper's averages, where known exactly
 PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
-_P_SPLIT = 0.001
 
 
 class Tables:
