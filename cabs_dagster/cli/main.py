@@ -30,7 +30,8 @@ class _Group(click.Group):
             if isinstance(error, OSError) and not isinstance(error, CabsError):
                 if error.errno == errno.EPIPE:  # click knows what to do
                     raise
-                text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+                place = f"{error.filename} cannot be used" if error.filename else "the system refused"
+                text = f"{place}: {error.strerror or error}"
             if os.environ.get("CABS_TRACEBACK"):
                 raise
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)

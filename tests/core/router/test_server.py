@@ -283,6 +283,7 @@ def test_hosts_and_keys():
 
 
 def wait(test) -> bool:
+    """Whether a test comes true within 20 seconds."""
     for _ in range(400):
         if test():
             return True
@@ -331,9 +332,8 @@ def test_metrics_count_the_log(place):
     with client(place) as c:
         made = [c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"] for _ in range(5)]
         c.post("/v1/feedback", json={"id": made[0], "score": 1})
-        with sqlite3.connect(
-            place / "log.sqlite"
-        ) as db:  # numbers have gaps, as after PostgreSQL's rollbacks
+        # numbers have gaps, as after PostgreSQL's rollbacks
+        with sqlite3.connect(place / "log.sqlite") as db:
             db.execute("UPDATE sqlite_sequence SET seq = 9 WHERE name = 'rewards'")
         c.post("/v1/feedback", json={"id": made[1], "score": 1})
         assert log(place).rewards()[-1].seq == 10

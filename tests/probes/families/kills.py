@@ -13,7 +13,7 @@ from .. import homes
 from ..homes import MINE
 from ..runner import Nonsense
 
-COUNT, QUICK, WHOLE_RUNS = 22, 1, True
+COUNT, QUICK, WHOLE_RUNS = 20, 1, True
 LIMIT = 1800.0
 #: kills before a run may end
 KILLS = 5
