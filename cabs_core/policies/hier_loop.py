@@ -109,13 +109,16 @@ def fill_values(
 
 
 @kernel
-def fill_weights(log_weights: np.ndarray, out: np.ndarray) -> None:
-    """out [M] = weights of the models, from their logarithms up to a constant; the last is what the others leave."""
+def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None:
+    """out [M] = weights of the models to a power, with sum 1; the last is what the others leave.
+
+    log_weights [M]: their logarithms, up to a constant.
+    """
     rest = 1.0
     for m in range(out.size - 1):
         total = 0.0
         for k in range(out.size):
-            total += np.exp(log_weights[k] - log_weights[m])
+            total += np.exp(power * (log_weights[k] - log_weights[m]))
         out[m] = 1.0 / total
         rest -= out[m]
     out[-1] = max(0.0, rest)
@@ -186,7 +189,7 @@ def decide_round(
             return least
     costs = work.cost
     calibrate_costs(predicted_costs, paid, constants.cost_prior, costs)
-    fill_weights(log_weights, weights)
+    fill_weights(log_weights, constants.inverse_temperature, weights)
     model = draw(weights, uniform(keys, ACTION, t, 0))
     pmf[:] = 0.0
     if constants.integral:
@@ -239,7 +242,7 @@ def learn_outcome(
     for i in range(z.size):
         x[i + 1] = z[i]
     d = x.size
-    fill_weights(log_weights, weights)
+    fill_weights(log_weights, 1.0, weights)
     mixed = 0.0
     predicted = anchored_learn(
         z, base, level[arm], arm, score, noise, anchored.mean, anchored.cov, anchored.var, anchored.cross,
@@ -255,7 +258,7 @@ def learn_outcome(
         mixed += weights[m + 1] * predicted
         log_weights[m + 1] += log_likelihood(score, predicted, clip) / dispersion
     alarm[0] = max(0.0, alarm[0] + surprise(score, mixed, clip) / dispersion - ALLOWANCE)
-    fill_weights(log_weights, weights)
+    fill_weights(log_weights, 1.0, weights)
     rest = 1.0
     for m in range(weights.size - 1):
         weights[m] = (1.0 - constants.fixed_share) * weights[
@@ -285,7 +288,7 @@ def run_lane(
             mask[j] = active_from[j] <= t < active_until[j]
         for i in range(d):
             z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
-        fill_weights(log_weights, work.weights)
+        fill_weights(log_weights, 1.0, work.weights)
         for m in range(log_weights.size):
             traced[t, m] = work.weights[m]
         arm = decide_round(

@@ -13,12 +13,13 @@ z are the contexts without constant columns, centred and scaled to mean squared 
 model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
 (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0
 and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
-quasi-likelihood does (Wedderburn 1974). Every round one model is sampled by weight: averaging predictions instead
-gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it likes.
-With g the sampled model's greedy arm, the value of arm j is its expected utility plus `exploration` times the margin
-times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in common costs no
-exploration. Where the horizon is long enough, every third round plays the least played arm until each has been played
-once.
+quasi-likelihood does (Wedderburn 1974). Every round one model is drawn, in proportion to its weight to the power
+`inverse_temperature`: by the weight itself, unlikely models would be played more often than pays. Averaging predictions
+instead gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it
+likes. With g the drawn model's greedy arm, the value of arm j is its expected utility plus `exploration` times the
+margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in common costs no
+exploration. With `force_above`, where the horizon is long enough, every third round plays the least played arm until
+each has been played once.
 
 The anchored and the cold model alone (preset `two_models`) fail when prompts of another kind come: the anchored
 model's level is rigid, so the new level refutes it, and all knowledge of the arms is lost with it. The corrections
@@ -35,7 +36,7 @@ beyond what it expects, less an allowance, to a sum that never falls below 0. Wh
 everything learnt online is forgotten.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
-models' probabilities of winning, mixed by their weights; 1 in a forced round.
+models' probabilities of winning, mixed by their probabilities of being drawn; 1 in a forced round.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class HierMix(Policy):
     def weights(self) -> np.ndarray:
         """Current weights of the anchored model, the corrections and the cold model."""
         out = np.empty(self.experts)
-        fill_weights(self.log_weights, out)
+        fill_weights(self.log_weights, 1.0, out)
         return out
 
     def constants(self, rho: float) -> Constants:
@@ -144,6 +145,7 @@ class HierMix(Policy):
             fixed_share=o.share,
             dispersion=float(spread),
             cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
+            inverse_temperature=o.inverse_temperature,
             integral=o.propensity == "integral",
             alarm=math.inf if o.restart is None else o.restart,
             prior_weights=self.prior_weights(),
@@ -155,7 +157,8 @@ class HierMix(Policy):
 
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
-        return bool(horizon > self.settings.force_above * len(self._arms))
+        above = self.settings.force_above
+        return above is not None and horizon > above * len(self._arms)
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
@@ -235,7 +238,8 @@ class HierMix(Policy):
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`; reads what earlier versions wrote, without costs and with two models."""
         if "c_mean" in arrays:
-            self.settings = self.settings.model_copy(update={"corrections": (), "dispersion": False})
+            then = {name: TWO_MODELS[name] for name in ("corrections", "dispersion", "inverse_temperature")}
+            self.settings = self.settings.model_copy(update=then)
             old = {f"r_{name}": np.asarray(arrays[f"c_{name}"])[None] for name in Residual._fields[:-1]}
             arrays = {**arrays, **old, "r_kind": np.zeros(1, dtype=np.int64)}
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])

@@ -18,6 +18,8 @@ TWO_MODELS = {
     "dispersion": False,
     "exploration": 0.5,
     "cost_prior": None,
+    "inverse_temperature": 1.0,
+    "force_above": 100.0,
 }
 
 
@@ -80,8 +82,11 @@ class HierOptions(Options):
     exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
     share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
-    force_above: float = Field(
-        100.0, ge=0, description="Play every arm once when the horizon exceeds this x K"
+    inverse_temperature: float = Field(
+        3.0, gt=0, description="The model of a round is drawn in proportion to its weight to this power"
+    )
+    force_above: float | None = Field(
+        None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
     )
 
     cost_prior: float | None = Field(

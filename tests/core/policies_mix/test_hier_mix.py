@@ -164,15 +164,38 @@ def test_saved_half_way_continues_bit_for_bit(tmp_path):
         np.testing.assert_array_equal(value, again.state()[0][name])
 
 
-def test_long_streams_play_every_arm_and_short_ones_need_not():
+@pytest.mark.parametrize("inverse_temperature", [1.0, 4.0])
+def test_a_model_is_drawn_in_proportion_to_a_power_of_its_weight(inverse_temperature):
+    K = 4
+    problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
+    options = {"exploration": 0.0, "cost_prior": None, "inverse_temperature": inverse_temperature}
+    policy, stream = fresh(problem, **options)
+    constants = policy.constants(policy.rho)
+    several = 0
+    for t in range(60):
+        weights = policy.weights() ** inverse_temperature
+        decision = policy.decide(stream.request(t, t))
+        expected = np.zeros(K)
+        for model, weight in enumerate(weights / weights.sum()):
+            args = (decision.memory["z"], decision.memory["base"], decision.memory["costs"], np.ones(K, bool))
+            fill_values(model, *args, constants, policy.anchored, policy.residual, policy.work)
+            expected[np.argmax(policy.work.mean)] += weight
+        np.testing.assert_allclose(decision.pmf, expected, atol=1e-12)
+        several += (expected > 1e-3).sum() > 1
+        policy.update(decision, problem.scores[t, decision.arm], 0.0)
+    assert several > 2
+
+
+def test_long_streams_play_every_arm_where_that_is_asked_for():
     problem = with_kernel(synthetic_problem(n=450, K=4, d=5, offline=50))
-    long = replay(problem, "hier_mix", 300.0, trials=1)
+    long = replay(problem, "hier_mix", 300.0, trials=1, force_above=100.0)
     for k in range(4):
         assert (long.actions[0, : 3 * 4] == k).any()
     forced = [t for t in range(12) if t % 3 == 2 and long.propensities[0, t] == 1.0]
     assert forced
-    short = replay(problem, "hier_mix", 300.0, trials=1, rounds=300)
-    assert not (short.propensities[0, :12] == 1.0).all()
+    short = replay(problem, "hier_mix", 300.0, trials=1, rounds=300, force_above=100.0)
+    never = replay(problem, "hier_mix", 300.0, trials=1, rounds=300)
+    np.testing.assert_array_equal(short.actions, never.actions)
 
 
 def test_propensities_are_the_frequencies_of_the_draws():
