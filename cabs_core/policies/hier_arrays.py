@@ -54,7 +54,7 @@ class Constants(NamedTuple):
         noise: variance of a score; clip: of predictions in the likelihood; fixed_share: weight that goes back to the
             prior a round; dispersion: what log likelihoods are divided by.
         cost_prior: plays that a predicted cost counts for; negative: costs are as predicted.
-        inverse_temperature: power of the weights by which a model is drawn.
+        inverse_temperature: power of the weights by which a model is drawn while the anchored one leads.
         integral: whether propensities are integrals.
         alarm: the sum of surprises that restarts; inf: never.
         prior_weights / exploration: [M].

@@ -189,7 +189,8 @@ def decide_round(
             return least
     costs = work.cost
     calibrate_costs(predicted_costs, paid, constants.cost_prior, costs)
-    fill_weights(log_weights, constants.inverse_temperature, weights)
+    leads = log_weights[0] >= log_weights.max()
+    fill_weights(log_weights, constants.inverse_temperature if leads else 1.0, weights)
     model = draw(weights, uniform(keys, ACTION, t, 0))
     pmf[:] = 0.0
     if constants.integral:

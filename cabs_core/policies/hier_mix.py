@@ -13,10 +13,11 @@ z are the contexts without constant columns, centred and scaled to mean squared 
 model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
 (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0
 and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
-quasi-likelihood does (Wedderburn 1974). Every round one model is drawn, in proportion to its weight to the power
-`inverse_temperature`: by the weight itself, unlikely models would be played more often than pays. Averaging predictions
-instead gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it
-likes. With g the drawn model's greedy arm, the value of arm j is its expected utility plus `exploration` times the
+quasi-likelihood does (Wedderburn 1974). Every round one model is drawn by weight. Averaging predictions instead
+gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it likes.
+While the anchored model is the likeliest, weights are raised to the power `inverse_temperature` first: rivals that are
+hardly believed are played less often. Among rivals this would get stuck too, on whoever is ahead after a few bad
+outcomes of a good arm. With g the drawn model's greedy arm, the value of arm j is its expected utility plus `exploration` times the
 margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in common costs no
 exploration. With `force_above`, where the horizon is long enough, every third round plays the least played arm until
 each has been played once.

@@ -83,7 +83,10 @@ class HierOptions(Options):
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
     share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
     inverse_temperature: float = Field(
-        3.0, gt=0, description="The model of a round is drawn in proportion to its weight to this power"
+        3.0,
+        gt=0,
+        description="While the anchored model is the likeliest, the model of a round is drawn in proportion to its weight "
+        "to this power, afterwards to its weight",
     )
     force_above: float | None = Field(
         None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"

@@ -15,17 +15,14 @@ error on the same validation split; best_single, random and oracle_best have not
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
 from cabs_core.catalog import (
     FIXED_PRESETS,
     REGIMES,
@@ -36,7 +33,6 @@ from cabs_core.catalog import (
     split_name,
 )
 from cabs_core.compiled.rng import stream_key
-from cabs_core.errors import ProvenanceError
 from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -46,7 +42,6 @@ from cabs_core.replay.result import ReplayResult
 if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
-FORMAT = 1
 TRIALS = 3
 #: rhos of the search: one or two per regime
 RHOS = (150.0, 550.0, 900.0)
@@ -71,27 +66,6 @@ class TuningResult:
     problem: str
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
-
-    def options(self, policy: str) -> dict[str, Any]:
-        """Overrides chosen for a policy, to be passed to `replay(options=...)`; empty where it was not tuned."""
-        return dict(self.chosen.get(policy, {}).get("options", {}))
-
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON, atomically."""
-        return write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True))
-
-    @classmethod
-    def load(cls, path: str | Path) -> TuningResult:
-        """Inverse of `save`. Raises ProvenanceError for anything else."""
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
-                raise ValueError("another format")
-            return cls(**data)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ProvenanceError(
-                f"{path}: cannot be read as a tuning result ({error}); tune again"
-            ) from None
 
 
 def tunable(policy: str) -> bool:

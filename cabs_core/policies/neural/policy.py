@@ -245,7 +245,7 @@ def _play(
                 slots[i] = own
             lane.memory = kernel_arrays.Memory(*(slots[i] for slots in late))
         memory = late
-    everyone, each = np.ones(count, dtype=np.bool_), np.arange(count)
+    everyone = np.ones(count, dtype=np.bool_)
     offset = np.array([p.round for p in policies]) - start
     pointers = [0 if a is None else int(np.searchsorted(a[:, 0], start)) for a in (x.arrivals for x in lanes)]
     for t in range(start, stop):
@@ -299,7 +299,7 @@ def _play(
             arms = np.array([lane.actions[past[i]] for i, lane in enumerate(lanes)])
             _learn(core, stream, prices, targets, rows, arms, due, memory, past, first, again=True)
     for i, policy in enumerate(policies):
-        policy.core = policy._lanes([core.part(int(each[i]))], policy.keys[None])
+        policy.core = policy._lanes([core.part(i)], policy.keys[None])
         policy.round += stop - start
 
 

@@ -165,15 +165,18 @@ def test_saved_half_way_continues_bit_for_bit(tmp_path):
 
 
 @pytest.mark.parametrize("inverse_temperature", [1.0, 4.0])
-def test_a_model_is_drawn_in_proportion_to_a_power_of_its_weight(inverse_temperature):
+def test_models_are_drawn_by_a_power_of_their_weights_while_the_anchored_one_leads(inverse_temperature):
     K = 4
     problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
     options = {"exploration": 0.0, "cost_prior": None, "inverse_temperature": inverse_temperature}
     policy, stream = fresh(problem, **options)
     constants = policy.constants(policy.rho)
-    several = 0
+    several, leading = 0, 0
     for t in range(60):
-        weights = policy.weights() ** inverse_temperature
+        weights = policy.weights()
+        leads = weights[0] == weights.max()
+        leading += leads
+        weights = weights ** (inverse_temperature if leads else 1.0)
         decision = policy.decide(stream.request(t, t))
         expected = np.zeros(K)
         for model, weight in enumerate(weights / weights.sum()):
@@ -182,8 +185,12 @@ def test_a_model_is_drawn_in_proportion_to_a_power_of_its_weight(inverse_tempera
             expected[np.argmax(policy.work.mean)] += weight
         np.testing.assert_allclose(decision.pmf, expected, atol=1e-12)
         several += (expected > 1e-3).sum() > 1
-        policy.update(decision, problem.scores[t, decision.arm], 0.0)
-    assert several > 2
+        policy.update(
+            decision,
+            problem.scores[t, decision.arm] if t < 20 else 1.0 - problem.scores[t, decision.arm],
+            0.0,
+        )
+    assert several > 2 and 10 < leading < 60
 
 
 def test_long_streams_play_every_arm_where_that_is_asked_for():
