@@ -19,6 +19,8 @@ import numpy as np
 from cabs_core.errors import RouterError
 
 SECONDS_PER_DAY = 86_400.0
+#: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
+REACH = 2.0
 
 
 def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
@@ -37,7 +39,8 @@ class Pacer:
 
     Args:
         per_request, per_day: target in USD, exactly one of them.
-        low, high: range of rho, score units per USD, 0 <= low < high. start: first level.
+        low, high: range of rho that was replayed, score units per USD, 0 <= low < high; rho goes from low to
+            low + REACH x (high - low). start: first level.
         step: share of (high - low) that rho moves for a debt of one call. drift: share of that by which the level
             moves with every call.
         clock: seconds; for targets per day.
@@ -66,8 +69,8 @@ class Pacer:
         if not 0.0 <= low < high < math.inf:
             raise RouterError(f"budget: rho from {low} to {high}: expected 0 <= low < high")
         self.per_request, self.per_day = per_request, per_day
-        self.low, self.high = float(low), float(high)
-        self.gain, self.drift = float(step) * (self.high - self.low), float(drift)
+        self.low, self.high = float(low), float(low + REACH * (high - low))
+        self.gain, self.drift = float(step) * (high - low), float(drift)
         self.rho = self.level = self._within(self.low if start is None else start)
         self.spent, self.allowed, self.calls = 0.0, 0.0, 0
         self._clock = clock
