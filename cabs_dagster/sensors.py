@@ -9,6 +9,7 @@ Dagster's own run keys keep each part of it from being run twice.
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -152,7 +153,8 @@ def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.Sen
     said = {key: at for key, at in memory["said"].items() if now - at < QUIET_SECONDS}
     until, texts = memory["until"], []
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
-    for record in context.instance.get_run_records(dg.RunsFilter(statuses=ended), limit=200):
+    since = datetime.fromtimestamp(until, UTC)  # a run that ended since then was updated since then
+    for record in context.instance.get_run_records(dg.RunsFilter(statuses=ended, updated_after=since)):
         ended_at = record.end_time or 0.0
         if ended_at <= memory["until"]:
             continue

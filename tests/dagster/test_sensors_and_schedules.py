@@ -161,6 +161,18 @@ def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:
     assert not LOGGED
 
 
+def test_a_failure_is_told_however_many_runs_are_newer(instance) -> None:
+    """In a backfill all runs are created at once; the first to fail may be far from the newest."""
+    cursor = alert(instance, None, AlertResource())
+    failed = instance.create_run_for_job(broken_job)
+    for _ in range(250):
+        instance.create_run_for_job(broken_job, status=dg.DagsterRunStatus.SUCCESS)
+    instance.report_run_failed(failed)
+    alert(instance, cursor, AlertResource())
+    (text,) = LOGGED
+    assert failed.run_id in text
+
+
 def test_alerts_go_to_the_webhook_and_to_the_log_when_it_cannot_be_reached(caplog) -> None:
     received: list[bytes] = []
 
