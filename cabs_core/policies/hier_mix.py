@@ -15,12 +15,12 @@ model's weight is its prior weight times the Bernoulli likelihood of every playe
 and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
 quasi-likelihood does (Wedderburn 1974). Every round one model is drawn by weight. Averaging predictions instead
 gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it likes.
-While the anchored model is the likeliest, weights are raised to the power `inverse_temperature` first: rivals that are
-hardly believed are played less often. Among rivals this would get stuck too, on whoever is ahead after a few bad
-outcomes of a good arm. With g the drawn model's greedy arm, the value of arm j is its expected utility plus `exploration` times the
-margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in common costs no
-exploration. With `force_above`, where the horizon is long enough, every third round plays the least played arm until
-each has been played once.
+While the anchored model is the likeliest, weights are raised to the power `inverse_temperature` first, so that rivals
+with little weight are played less often. While a rival is the likeliest they are not: with the others hardly played, a
+rival that is ahead after a few bad outcomes of a good arm might never be left. With g the drawn model's greedy arm, the
+value of arm j is its expected utility plus `exploration` times the margin times N(0, 1) times the posterior deviation of
+(score of j - score of g): what the arms have in common costs no exploration. With `force_above`, where the horizon is
+long enough, every third round plays the least played arm until each has been played once.
 
 The anchored and the cold model alone (preset `two_models`) fail when prompts of another kind come: the anchored
 model's level is rigid, so the new level refutes it, and all knowledge of the arms is lost with it. The corrections

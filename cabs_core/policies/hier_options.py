@@ -86,7 +86,7 @@ class HierOptions(Options):
         3.0,
         gt=0,
         description="While the anchored model is the likeliest, the model of a round is drawn in proportion to its weight "
-        "to this power, afterwards to its weight",
+        "to this power; otherwise in proportion to its weight",
     )
     force_above: float | None = Field(
         None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"

@@ -52,18 +52,11 @@ class TuningResult:
     """What was tried and what was chosen.
 
     Attributes:
-        budget: configurations per method, the preset included; rhos, trials, seed: of every evaluation.
-        problem: content hash of the validation problem.
         chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se", "configurations",
             "seconds"}}; lead: of the best configuration over the preset, with its standard error.
         tried: one dict per configuration: policy, options, utility, per-rho utilities.
     """
 
-    budget: int
-    rhos: list[float]
-    trials: int
-    seed: int
-    problem: str
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
 
@@ -132,7 +125,7 @@ def tune(
         fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
     """
-    result = TuningResult(budget, [float(r) for r in rhos], trials, int(seed), problem.content_hash())
+    result = TuningResult()
     names = [p for p in dict.fromkeys(policies) if tunable(p)]
     for number, policy in enumerate(names):
         begin = time.perf_counter()

@@ -40,7 +40,7 @@ class Manifest:
     """What `router.json` says.
 
     Attributes:
-        pool, policy, rho: what was replayed. rhos: the pool's grid, within which a budget may move rho.
+        pool, policy, rho: what was replayed. rhos: the pool's grid, whose range is a budget's (`Pacer`).
         arms: one dict per arm: name, mean_score and mean_cost on the train split (USD a call), free: whether a
             cost of 0 is meant.
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.

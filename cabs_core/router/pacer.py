@@ -2,7 +2,7 @@
 
 rho is the price of a dollar, so it is the multiplier of the budget. ParetoBandit's pacer moves it by the smoothed
 excess of each call. This one moves it by the debt: all that was spent minus all that was allowed. No expensive call is
-forgotten, so total spending meets the target wherever some rho in the range can meet it.
+forgotten, so total spending meets the target wherever some rho in reach can meet it.
 
 rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until none is left.
 The allowance of a call is the target per request, or the part of a target per day that accrued since the call before.

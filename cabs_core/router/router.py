@@ -85,8 +85,8 @@ class Router:
             until the policy beats it by more than `z` standard errors); None: the bundle's.
         epsilon: share of uniform exploration; None: the bundle's.
         fallback: the arm of shadow and guarded mode; None: the bundle's.
-        budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho within the range of the
-            pool's grid.
+        budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho, from the lowest of the
+            pool's grid to twice its range (`Pacer`).
         seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the replay.
         keep_prompts: log the prompts themselves.
         encoder: an open `TextEncoder` of the same bundle, to share it.
