@@ -26,6 +26,8 @@ def oracles(
     from cabs_core.plots import diagnostic_plots
 
     _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
+    if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log
+        return result
     report = json.loads((made.folder / DIAGNOSTICS).read_text(encoding="utf-8"))
     plots = diagnostic_plots(report, made.record.summary["_training"])
     shown = {name: value for plot, png in plots.items() for name, value in image(plot, png).items()}

@@ -62,8 +62,10 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     pool, rho = partitions.split_key(context.partition_key)
     with guarded():
         chain = cabs.chain(pool, config.policies)
-    if rho not in chain.pool.replay.rhos:
-        played = ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
+    if chain.pool.logged or rho not in chain.pool.replay.rhos:
+        played = (
+            "none: it is a log" if chain.pool.logged else ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
+        )
         context.log.info(
             f"pool {pool} does not play rho {rho:g}, so there is nothing to do; it plays {played}"
         )

@@ -12,7 +12,7 @@ from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
 PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
-DEPLOY = "deploy_pool"
+DEPLOY, EVALUATE = "deploy_pool", "evaluate_log"
 STAGES = tuple(POOL_STAGES)
 
 
@@ -76,6 +76,7 @@ JOBS = [
         _assets("replay"),
         "Every policy of one pool at one rho, and the checks of what came out.",
     ),
+    _job(EVALUATE, "replay", _assets("off_policy"), "What a pool's policies would have earned on its log."),
     _job(
         RESULTS,
         "results",

@@ -42,7 +42,7 @@ def missing_partitions(instance: dg.DagsterInstance, members: Iterable[ModelPool
     members = list(members)
     wanted = {
         POOLS: [pool.name for pool in members],
-        RHOS: sorted({rho_key(rho) for pool in members for rho in pool.replay.rhos}),
+        RHOS: sorted({rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}),
     }
     known = {name: set(instance.get_dynamic_partitions(name)) for name in wanted}
     return {name: [key for key in keys if key not in known[name]] for name, keys in wanted.items()}

@@ -64,8 +64,8 @@ class Chain:
         return Target(name, self.pool)
 
     def replays(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> Iterator[Target]:
-        """Replay targets: every rho and policy of the pool, or those given."""
-        for rho in tuple(rhos) or self.pool.replay.rhos:
+        """Replay targets: every rho and policy of the pool, or those given; none of a log."""
+        for rho in () if self.pool.logged else tuple(rhos) or self.pool.replay.rhos:
             for policy in tuple(policies) or self.pool.policies:
                 yield Target("replay", self.pool, rho, policy)
 

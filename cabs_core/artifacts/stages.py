@@ -144,6 +144,8 @@ class Target:
     def config(self) -> dict[str, Any]:
         """The settings that matter to this artifact."""
         settings = pick(self.pool, self.definition.settings)
+        if self.stage == "outcomes" and self.pool.logged:
+            settings |= pick(self.pool, ("split",))  # a log is completed from its train prompts
         if self.policy is not None:
             return settings | {"policy": self.policy, "rho": self.rho}
         if self.definition.over_policies:

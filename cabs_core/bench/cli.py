@@ -16,6 +16,7 @@ MEASUREMENTS = (
     "theory",
     "drift",
     "logs",
+    "log_alone",
 )  # long, without peers: not part of `all`
 #: of a deployed router: time of a decision, time added to a call, kill -9 under load, a simulated deployment
 DEPLOYED = ("decision", "serve", "chaos", "deployment")
@@ -37,7 +38,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
 
     On outcome tables: `oracles` compares the oracles with simple predictors, `study` all policies over splits and
     stress conditions, `readings` readings of the paper; `drift` plays models that change under their names, `logs`
-    measures what a router's own log teaches the next one.
+    measures what a router's own log teaches the next one, `log_alone` what a log teaches without any table.
 
     `theory` measures what the paper's theorems predict, on generated data.
 

@@ -22,6 +22,7 @@ class SourceRecord:
         description: one sentence fragment, with its full stop.
         remote: what it reads is downloaded, unless the pool names a mirror.
         table: it reads the file `source.path`.
+        logged: one model answered each prompt; such a pool is not replayed but estimated from.
     """
 
     name: str
@@ -29,6 +30,7 @@ class SourceRecord:
     description: str
     remote: bool = False
     table: bool = False
+    logged: bool = False
 
     @property
     def module(self) -> str:
@@ -38,6 +40,13 @@ class SourceRecord:
 
 _BUILT_IN = (
     SourceRecord("file", f"{_SOURCES}.file:read_file", "a table of your own.", table=True),
+    SourceRecord(
+        "logs",
+        "cabs_core.ope.source:read_logged",
+        "a log: one model answered each prompt.",
+        table=True,
+        logged=True,
+    ),
     SourceRecord("synthetic", f"{_SOURCES}.synthetic:synthetic_raw", "generated prompts and outcomes."),
     SourceRecord("routerbench", f"{_SOURCES}.routerbench:read", "RouterBench (0-shot).", remote=True),
     SourceRecord("sprout", f"{_SOURCES}.sprout:read", "SPROUT, of CARROT.", remote=True),

@@ -15,6 +15,8 @@ from cabs_core.pools.completion import complete_pool
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cabs_core.artifacts import Chain
+
 
 @click.command()
 @pool_argument
@@ -26,6 +28,7 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     from cabs_core.pools.registry import active_pool
 
     chain = Chain(ArtifactStore(), active_pool(pool_name(name, pool)))
+    estimates = _estimates(chain) if chain.pool.logged else None
     if as_json:
         found = [
             {
@@ -36,11 +39,22 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
             }
             for s in chain.overview()
         ]
+        if estimates:
+            found.append(
+                {
+                    "target": "off_policy",
+                    "partition": chain.pool.name,
+                    "state": estimates[0],
+                    "reasons": estimates[1],
+                }
+            )
         click.echo(json.dumps(found, indent=1))
         return
     for stage in POOL_STAGES:
         status = chain.status(chain.stage(stage))
         click.echo(f"{stage:20s} {status.state:8s} {'; '.join(status.reasons)}")
+    if estimates:
+        click.echo(f"{'off_policy':20s} {estimates[0]:8s} {'; '.join(estimates[1])}")
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for target in chain.replays():
@@ -50,6 +64,13 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     for policy, states in counts.items():
         text = ", ".join(f"{count} {state}" for state, count in states.items())
         click.echo(f"replay of {policy:27s} {text}  {'; '.join(reasons[policy])}")
+
+
+def _estimates(chain: Chain) -> tuple[str, list[str]]:
+    """State of what is estimated from a log."""
+    from cabs_core.ope.pool import estimates_status
+
+    return estimates_status(chain)
 
 
 @click.command()

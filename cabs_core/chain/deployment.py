@@ -3,7 +3,8 @@
 The deployed bundle is in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes up a new
 one without a restart. The challenger is the artifact `router`. Both play the test prompts that neither was trained or
 chosen on, in the same order, learning as they go; the champion starts with what it has learnt from its own log. Where
-the pool says `router: {learn_from_log: true}`, the challenger is first trained again, on the train split and the log.
+the pool's source is a log, both are compared as they stand, by the doubly robust estimate of their difference. Where the
+pool says `router: {learn_from_log: true}`, the challenger is first trained again, on the train split and the log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from cabs_core.artifacts import Chain
 from cabs_core.chain.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.chain.router import test_prompts
 from cabs_core.errors import DataError, ProvenanceError, RouterError
-from cabs_core.ope.pool import log_of, read_log
+from cabs_core.ope.compare import compare_on_log
+from cabs_core.ope.pool import held_out, log_of, read_log
 from cabs_core.ope.training import unseen, with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.outcomes import outcomes_under
@@ -27,8 +29,8 @@ from cabs_core.paths import deployed_folder
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
-from cabs_core.router.checks import compare_with_champion
-from cabs_core.router.events import prompt_hash
+from cabs_core.router.checks import Comparison, compare_with_champion
+from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router, default_log
 from cabs_core.utility import binary_share
@@ -83,7 +85,7 @@ def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[st
         reason = "it was deployed before, and replaced or taken back: `cabs rollback` brings it back"
         return {"passed": False, "reason": reason, **ids}
     try:
-        found = _compare(place, challenger, inputs)
+        found = _compare(place, challenger, inputs, chain.pool.logged)
     except RouterError as error:
         return {"passed": False, "reason": f"cannot be compared, the champion stays: {error}", **ids}
     if found.promote:
@@ -124,27 +126,43 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
     return folder / BUNDLE
 
 
-def held_out_rows(prompts: list[str], *bundles: Path) -> np.ndarray:
-    """Places of the prompts that none of the bundles was trained or chosen on."""
+def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
+    """Places of the prompts that none of the bundles was trained or chosen on, and that are in no scored decision of a log."""
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
-    logged = prompt_hashes([prompt_hash(text) for text in prompts])  # of a log that keeps no texts
-    return np.flatnonzero(~np.isin(prompt_hashes(prompts), seen) & ~np.isin(logged, seen))
+    hashes = [prompt_hash(text) for text in prompts]
+    logged = prompt_hashes(hashes)  # of a log that keeps no texts
+    new = ~np.isin(prompt_hashes(prompts), seen) & ~np.isin(logged, seen)
+    if log is not None:
+        scored = {reward.decision_id for reward in log.rewards() if reward.teaches}
+        learnt = {decision.prompt_hash for decision in log.decisions() if decision.id in scored}
+        new &= np.array([text not in learnt for text in hashes], dtype=bool)
+    return np.flatnonzero(new)
 
 
-def _compare(champion: Path, challenger: Path, inputs: dict[str, Path]) -> Any:
-    prompts = test_prompts(inputs)
-    rows = held_out_rows(prompts, champion, challenger)
-    if len(rows) < FEWEST:
-        raise RouterError(
-            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training; {FEWEST} are needed"
-        )
+def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], logged: bool) -> Comparison:
+    if logged:  # the champion as it was deployed: what it learnt since may be from these decisions
+        data, prompts = held_out(inputs)
+        rows = _enough(held_out_rows(prompts, champion, challenger), prompts)
+        return compare_on_log(champion, challenger, [prompts[i] for i in rows], data.take(rows))
+    prompts, place = test_prompts(inputs), default_log(champion)
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with tempfile.TemporaryDirectory(prefix="cabs-champion-") as name:
-        log = default_log(champion)
-        if log.is_file():
-            router = Router.load(champion, log=log)
-            champion = router.save(Path(name) / "continued")
+        rows = held_out_rows(prompts, champion, challenger)
+        continued = champion
+        if place.is_file():
+            router = Router.load(champion, log=place)
+            rows = held_out_rows(prompts, champion, challenger, log=router.log)
+            continued = router.save(Path(name) / "continued")
             router.log.close()
+        rows = _enough(rows, prompts)
         return compare_with_champion(
-            champion, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows]
+            continued, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows]
         )  # fmt: skip
+
+
+def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
+    if len(rows) < FEWEST:
+        raise RouterError(
+            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; {FEWEST} are needed"
+        )
+    return rows

@@ -20,13 +20,14 @@ DIAGNOSTICS = "diagnostics.json"
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> dict[str, Any]:
-    """Train accuracy, cost, propagation and feature heads, and diagnose them on the test split."""
+    """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the test split."""
     pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
     table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
     oracle = train_oracles(vectors, table, split, pool.oracle, features=pool.features, device=options.device)
     oracle.save(folder)
-    report = diagnose(oracle, vectors, true, split)
-    (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
+    if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
+        report = diagnose(oracle, vectors, true, split)
+        (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
     return {
         "chosen": plain(oracle.chosen),
         "validation": plain(oracle.metrics.get("validation", {})),

@@ -21,8 +21,9 @@ from cabs_core.hashing import hash_file, stable_hash
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
-#: Stages whose artifacts a report shows beside the marts, where they are at hand.
+#: Stages whose artifacts a report shows beside the marts, where they are at hand; and of a pool with estimates, too.
 _SHOWN = ("outcomes", "splits", "replay_problem")
+_SHOWN_ESTIMATED = (*_SHOWN, "router")
 _LARGEST_IMAGE = 100_000
 
 
@@ -53,7 +54,8 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None) -> Recipe:
     if not files:
         raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
     inputs = {path.stem: _rows_hash(str(path), hash_file(path), pool) for path in files}
-    shown = [(name, store.record((name, pool))) for name in _SHOWN] if pool else []
+    names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
+    shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
     return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), {}, inputs)
 
@@ -80,6 +82,16 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     """The report of one pool unless it is fresh."""
     store, pool = chain.store, chain.pool
 
+    def estimated(folder: Path) -> dict[str, Any]:
+        from cabs_core.report import build_logged_report  # noqa: PLC0415  (loading the code location stays quick)
+
+        router = store.record(("router", pool.name))
+        page = build_logged_report(
+            pool.name, marts.parent, folder, title=pool.title or pool.name, description=pool.description,
+            router=router.summary if router else {}, outcomes=chain.verified(chain.stage("outcomes")),
+        )  # fmt: skip
+        return _shown(page)
+
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
@@ -97,7 +109,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             _profile(chain, known, folder / PROFILE)
         return _shown(page)
 
-    return _make(store, marts, pool.name, work, options)
+    return _make(store, marts, pool.name, estimated if pool.logged else work, options)
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:

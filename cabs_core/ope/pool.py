@@ -1,14 +1,15 @@
 """What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
 
-The log is a router's (`router.events.sqlite`) or a table of the user's (CSV, parquet; columns prompt, model, score,
-cost and, where it is known, propensity). Policies are evaluated as they start: fitted on the pool's train split, with
-nothing learnt from the log. What the log cannot tell is refused, with the reason.
+The log is a router's (`router.events.sqlite`), a table of the user's (CSV, parquet; columns prompt, model, score, cost
+and, where it is known, propensity), or the test prompts of a pool whose source is a log. Policies are evaluated as they
+start: fitted on the pool's train split, with nothing learnt from these decisions. What the log cannot tell is refused,
+with the reason.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,16 @@ import pyarrow.parquet as pq
 from cabs_core.artifacts import Chain, Made, Options
 from cabs_core.artifacts.code_versions import code_version
 from cabs_core.artifacts.materialize import produce
+from cabs_core.artifacts.planner import State
 from cabs_core.artifacts.provenance import Recipe
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import DataError
 from cabs_core.hashing import stable_hash
-from cabs_core.ope.data import COLUMNS, LoggedData, read_events, read_frame, read_table
+from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_frame, read_table
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.oracles.oracles import Oracles
+from cabs_core.outcomes import Outcomes
 from cabs_core.paths import deployed_folder
 from cabs_core.policies import build_policy
 from cabs_core.pool_files import ModelPool, PoolFile
@@ -80,6 +83,28 @@ def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     )
 
 
+def held_out(inputs: Mapping[str, Path]) -> tuple[LoggedData, list[str]]:
+    """(decisions on the test prompts of a pool whose source is a log, their prompts).
+
+    Args:
+        inputs: folders of the artifacts outcomes, splits and prompt_embeddings.
+    """
+    table = Outcomes.load(inputs["outcomes"])
+    split = np.array(pq.read_table(inputs["splits"] / "splits.parquet")["split"].to_pylist())
+    vectors = np.load(inputs["prompt_embeddings"] / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+    rows = np.flatnonzero(split == "test")
+    test, vectors = table.take(rows), np.asarray(vectors[rows])
+    assert test.answered is not None
+    played, every = test.answered.argmax(axis=1), np.arange(len(rows))
+    data = LoggedData(
+        arms=list(test.arms), actions=played, scores=test.scores[every, played], costs=test.costs[every, played],
+        features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
+        propensities=None if test.propensities is None else test.propensities[every, played],
+        embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64),
+    )  # fmt: skip
+    return data, test.prompts
+
+
 def probabilities(
     pool: ModelPool, inputs: Mapping[str, Path], data: LoggedData, policy: str, rho: float
 ) -> np.ndarray:
@@ -118,11 +143,13 @@ def evaluate_pool(
     *,
     policies: Sequence[str] = (),
     rhos: Sequence[float] = (),
+    notify: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """One row per policy, rho, outcome and estimator; one with the reason where the log cannot tell.
 
     Args:
         policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
+        notify: told when a policy begins.
 
     Returns:
         rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
@@ -131,6 +158,7 @@ def evaluate_pool(
     """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:
+        notify(f"{policy}: estimating from {len(data):,} decisions")
         for rho in rhos or pool.replay.rhos:
             found = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
             facts = {k: v for k, v in asdict(found).items() if k != "rows"}
@@ -179,19 +207,14 @@ def make_estimates(
         DataError: there is no log, or it does not fit the pool.
     """
     target = chain.stage("router")
-    inputs, status = chain.require(target), chain.status(target)
-    bundle = chain.verified(target) / BUNDLE
-    if not bundle.is_dir():
-        raise DataError(
-            f"pool {chain.pool.name} has no router (see the checks of the asset router), so no log of one"
-        )
-    place = log_of(chain.pool_file) if log is None else log
-    if "://" not in str(place) and not Path(place).is_file():
-        raise DataError(
-            f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
-        )
-    data = read_log(place, bundle)
-    rows = evaluate_pool(chain.pool, inputs, data, policies=policies, rhos=rhos)
+    inputs = chain.require(target)
+    router = chain.verified(target)
+    if log is None and chain.pool.logged:
+        data = held_out(inputs)[0]
+    else:
+        place = log_of(chain.pool_file) if log is None else log
+        data = _read_log_of(chain.pool, place, router / BUNDLE)
+    rows = evaluate_pool(chain.pool, inputs, data, policies=policies, rhos=rhos, notify=options.notify)
     if log is not None or policies or rhos:
         return None, rows
 
@@ -206,16 +229,49 @@ def make_estimates(
             "_rows": [_shown(r) for r in kept],
         }
 
-    assert status.record is not None
-    version = code_version(("cabs_core.ope.pool",))
-    content = {
-        "router": status.record.content,
-        "log": stable_hash([v.tolist() for v in (data.actions, data.scores, data.costs)], 32),
-    }
-    recipe = Recipe("off_policy", chain.pool.name, version, {}, content)
-    parts = ("off_policy", chain.pool.name)
+    recipe = _recipe(chain, stable_hash([v.tolist() for v in (data.actions, data.scores, data.costs)], 32))
+    parts = _parts(chain.pool)
     record = produce(chain.store, parts, recipe, work, options.run_id)
     return Made(record, chain.store.folder(parts), False), rows
+
+
+def estimates_status(chain: Chain) -> tuple[State, list[str]]:
+    """State of the estimates of a pool whose source is a log, and why they are not fresh."""
+    parts = _parts(chain.pool)
+    if chain.status(chain.stage("router")).state != "fresh":
+        return "waiting", ["router has to be made first"]
+    record = chain.store.record(parts)
+    if record is None:
+        return "missing", ["not made yet"]
+    reasons = _recipe(chain, record.inputs["log"]).outdated(record) or chain.store.damage(parts, record)
+    return ("stale" if reasons else "fresh"), list(reasons)
+
+
+def _parts(pool: ModelPool) -> tuple[str, str]:
+    return ("off_policy", pool.name)
+
+
+def _recipe(chain: Chain, decisions: str) -> Recipe:
+    """What estimates are made from: the pool's artifacts, and the decisions by their hash."""
+    records = {
+        name: chain.status(chain.stage(name)).record for name in ("replay_problem", "tuning", "router")
+    }
+    config = {"rhos": list(chain.pool.replay.rhos), "policies": list(chain.pool.policies)}
+    version = code_version(("cabs_core.ope.pool",))
+    content = {name: record.content for name, record in records.items() if record} | {"log": decisions}
+    return Recipe("off_policy", chain.pool.name, version, config, content)
+
+
+def _read_log_of(pool: ModelPool, place: str | Path, bundle: Path) -> LoggedData:
+    if not bundle.is_dir():
+        raise DataError(
+            f"pool {pool.name} has no router (see the checks of the asset router), so no log of one"
+        )
+    if "://" not in str(place) and not Path(place).is_file():
+        raise DataError(
+            f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
+        )
+    return read_log(place, bundle)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

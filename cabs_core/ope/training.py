@@ -112,6 +112,8 @@ def with_log(
         source_splits=None,
         input_tokens=None,
         output_tokens=None,
+        answered=None,
+        propensities=None,
         **cells,
     )
     return (

@@ -10,6 +10,7 @@ import numpy as np
 
 from cabs_core.catalog import sources
 from cabs_core.errors import DataError
+from cabs_core.outcomes.logged import completed
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files import ModelPool, PoolFile
@@ -80,6 +81,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if pool.tasks:
         raw = raw.select_tasks(pool.tasks)
     raw = _with_costs(raw, pool)
+    if pool.logged:
+        return completed(raw, pool)
     return raw.complete("error" if pool.missing == "error" else "drop_queries")
 
 

@@ -24,6 +24,7 @@ _NUMBERS = {
     "n_input_tokens": "input_tokens",
     "n_output_tokens": "output_tokens",
     "latency": "latencies",
+    "propensity": "propensities",
 }
 #: the largest value, and what is expected
 _LIMITS = {
@@ -32,13 +33,17 @@ _LIMITS = {
     "n_input_tokens": (1e12, "a token count >= 0"),
     "n_output_tokens": (1e12, "a token count >= 0"),
     "latency": (1e9, "seconds >= 0"),
+    "propensity": (1.0, "a probability in (0, 1]"),
 }
 _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
 @dataclass(frozen=True, eq=False)
 class RawOutcomes:
-    """Like `Outcomes`, with nan for missing cells; `costs` may be None until prices are applied."""
+    """Like `Outcomes`, with nan for missing cells; `costs` may be None until prices are applied.
+
+    Of a log, every decision is a query, and only the model that answered has a cell.
+    """
 
     query_ids: np.ndarray
     prompts: list[str]
@@ -49,6 +54,7 @@ class RawOutcomes:
     input_tokens: np.ndarray | None = None
     output_tokens: np.ndarray | None = None
     latencies: np.ndarray | None = None
+    propensities: np.ndarray | None = None
     source_splits: np.ndarray | None = None
     origin: str = "table"
     report: dict[str, Any] = field(default_factory=dict)

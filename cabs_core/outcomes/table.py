@@ -20,19 +20,21 @@ from cabs_core.errors import DataError
 FORMAT = 1
 _CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
 _LATER = ("later_scores", "later_costs", "later_latencies")
+_LOGGED = ("answered", "propensities")
+_RARE = (*_LATER, *_LOGGED)  # most tables have none of these
 _COLUMNS = {
     "scores": "score",
     "costs": "cost",
     "input_tokens": "n_input_tokens",
     "output_tokens": "n_output_tokens",
     "latencies": "latency",
-    **{name: name for name in _LATER},
+    **{name: name for name in _RARE},
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Complete outcomes of every arm on every query.
+    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions.
 
     Attributes:
         query_ids: `[n]` strings, unique.
@@ -45,6 +47,9 @@ class Outcomes:
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
         later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
+        answered: `[n, K]` of a log: 1 where the model answered, 0 where score and cost are predictions; else None.
+        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was drawn, nan
+            for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
@@ -64,11 +69,13 @@ class Outcomes:
     later_scores: np.ndarray | None = None
     later_costs: np.ndarray | None = None
     later_latencies: np.ndarray | None = None
+    answered: np.ndarray | None = None
+    propensities: np.ndarray | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, k = len(self.query_ids), len(self.arms)
-        for name in (*_CELLS, *_LATER):
+        for name in (*_CELLS, *_RARE):
             array = getattr(self, name)
             if array is None:
                 continue
@@ -117,7 +124,7 @@ class Outcomes:
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of the given rows (indices or a boolean mask), in that order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
-        columns = {name: getattr(self, name) for name in (*_CELLS, *_LATER)}
+        columns = {name: getattr(self, name) for name in (*_CELLS, *_RARE)}
         cells: dict[str, Any] = {name: a if a is None else a[rows] for name, a in columns.items()}
         return replace(
             self,
@@ -153,10 +160,10 @@ class Outcomes:
         for name in _CELLS:
             array = getattr(self, name)
             digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
-        for name in _LATER:
+        for name in _RARE:
             array = getattr(self, name)
             if array is not None:
-                digest.update(name.encode() + array.tobytes())
+                digest.update(name.encode() + np.where(np.isnan(array), np.nan, array).tobytes())
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
@@ -174,7 +181,7 @@ class Outcomes:
             "task": queries["task"].take(pa.array(np.repeat(np.arange(n), k))),
             "model": pa.array(list(self.arms), pa.string()).take(pa.array(np.tile(np.arange(k), n))),
         }
-        for name in (*_CELLS, *_LATER):
+        for name in (*_CELLS, *_RARE):
             array = getattr(self, name)
             if array is not None:
                 cells[_COLUMNS[name]] = pa.array(array.ravel())
@@ -182,7 +189,7 @@ class Outcomes:
             "format": FORMAT,
             "arms": list(self.arms),
             "queries": n,
-            "cells": [name for name in (*_CELLS, *_LATER) if getattr(self, name) is not None],
+            "cells": [name for name in (*_CELLS, *_RARE) if getattr(self, name) is not None],
             "content_hash": self.content_hash(),
             "report": self.report,
         }

@@ -47,11 +47,6 @@ def _known_condition(name: str) -> str:
 
 
 def _known_source(kind: str) -> str:
-    if kind == "logs" and kind not in sources():
-        raise ValueError(
-            "a log knows the outcome of one model a prompt, so it cannot be replayed; give the table that the router was "
-            "trained on as the source and the log as router: {log: PATH}: `cabs evaluate` and the report estimate from it"
-        )
     if kind not in sources():
         raise ValueError(f"Input should be one of {', '.join(sources())}, found {kind!r:.60}")
     return kind
@@ -83,6 +78,10 @@ class Columns(_Strict):
     input_tokens: Text | None = "n_input_tokens"
     output_tokens: Text | None = "n_output_tokens"
     latency: Text | None = Field(None, description="Seconds per call, >= 0")
+    propensity: Text | None = Field(
+        "propensity",
+        description="logs: probability with which the model was drawn. An absent column means unknown: it is estimated",
+    )
     split: Text | None = Field(None, description="Used by split kind 'column': train, validation or test")
 
 
@@ -97,10 +96,11 @@ class Source(_Strict):
     """Where the outcomes come from."""
 
     kind: Annotated[str, AfterValidator(_known_source)] = Field(
-        description="file, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
+        description="file, logs, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
     )
     path: Text | None = Field(
-        None, description="file: the table, relative to CABS_DATA_DIR or to the pool file"
+        None,
+        description="file, logs: the table (logs: or the event log), relative to CABS_DATA_DIR or to the pool file",
     )
     layout: Literal["tidy", "wide"] = "tidy"
     columns: Columns = Columns()
@@ -344,6 +344,8 @@ class ModelPool(_Strict):
             raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
         if self.score_scale != 1 and self.source.kind != "file":
             raise ValueError("score_scale is for source kind file; the other sources have scores from 0 to 1")
+        if self.logged:
+            self._fits_a_log()
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
             raise ValueError(
                 "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
@@ -372,6 +374,29 @@ class ModelPool(_Strict):
                         f"{field} names models that are not in the pool: {unknown!r:.100}; pool has {names!r:.200}"
                     )
         return self
+
+    def _fits_a_log(self) -> None:
+        """A log is not replayed: what needs every model's outcome on a query is refused."""
+        for field, there in (
+            ("later_models", bool(self.later_models)),
+            ("replay.condition", self.replay.condition != "none"),
+            ("replay.latency_weight", self.replay.latency_weight != 0),
+            ("source.columns.latency", self.source.columns.latency is not None),
+            ("source.layout: wide", self.source.layout == "wide"),
+            ("paper_benchmark", self.paper_benchmark is not None),
+            ("router.budgets", bool(self.router.budgets)),
+            ("router.log", self.router.log is not None),
+        ):
+            if there:
+                raise ValueError(
+                    f"{field} cannot be used with source kind {self.source.kind!r}: a log knows the outcome of one model a "
+                    "prompt, so it is not replayed"
+                )
+
+    @property
+    def logged(self) -> bool:
+        """Whether the source is a log, where one model answered each prompt."""
+        return sources()[self.source.kind].logged
 
     def arm_names(self) -> list[str] | None:
         """Names shown for the arms, in pool order; None when the pool takes every model of its source."""

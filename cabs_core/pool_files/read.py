@@ -121,7 +121,10 @@ class PoolFile:
             PoolError: the table is not there.
         """
         if sources()[self.pool.source.kind].table:
-            return {"table": hash_file(self.table_path())}
+            path = self.table_path()
+            ahead = path.with_name(f"{path.name}-wal")  # what SQLite has not yet moved into the file
+            newer = {"table-wal": hash_file(ahead)} if ahead.is_file() else {}
+            return {"table": hash_file(path)} | newer
         folder = self.mirror_path()
         if folder is None:
             return {}
@@ -184,11 +187,12 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
     except PoolError as error:  # of a name; pydantic lets it through as it is
         raise pool_error(path, document.line(("name",)), str(error)) from None
     silent = not {"rhos", "answer_value_usd"} & pool.replay.model_fields_set
-    if asked and not (silent and pool.source.kind == "file"):
-        why = "replay.answer_value_usd is given too" if not silent else "it is for source kind file"
+    table = sources()[pool.source.kind].table
+    if asked and not (silent and table):
+        why = "replay.answer_value_usd is given too" if not silent else "it is for source kinds file and logs"
         raise pool_error(path, document.line(("replay", "rhos")), f"replay.rhos is auto, but {why}")
     _check_policies(path, document, pool)
-    return pool, document, silent and pool.source.kind == "file"
+    return pool, document, silent and table
 
 
 def did_you_mean(wanted: str, known: list[str]) -> str:

@@ -1,6 +1,7 @@
 """Reports: one self-contained HTML page per pool, and a leaderboard over all pools.
 
     build_report(pool, artifacts_dir, folder=None) -> ReportResult   `reports/<pool>/index.html`, verdict, tables, PNGs
+    build_logged_report(pool, artifacts_dir, folder, ...) -> ReportResult   the same of a pool whose source is a log
     build_leaderboard(artifacts_dir, folder=None) -> ReportResult    `reports/index.html`
 
     ReportResult(path, summary, markdown, images): `summary` is flat and JSON-safe (verdict, best_policy, utility, ...),
@@ -14,5 +15,6 @@ on its page.
 
 from cabs_core.report.build import ReportResult, build_leaderboard, build_report
 from cabs_core.report.changes import VERDICT
+from cabs_core.report.logged import build_logged_report
 
-__all__ = ["VERDICT", "ReportResult", "build_leaderboard", "build_report"]
+__all__ = ["VERDICT", "ReportResult", "build_leaderboard", "build_logged_report", "build_report"]

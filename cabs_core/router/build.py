@@ -208,9 +208,12 @@ def build_bundle(
             _save_encoder(encoder_class(known), train_prompts, pool, encoding["identity"], folder)
         if prompts:
             texts = [table.prompts[i] for i in train]
-            Neighbours.of(vectors[train], texts, table.scores[train], test.arms, seed).save(
-                folder / "neighbours"
+            real = (
+                table.scores
+                if table.answered is None
+                else np.where(table.answered == 1, table.scores, np.nan)
             )
+            Neighbours.of(vectors[train], texts, real[train], test.arms, seed).save(folder / "neighbours")
         trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
         np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")

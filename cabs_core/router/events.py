@@ -136,6 +136,7 @@ class EventLog:
                 self._db = sqlite3.connect(
                     uri, uri=True, timeout=30, check_same_thread=False, isolation_level=None
                 )
+                self._db.execute("SELECT seq FROM decisions LIMIT 1")  # another kind of file is noticed here
             else:
                 if self.place != ":memory:":
                     Path(self.place).parent.mkdir(parents=True, exist_ok=True)

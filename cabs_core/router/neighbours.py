@@ -21,7 +21,8 @@ class Neighbours:
     """Train prompts with their embeddings and scores.
 
     Attributes:
-        embeddings: `[m, e]` float16. texts: [m], cut to `CHARACTERS`. scores: `[m, K]` float32. arms: [K] names.
+        embeddings: `[m, e]` float16. texts: [m], cut to `CHARACTERS`. scores: `[m, K]` float32, nan where a
+            model did not answer. arms: [K] names.
     """
 
     embeddings: np.ndarray
@@ -64,13 +65,15 @@ class Neighbours:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
 
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
-        """The `count` nearest prompts (Euclidean), nearest first, with what every model scored on them."""
+        """The `count` nearest prompts (Euclidean), nearest first, with what the models that answered scored on them."""
         distance = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
         order = np.argsort(distance, kind="stable")[: max(0, int(count))]
         return [
             {
                 "text": self.texts[i], "distance": float(np.sqrt(distance[i])),
-                "scores": {arm: float(v) for arm, v in zip(self.arms, self.scores[i], strict=True)},
+                "scores": {
+                    arm: float(v) for arm, v in zip(self.arms, self.scores[i], strict=True) if not np.isnan(v)
+                },
             }
             for i in order
         ]  # fmt: skip

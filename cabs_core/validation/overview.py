@@ -77,6 +77,8 @@ def _advice(check: str, outcomes: Outcomes) -> str:
 
 def _shape(outcomes: Outcomes) -> list[str]:
     report = outcomes.report
+    if outcomes.answered is not None:
+        return _log_shape(outcomes)
     tasks = sorted(set(outcomes.tasks.tolist()))
     named = f": {shortened(', '.join(tasks), 100)}" if len(tasks) > 1 else ""
     lines = [
@@ -99,6 +101,23 @@ def _shape(outcomes: Outcomes) -> list[str]:
     return lines
 
 
+def _log_shape(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    lines = [
+        f"{report['origin']}: {report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
+        f"{len(set(outcomes.prompts)):,} prompts; {len(outcomes.arms)} models"
+    ]
+    if outcomes.propensities is None:
+        lines.append(
+            "propensities: none in the log; they are estimated, and every figure then rests on that model (map "
+            "source.columns.propensity where they are known)"
+        )
+    else:
+        known = outcomes.propensities[outcomes.answered == 1]
+        lines.append(f"propensities: from {known.min():.3g} to {known.max():.3g}")
+    return lines
+
+
 def _costs_from(outcomes: Outcomes) -> list[str]:
     report = outcomes.report
     lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
@@ -110,12 +129,15 @@ def _costs_from(outcomes: Outcomes) -> list[str]:
 
 
 def _models(outcomes: Outcomes) -> list[str]:
-    scores, costs = outcomes.scores.mean(axis=0), outcomes.costs.mean(axis=0)
+    real = np.ones(outcomes.scores.shape) if outcomes.answered is None else outcomes.answered
+    scores, costs = (np.average(a, axis=0, weights=real) for a in (outcomes.scores, outcomes.costs))
+    calls = [""] * len(scores) if outcomes.answered is None else [f"{n:11,.0f}" for n in real.sum(axis=0)]
     order = np.argsort(-scores, kind="stable")
     width = min(40, max(len(arm) for arm in outcomes.arms))
-    lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls"]
+    head = "" if outcomes.answered is None else "  decisions"
+    lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls{head}"]
     lines += [
-        f"{outcomes.arms[j]:{width}.{width}s}  {scores[j]:10.3f}  {1000 * costs[j]:19.4g}"
+        f"{outcomes.arms[j]:{width}.{width}s}  {scores[j]:10.3f}  {1000 * costs[j]:19.4g}{calls[j]}"
         for j in order[:_LISTED]
     ]
     if len(order) > _LISTED:

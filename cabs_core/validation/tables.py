@@ -63,6 +63,11 @@ class Tables:
         names = self.pool.arm_names() if self.pool else None
         return names or sorted(self.cells["model"].dropna().unique())
 
+    @property
+    def logged(self) -> str:
+        """Why models cannot be compared on the same queries, or ''."""
+        return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
+
     @cached_property
     def outcomes(self) -> Outcomes:
         """Dense arrays; of a faulty table, its sound part."""

@@ -60,7 +60,7 @@ def run_checks(
         notify(f"{pool.name}: one trial of a sample of replays again")
         key = dg.AssetCheckKey(dg.AssetKey("replay_audit"), checks.REPRODUCIBLE)
         cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {dg.AssetKey("replay_audit")})
-    if replayed and store.children(("marts",)):
+    if (replayed or pool.logged) and store.children(("marts",)):
         from cabs_assets.marts import MODELS
 
         notify("SQL tests of the marts")

@@ -94,7 +94,8 @@ def show(name: str) -> None:
     for stage in POOL_STAGES:
         click.echo(f"{stage:20s} {chain.status(chain.stage(stage)).state}")
     states = [chain.status(target).state for target in chain.replays()]
-    click.echo(f"{'replays':20s} {states.count('fresh')} of {len(states)} fresh")
+    if states:  # of a log there are none
+        click.echo(f"{'replays':20s} {states.count('fresh')} of {len(states)} fresh")
 
 
 @pool.command("retire")

@@ -44,6 +44,8 @@ def run(
 
     started = time.perf_counter()
     pool_file = active_pool(pool_name(name, pool))
+    if pool_file.pool.logged and (rhos or policies):
+        raise click.UsageError("a log is not replayed: `cabs evaluate` takes policies and rhos")
     chosen_rhos = parse_rhos(rhos, pool_file.pool.replay.rhos)
     chosen = parse_policies(policies, pool_file.pool)
     mark = " (synthetic)" if pool_file.pool.synthetic else ""

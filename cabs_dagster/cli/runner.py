@@ -11,6 +11,7 @@ from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
+from cabs_core.ope.pool import estimates_status
 from cabs_core.pool_files import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
@@ -66,7 +67,10 @@ class Runner:
         for change in observe(self.instance, Chain(self.store, pool_file)):
             self.notify(f"changed since the last run: {change}")
         self._stages(pool_file, policies, force)
-        rhos, failures = tuple(rhos) or pool_file.pool.replay.rhos, []
+        if pool_file.pool.logged:
+            self._estimates(pool_file, force)
+        rhos = () if pool_file.pool.logged else tuple(rhos) or pool_file.pool.replay.rhos
+        failures = []
         for number, rho in enumerate(rhos, 1):
             try:
                 self._replay(pool_file, rho, policies, force, f"{number}/{len(rhos)}")
@@ -111,6 +115,14 @@ class Runner:
         self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
         config = {"policies": list(policies), "force": force}
         self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
+
+    def _estimates(self, pool_file: PoolFile, force: bool) -> None:
+        state, reasons = estimates_status(Chain(self.store, pool_file))
+        if state == "fresh" and not force and self._known("off_policy", pool_file.pool.name):
+            self.notify("off_policy: nothing changed")
+            return
+        self.notify(f"off_policy ({'; '.join(reasons[:3]) or 'forced'})")
+        self.execute(jobs.EVALUATE, pool_file.pool.name, ["off_policy"], {})
 
     def _results(self, pool: str) -> None:
         marts = Marts(self.store)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -201,10 +201,21 @@ def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
     )
 
 
-def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: float) -> RawOutcomes:
+def tidy_columns(
+    path: Path, columns: Columns, fields: Mapping[str, str], required: Collection[str]
+) -> tuple[pd.DataFrame, int, dict[str, str]]:
+    """(the mapped columns by their canonical names, number of the first row, {canonical name: name in the table}).
+
+    Args:
+        fields: {field of columns: canonical name}. required: fields whose column must be there, as those that the pool
+            file names.
+
+    Raises:
+        DataError: the table cannot be read, or lacks a column.
+    """
     names = _known_columns(path)
     chosen: dict[str, str] = {}
-    for field, canonical in _CANONICAL.items():
+    for field, canonical in fields.items():
         wanted = getattr(columns, field)
         if wanted is None:
             continue
@@ -214,6 +225,11 @@ def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: 
             raise _absent(path, field, wanted, names)
     frame, first_row = read_columns(path, sorted(set(chosen.values())))
     frame = pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()})
+    return frame, first_row, chosen
+
+
+def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: float) -> RawOutcomes:
+    frame, first_row, chosen = tidy_columns(path, columns, _CANONICAL, required)
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
         frame["query_id"] = [

@@ -155,7 +155,19 @@ BAD_POOLS = {
     "unknown field": ("source: {kind: synthetic}\nmodel: [a, b]\n", "model: unknown field"),
     "unknown nested field": ("source: {kind: synthetic, seeds: 3}\n", "source.seeds: unknown field"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: Input should be .*found 'csv'"),
-    "a log alone": ("source: {kind: logs, path: log.csv}\n", r"one model a prompt.*router: .log: PATH"),
+    "a log under a condition": (
+        "source: {kind: logs, path: log.csv}\nreplay: {condition: drift}\n",
+        r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a prompt",
+    ),
+    "a log with later models": (
+        "source: {kind: logs, path: log.csv}\nmodels: [a, b]\nlater_models: {a: c}\n",
+        "later_models cannot be used with source kind 'logs'",
+    ),
+    "a log beside a log": (
+        "source: {kind: logs, path: log.csv}\nrouter: {log: other.csv}\n",
+        "router.log cannot be used",
+    ),
+    "a log without path": ("source: {kind: logs}\n", "source.kind 'logs' needs source.path"),
     "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
     "pipe": ("name: a|b\nsource: {kind: synthetic}\n", "cannot be used"),

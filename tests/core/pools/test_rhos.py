@@ -166,7 +166,9 @@ def test_a_table_that_cannot_be_read_hides_no_pool(cabs_home: Path) -> None:
 def test_auto_is_for_tables(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("source: {kind: synthetic}\nreplay: {rhos: auto}\n")
-    with pytest.raises(PoolError, match=r"line 2: replay\.rhos is auto, but it is for source kind file"):
+    with pytest.raises(
+        PoolError, match=r"line 2: replay\.rhos is auto, but it is for source kinds file and logs"
+    ):
         load_pool_file(path)
     table(tmp_path)
     with pytest.raises(PoolError, match=r"replay\.rhos is auto, but replay\.answer_value_usd is given too"):

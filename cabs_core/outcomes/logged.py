@@ -1,0 +1,135 @@
+"""A log as an outcome table: one model answered each prompt, and what the others would have earned is predicted.
+
+    outcomes = completed(raw, pool)        # answered: which cells are real; propensities: how they were drawn
+
+A prediction is a ridge regression per model on words and length of the prompt, learnt from the answers to the pool's
+train prompts alone. Oracles and policies are trained on the completed table; nothing is measured on it: what a policy
+earns is estimated from the real cells of the test prompts (`cabs_core.ope`).
+
+Source: the direct method, Dudik et al. 2011; what was measured: docs/measurements.md, "A deployed router".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cabs_core.errors import DataError
+from cabs_core.outcomes.raw import RawOutcomes
+from cabs_core.outcomes.splits import make_splits
+from cabs_core.outcomes.table import Outcomes
+from cabs_core.pool_files import ModelPool
+from cabs_core.threads import one_blas_thread
+
+#: least number of train prompts that a model has answered
+FEWEST = 5
+_COMPONENTS = 64
+_PENALTIES = np.logspace(-2, 3, 11)
+
+
+def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """The scored decisions of a log as outcomes, with predictions for the models that did not answer.
+
+    Decisions without a score or a cost, and those for models that are not in the pool, are left out and counted.
+
+    Args:
+        raw: one decision a query; only the cell of the model that answered is not nan.
+
+    Raises:
+        DataError: a cost is missing (with `missing: error`), a propensity is missing or 0, or a model has too few
+            answers to learn from.
+    """
+    scored = ~np.isnan(raw.scores)
+    priced = scored & ~np.isnan(np.full(scored.shape, np.nan) if raw.costs is None else raw.costs)
+    lost = (scored & ~priced).sum(axis=0)
+    if not priced.any():
+        raise DataError(
+            f"{raw.origin}: no decision has a score and a cost. Map source.columns.score and source.columns.cost, or give "
+            "prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+        )
+    if lost.any() and pool.missing == "error":
+        i, j = np.argwhere(scored & ~priced)[0]
+        raise DataError(
+            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({lost.sum()} such rows). Set missing: drop_queries to leave "
+            f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
+        )
+    kept = raw.take(priced.any(axis=1))
+    answered = ~np.isnan(kept.scores)
+    _check_propensities(kept, answered)
+    assert kept.costs is not None
+    table = Outcomes(
+        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
+        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
+        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
+        answered=answered.astype(np.float64), propensities=kept.propensities,
+        report={
+            **raw.report, "origin": raw.origin, "queries_read": int(scored.any(axis=1).sum()),
+            "queries_dropped": int(lost.sum()), "missing_costs": {a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
+            "without_score": int((~scored.any(axis=1)).sum()),
+            "decisions": {a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
+        },
+    )  # fmt: skip
+    train = np.flatnonzero(make_splits(table, pool.split) == "train")
+    counts = answered[train].sum(axis=0)
+    if (counts < FEWEST).any():
+        j = int(counts.argmin())
+        raise DataError(
+            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} scored decisions on train prompts; {FEWEST} are needed to "
+            "learn what it is good for: leave it out under `models`, or log longer"
+        )
+    features = _features(table.prompts, train)
+    scores = _predicted(features, train, answered, table.scores)
+    costs = _predicted(features, train, answered, table.costs)
+    return replace(
+        table, scores=np.where(answered, table.scores, scores), costs=np.where(answered, table.costs, costs)
+    )
+
+
+def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:
+    if raw.propensities is None:
+        return
+    values = raw.propensities[answered]  # rows in order: one answer each
+    wrong = np.flatnonzero(~(values > 0.0))
+    if len(wrong):
+        value = values[wrong[0]]
+        raise DataError(
+            f"{raw.origin}, row {raw.query_ids[wrong[0]]}: the propensity is {'missing' if np.isnan(value) else f'{value:g}'}; "
+            f"expected a probability in (0, 1] ({len(wrong)} such rows). Where they are not known, leave the column out: "
+            "they are then estimated, and said to be"
+        )
+
+
+@one_blas_thread()
+def _features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
+    """`[n, d]` of what the words say (TF-IDF, truncated SVD), fitted on the train prompts, and the logarithm of the length."""
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+
+    lengths = np.log1p([len(p) for p in prompts])[:, None]
+    spread = max(float(lengths[train].std()), 1e-6)
+    columns = [(lengths - lengths[train].mean()) / spread]
+    known = sorted({prompts[i] for i in train})
+    words = TfidfVectorizer(token_pattern=r"(?u)\w+|[^\w\s]", sublinear_tf=True, max_features=50_000)
+    table = words.fit_transform(known)
+    size = min(_COMPONENTS, table.shape[0] - 1, table.shape[1] - 1)
+    if size > 0:
+        columns.append(TruncatedSVD(size, random_state=0).fit(table).transform(words.transform(prompts)))
+    return np.hstack(columns)
+
+
+@one_blas_thread()
+def _predicted(
+    features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
+) -> np.ndarray:
+    """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out error."""
+    from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
+
+    found = np.empty(outcomes.shape)
+    for arm in range(outcomes.shape[1]):
+        rows = train[answered[train, arm]]
+        seen = outcomes[rows, arm]
+        model = RidgeCV(alphas=_PENALTIES).fit(features[rows], seen)
+        found[:, arm] = np.clip(model.predict(features), seen.min(), seen.max())
+    return found

@@ -1,0 +1,173 @@
+"""The page of a pool whose source is a log: what its policies would have earned, estimated on held-out decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cabs_core.atomic import write_bytes, write_text
+from cabs_core.errors import ResultError
+from cabs_core.outcomes import Outcomes
+from cabs_core.plots import render_page
+from cabs_core.plots.charts import intervals
+from cabs_core.plots.figure import Figure, FigureTable
+from cabs_core.report import stages
+from cabs_core.report.build import TEMPLATES, ReportResult
+from cabs_core.report.changes import VERDICT
+from cabs_core.report.data import PoolData
+from cabs_core.report.names import label, says, style
+from cabs_core.report.tables import Table, number, percent, words, write_tables
+
+
+def build_logged_report(
+    pool: str,
+    artifacts_dir: str | Path,
+    folder: str | Path,
+    *,
+    title: str,
+    description: str,
+    router: Mapping[str, Any],
+    outcomes: str | Path,
+    leaderboard_link: str = "../index.html",
+) -> ReportResult:
+    """Write `index.html`, `verdict.json`, its tables and its plot.
+
+    Args:
+        router: policy and rho of the pool's router, if it has one: chosen or named without the decisions shown here.
+        outcomes: folder of the completed log.
+
+    Raises:
+        ResultError: there are no estimates of this pool.
+    """
+    folder, data = Path(folder), PoolData(pool, Path(artifacts_dir))
+    mart = data.mart("off_policy")
+    if mart.empty:
+        raise ResultError(f"no estimates of pool {pool!r} are in the marts: run `cabs run --pool {pool}`")
+    rhos = sorted(mart["rho"].unique())
+    wanted = float(router.get("rho", rhos[len(rhos) // 2]))
+    rho = min(rhos, key=lambda r: abs(r - wanted))
+    shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
+    table = Outcomes.load(outcomes)
+    tables: dict[str, Table | None] = {"logged": stages.logged(data), "models": _models(table)}
+    figure = _differences(shown, rho) if len(shown) else None
+    lead, found = _lead(mart, shown, router.get("policy"), rho)
+    banners = _banners(mart, table)
+    page = render_page(
+        "logged.html.j2", TEMPLATES, title=title, description=description, links=[("All pools", leaderboard_link)],
+        lead=lead, banners=banners, tables=tables, figures={"differences": figure},
+        glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
+        export_command=f"cabs export --pool {pool} --out router",
+    )  # fmt: skip
+    write_tables(folder, tables)
+    path = write_text(folder / "index.html", page)
+    summary = {"verdict": lead, **found, "decisions": int(mart["decisions"].iloc[0])}
+    content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary, "warnings": banners}
+    write_text(folder / VERDICT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    images = {"differences": figure.png} if figure else {}
+    for name, image in images.items():
+        write_bytes(folder / f"{name}.png", image)
+    return ReportResult(path, summary, "\n\n".join([lead, *banners]), images)
+
+
+def _lead(
+    mart: pd.DataFrame, shown: pd.DataFrame, policy: str | None, rho: float
+) -> tuple[str, dict[str, Any]]:
+    """(one sentence on the pool's router, its figures)."""
+    if policy is None:
+        return "The pool has no router: see the checks of the asset router.", {}
+    rows = shown[shown["policy"] == policy]
+    if rows.empty:
+        refused = mart[(mart["policy"] == policy) & (mart["rho"] == rho)]["refused"].dropna()
+        why = str(refused.iloc[0]) if len(refused) else "it was not evaluated"
+        return f"No estimate of {label(policy)}, the pool's router, at ρ = {rho:g}: {why}.", {
+            "policy": policy
+        }
+    r = rows.iloc[0]
+    verb = (
+        "earns more than"
+        if r["difference_low"] > 0
+        else "earns less than"
+        if r["difference_high"] < 0
+        else "is within noise of"
+    )
+    found = {
+        "policy": policy, "rho": rho, "utility": float(r["value"]), "utility_low": float(r["low"]), "utility_high": float(r["high"]),
+        "difference": float(r["difference"]), "difference_low": float(r["difference_low"]), "difference_high": float(r["difference_high"]),
+    }  # fmt: skip
+    level = f"utility {r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f}) a request at ρ = {rho:g}"
+    gap = (
+        f"{r['difference']:+.3f} ({r['difference_low']:+.3f} to {r['difference_high']:+.3f}) against the log"
+    )
+    return f"{label(policy)} {verb} what was played: {level}, {gap.replace('-', '−')}.", found
+
+
+def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
+    """What limits the page's claims."""
+    said = []
+    if bool(mart["assumed"].iloc[0]):
+        said.append(
+            "The log has no propensities: they were estimated, and every figure rests on that model. Log the probability with "
+            "which a model is drawn, and explore a little, to know."
+        )
+    refused = mart[mart["refused"].notna()]["policy"].nunique()
+    if refused:
+        said.append(
+            f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ from this log: see the table."
+        )
+    without = int(table.report.get("without_score", 0))
+    if without:
+        said.append(
+            f"{without:,} of {table.report['rows_read']:,} decisions have no score (or are of models that are not in the pool) and "
+            "were left out: if scores are missing where answers were bad, every figure is too high."
+        )
+    return said
+
+
+def _differences(shown: pd.DataFrame, rho: float) -> Figure:
+    """Utility minus what the log's own policy earned, per policy, with 95 % intervals."""
+    rows = shown.sort_values("difference", ascending=False)
+    frame = pd.DataFrame(
+        {
+            "name": [label(p) for p in rows["policy"]], "value": rows["difference"].to_numpy(),
+            "low": rows["difference_low"].to_numpy(), "high": rows["difference_high"].to_numpy(),
+            "text": [f"{v:+.3f}" for v in rows["difference"]], "style": [style(p) for p in rows["policy"]], "hollow": False,
+        }
+    )  # fmt: skip
+    return Figure(
+        key="differences",
+        title=f"Estimated utility minus what was played, ρ = {rho:g}",
+        caption="Doubly robust estimates with 95 % intervals (bootstrap by prompt). Right of 0: better than what the log's own "
+        "choices earned. The policies as they start, before they learn from traffic.",
+        alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: {frame['name'].iloc[0]} at "
+        f"{frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:+.3f}.",
+        chart=intervals(frame, x_title="utility minus the log's"),
+        table=FigureTable(
+            ["Policy", "Difference", "95 % from", "to"],
+            [
+                [r.name, f"{r.value:+.3f}", f"{r.low:+.3f}", f"{r.high:+.3f}"]
+                for r in frame.itertuples(index=False)
+            ],
+        ),
+    )
+
+
+def _models(table: Outcomes) -> Table:
+    """What the models that answered scored and cost."""
+    real = table.answered
+    assert real is not None
+    counts = real.sum(axis=0)
+    scores, costs = ((a * real).sum(axis=0) / counts for a in (table.scores, table.costs))
+    order = (-counts).argsort(kind="stable")
+    rows = [
+        [words(table.arms[j]), number(counts[j], 0), percent(counts[j] / counts.sum()), number(scores[j]),
+         number(1000 * costs[j], 4)]
+        for j in order
+    ]  # fmt: skip
+    return Table(
+        "models", "What was played", ["Model", "Decisions", "Share", "Mean score", "USD per 1,000 calls"], rows,
+        note="Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
+    )  # fmt: skip

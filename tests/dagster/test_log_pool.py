@@ -1,0 +1,197 @@
+"""A pool whose source is a log, from `cabs pool add` to the report and the deployed router: nothing is replayed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.chain.deployment import deploy
+from cabs_core.chain.make import make_artifact
+from cabs_core.ope.compare import compare_on_log
+from cabs_core.ope.pool import estimates_status, held_out, probabilities
+from cabs_core.outcomes import Outcomes, load_outcomes
+from cabs_core.paths import deployed_folder
+from cabs_core.pools import find_pool
+from cabs_core.router import Router, read_manifest
+from cabs_core.router.build import build_bundle
+from cabs_dagster.cli import main
+from cabs_dagster.instance import open_instance
+from cabs_dagster.jobs import EVALUATE, PREPARE, RESULTS
+from cabs_dagster.sensors import follow_up
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+FULL = (
+    TINY.replace("queries: 240", "queries: 2400")
+    + "models: [gpt-4-1106-preview, gpt-3.5-turbo-1106, claude-v1]\n"
+)
+LOGGED = """\
+name: tiny
+source: {kind: logs, path: calls.csv}
+split: {fractions: [0.5, 0.1, 0.4]}
+encoder: {name: tfidf-svd}
+oracle: {kind: ridge}
+features: {kind: pca, dim: 8}
+replay: {rhos: [0, 500]}
+tuning_budget: 2
+policies: [random, best_single, ridge, lin_ucb]
+router: {policy: ridge, rho: 500}
+"""
+
+
+def cabs(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory):
+    """(a home in which the chain of a logged pool has run, the outcomes that the log does not show)."""
+    home = tmp_path_factory.mktemp("home")
+    with home_with(FULL, home):
+        full = load_outcomes(find_pool("tiny"))
+        mu, rng = np.array([0.2, 0.5, 0.3]), np.random.default_rng(0)
+        n = len(full)
+        arms = rng.choice(3, n, p=mu)
+        rows = np.arange(n)
+        table = pd.DataFrame(
+            {
+                "prompt": full.prompts, "model": [full.arms[a] for a in arms], "score": full.scores[rows, arms],
+                "cost": full.costs[rows, arms], "propensity": mu[arms],
+            }
+        )  # fmt: skip
+        table.loc[::50, "score"] = np.nan
+        table.to_csv(home / "pools" / "calls.csv", index=False)
+        (home / "pools" / "tiny.yaml").write_text(LOGGED, encoding="utf-8")
+        done = cabs("run", "tiny")
+        assert done.exit_code == 0, done.output
+        yield home, full
+
+
+def inputs_of() -> dict[str, Path]:
+    return chain_of().require(chain_of().stage("router"))
+
+
+def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
+    home, _ = world
+    assert {s.state for s in chain_of().overview()} == {"fresh"} and not list(chain_of().replays())
+    assert estimates_status(chain_of()) == ("fresh", [])
+    with open_instance() as instance:
+        assert not instance.get_materialized_partitions(dg.AssetKey("replay"))
+        assert instance.get_materialized_partitions(dg.AssetKey("off_policy")) == {"tiny"}
+        assert not instance.get_dynamic_partitions("rhos")
+    folder = home / "artifacts" / "reports" / "tiny"
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "so nothing is replayed" in page and "48 of 2,400 decisions have no score" in page
+    verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
+    assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
+    assert "what was played: utility" in verdict["verdict"]
+    assert (folder / "differences.png").stat().st_size > 5000 and (folder / "tables" / "models.csv").is_file()
+
+
+def test_nothing_is_made_twice_and_what_is_said_is_true(world) -> None:
+    again = cabs("run", "tiny", "--json")
+    assert json.loads(again.stdout)["runs"] == []
+    plan = cabs("plan", "tiny")
+    assert "off_policy           fresh" in plan.output and "replay" not in plan.output.replace(
+        "replay_problem", ""
+    )
+    (last,) = [
+        row for row in json.loads(cabs("plan", "tiny", "--json").stdout) if row["target"] == "off_policy"
+    ]
+    assert last["state"] == "fresh"
+    assert "replays" not in cabs("pool", "show", "tiny").output
+    refused = cabs("run", "tiny", "--rho", "0")
+    assert refused.exit_code == 2 and "a log is not replayed" in refused.output
+    checked = cabs("check", "--pool", "tiny")
+    assert checked.exit_code == 0 and "0 errors" in checked.output
+
+
+def test_estimates_cover_the_outcomes_that_the_log_does_not_show(world) -> None:
+    home, full = world
+    inputs = inputs_of()
+    data, prompts = held_out(inputs)
+    mart = pd.read_parquet(home / "artifacts" / "marts" / "mart_off_policy.parquet")
+    place = {text: i for i, text in enumerate(full.prompts)}
+    rows = np.array([place[text] for text in prompts])
+    columns = [full.arms.index(arm) for arm in data.arms]
+    assert len(data) == len(prompts) > 800
+    for rho in (0.0, 500.0):
+        utilities = np.clip(full.scores - rho * full.costs, 0, 1)[np.ix_(rows, columns)]
+        for policy in ("random", "best_single", "ridge"):
+            target = probabilities(chain_of().pool, inputs, data, policy, rho)
+            truth = float((target * utilities).sum(axis=1).mean())
+            (found,) = mart[
+                (mart["policy"] == policy)
+                & (mart["rho"] == rho)
+                & (mart["outcome"] == "utility")
+                & (mart["estimator"] == "dr")
+            ].itertuples()
+            wide = found.high - found.low
+            assert found.low - wide / 2 < truth < found.high + wide / 2, (policy, rho)
+
+
+def test_the_router_was_trained_on_train_prompts_and_shows_real_answers_only(world) -> None:
+    router = Router.load(chain_of().store.folder(("router", "tiny")) / "bundle")
+    assert router.manifest.policy == "ridge"
+    made = router.route("Sort these numbers")
+    near = router.explain(made)["neighbours"]
+    assert near and all(len(row["scores"]) == 1 for row in near)  # one model answered each
+    router.close()
+
+
+def test_a_worse_challenger_stays_out_by_the_log_alone(world, tmp_path: Path) -> None:
+    inputs = inputs_of()
+    pool = chain_of().pool
+    for name in ("ridge", "random"):
+        build_bundle(tmp_path / name, pool, inputs, policy=name)
+    data, prompts = held_out(inputs)
+    worse = compare_on_log(tmp_path / "ridge", tmp_path / "random", prompts, data)
+    better = compare_on_log(tmp_path / "random", tmp_path / "ridge", prompts, data)
+    assert worse.difference == pytest.approx(-better.difference) and worse.se == pytest.approx(better.se)
+    assert worse.high < 0 and not worse.promote and "champion stays" in worse.reason
+    assert better.promote and worse.difference == pytest.approx(worse.challenger - worse.champion, abs=1e-9)
+    same = compare_on_log(tmp_path / "ridge", tmp_path / "ridge", prompts, data)
+    assert (same.difference, same.se) == (0.0, 0.0) and same.promote
+
+
+def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
+    home, _ = world
+    first = deploy(chain_of())
+    assert first["passed"] and read_manifest(deployed_folder("tiny")).id == first["challenger"]
+    (home / "pools" / "tiny.yaml").write_text(LOGGED.replace("rho: 500}", "rho: 500, epsilon: 0.3}"))
+    make_artifact(chain_of(), chain_of().stage("router"))
+    found = deploy(chain_of())
+    assert found["passed"] and "doubly robust" in found["reason"] and found["comparison"]["difference"] == 0.0
+    assert estimates_status(chain_of())[0] == "stale"
+    shutil.rmtree(deployed_folder("tiny").parent)
+    (home / "pools" / "tiny.yaml").write_text(LOGGED)
+    make_artifact(chain_of(), chain_of().stage("router"))
+
+
+def test_a_longer_log_is_noticed_and_old_rows_stay_where_they_were(world) -> None:
+    home, _ = world
+    path = home / "pools" / "calls.csv"
+    before = path.read_text()
+    old = Outcomes.load(inputs_of()["outcomes"])
+    pd.concat([pd.read_csv(path), pd.read_csv(path).head(30)]).to_csv(path, index=False)
+    try:
+        status = chain_of().status(chain_of().stage("outcomes"))
+        assert status.state == "stale" and "table changed" in status.reasons
+        assert len(load_outcomes(find_pool("tiny"))) == len(old) + 29  # one of the thirty has no score
+    finally:
+        path.write_text(before)
+
+
+def test_after_the_first_part_come_estimates_then_results(world) -> None:
+    chain = chain_of()
+    (first,) = follow_up(chain, PREPARE, "c")
+    (second,) = follow_up(chain, EVALUATE, "c")
+    assert [(r.job_name, r.partition_key) for r in (first, second)] == [(EVALUATE, "tiny"), (RESULTS, "tiny")]
