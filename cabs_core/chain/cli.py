@@ -142,13 +142,14 @@ def fetch(name: str) -> None:
     Files are compared with their pinned size and SHA-256, or with those of the first download. What is there is not
     downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must be.
     """
+    from cabs_core.catalog import sources
     from cabs_core.pools.registry import active_pool
     from cabs_core.validation.overview import overview
 
     pool_file = active_pool(name)
     found = overview(pool_file)
     files = found.outcomes.report.get("files", [])
-    if pool_file.pool.source.kind == "file":
+    if sources()[pool_file.pool.source.kind].table:
         files = [{"name": str(pool_file.table_path()), "sha256": pool_file.external_files()["table"]}]
     for file in files:
         size = f"{file['bytes']:,} bytes, " if file.get("bytes") else ""

@@ -24,13 +24,14 @@ def build(
     """Read the pool's source, apply its options, save the table."""
     table = load_outcomes(chain.pool_file)
     table.save(folder)
+    scores, costs = table.means
     return {
         "rows": len(table) * len(table.arms),
         "queries": len(table),
         "models": list(table.arms),
         "tasks": len(set(table.tasks.tolist())),
-        "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, table.scores.mean(axis=0))},
-        "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, table.costs.mean(axis=0))},
+        "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, scores)},
+        "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, costs)},
         "loading": plain(table.report),
         **checked("outcomes", table, chain.pool),
     }

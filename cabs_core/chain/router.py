@@ -49,7 +49,7 @@ def build(
     return {
         "policy": choice.policy, "rho": choice.rho, "models": len(manifest.arms), "bundle": manifest.id,
         "chosen": "named in the pool" if pool.router.policy else "best on validation",
-        "utility minus the best model's, on validation": choice.evidence()["mean"],
+        f"utility minus the best model's, on validation{', predicted' if pool.logged else ''}": choice.evidence()["mean"],
         "megabytes": bundle_size(folder / BUNDLE) / 1e6,
         "milliseconds from text": timed.to_dict(),
         "_match": plain(match(folder / BUNDLE, inputs)),

@@ -121,6 +121,14 @@ class Outcomes:
         """`[n]` prompt lengths in characters."""
         return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
 
+    @property
+    def means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) those that the model answered."""
+        if self.answered is None:
+            return self.scores.mean(axis=0), self.costs.mean(axis=0)
+        scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
+        return scores, costs
+
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of the given rows (indices or a boolean mask), in that order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)

@@ -54,7 +54,31 @@ def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]
         "(100 %). Cost saved: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
     )  # fmt: skip
     shown = {p["pool"]: _marked(p["pool"], p) for p in infos}
-    return pools, {"pools": overview, "leaderboard": _ranks(board, shown), "savings": _gaps(board, shown)}
+    estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
+    return pools, estimated | {
+        "pools": overview,
+        "leaderboard": _ranks(board, shown),
+        "savings": _gaps(board, shown),
+    }
+
+
+def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table]:
+    """{"estimated": pools whose source is a log, with links}, if there are any."""
+    mart = read_mart(artifacts_dir, "mart_off_policy")
+    rows = [
+        [
+            Cell(str(pool), numeric=False, link=f"{pool}/index.html"),
+            number(part["decisions"].iloc[0], 0),
+            number(part["prompts"].iloc[0], 0),
+            number(part["policy"].nunique(), 0),
+        ]
+        for pool, part in mart[~mart["pool"].isin(replayed)].groupby("pool")
+    ]
+    if not rows:
+        return {}
+    headers = ["Pool", "Held-out decisions", "Prompts", "Policies"]
+    note = "One model answered each prompt, so these pools are not replayed; what policies would have earned is estimated on their pages."
+    return {"estimated": Table("estimated", "Pools whose source is a log", headers, rows, note=note)}
 
 
 def _marked(name: str, info: dict[str, Any]) -> str:

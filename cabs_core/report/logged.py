@@ -160,7 +160,7 @@ def _models(table: Outcomes) -> Table:
     real = table.answered
     assert real is not None
     counts = real.sum(axis=0)
-    scores, costs = ((a * real).sum(axis=0) / counts for a in (table.scores, table.costs))
+    scores, costs = table.means
     order = (-counts).argsort(kind="stable")
     rows = [
         [words(table.arms[j]), number(counts[j], 0), percent(counts[j] / counts.sum()), number(scores[j]),

@@ -191,7 +191,8 @@ def build_bundle(
     manifest = {
         "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
         "fallback": test.arms[int(means.argmax())], "encoder": settings, "identity": encoding["identity"],
-        "epsilon": float(epsilon), "mode": mode, "evidence": choice.evidence(),
+        "epsilon": float(epsilon), "mode": mode,
+        "evidence": {} if pool.logged else choice.evidence(),  # what is predicted is no evidence
         "provenance": {
             "problem": test.content_hash(), "pool_settings": pool.content_hash(), "seed": seed,
             "options": made.settings.model_dump(mode="json"), "horizon": test.n, "spending": spends, "validation": choice.rows,

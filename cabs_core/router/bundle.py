@@ -46,7 +46,7 @@ class Manifest:
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
         epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
         encoder: settings; identity: hash of weights, tokenizer and settings.
-        evidence: paired difference of the policy to the fallback on validation: mean, se, n.
+        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty where the pool is a log.
         provenance: hashes of what it was made from, replay settings, versions.
         id: hash of all files and settings; a bundle made again from the same inputs has the same id.
     """

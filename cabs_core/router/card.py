@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 
+_PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
+
+
 def model_card(manifest: Mapping[str, Any]) -> str:
     """What it is, from which data, how good on validation, what it costs, what it cannot know."""
     evidence, source = manifest["evidence"], manifest["provenance"]
@@ -22,12 +25,15 @@ def model_card(manifest: Mapping[str, Any]) -> str:
             for arm in manifest["arms"]
         ),
         "",
-        "Means over the train split.",
+        "Means over the train split." + ("" if evidence else _PREDICTED),
         "",
         "## On validation",
         "",
         f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over {evidence['n']} "
-        f"queries) against always `{manifest['fallback']}`, the best single model of the train split.",
+        f"queries) against always `{manifest['fallback']}`, the best single model of the train split."
+        if evidence
+        else "These figures chose the policy. They rest on predicted outcomes and flatter what predicts alike; the pool's "
+        "report has estimates from held-out decisions.",
         "",
         "| policy | mean utility | standard error | minus best single | standard error |",
         "|---|---|---|---|---|",

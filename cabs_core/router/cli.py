@@ -84,9 +84,12 @@ def export(
     click.echo(
         f"router {manifest.id}: {manifest.policy} at rho {manifest.rho:g}, {len(manifest.arms)} models"
     )
-    click.echo(
-        f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
-    )
+    if found:
+        click.echo(
+            f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
+        )
+    else:
+        click.echo(f"trained on a log alone: `cabs report --pool {pool}` says what it is estimated to earn")
     click.echo(f"{out}\nnext: cabs route 'your prompt' --router {out}")
 
 

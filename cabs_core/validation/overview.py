@@ -129,12 +129,12 @@ def _costs_from(outcomes: Outcomes) -> list[str]:
 
 
 def _models(outcomes: Outcomes) -> list[str]:
-    real = np.ones(outcomes.scores.shape) if outcomes.answered is None else outcomes.answered
-    scores, costs = (np.average(a, axis=0, weights=real) for a in (outcomes.scores, outcomes.costs))
-    calls = [""] * len(scores) if outcomes.answered is None else [f"{n:11,.0f}" for n in real.sum(axis=0)]
+    scores, costs = outcomes.means
+    calls, head = [""] * len(scores), ""
+    if outcomes.answered is not None:
+        calls, head = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)], "  decisions"
     order = np.argsort(-scores, kind="stable")
     width = min(40, max(len(arm) for arm in outcomes.arms))
-    head = "" if outcomes.answered is None else "  decisions"
     lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls{head}"]
     lines += [
         f"{outcomes.arms[j]:{width}.{width}s}  {scores[j]:10.3f}  {1000 * costs[j]:19.4g}{calls[j]}"

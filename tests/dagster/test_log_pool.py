@@ -93,6 +93,8 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
     assert "what was played: utility" in verdict["verdict"]
+    board = (folder.parent / "index.html").read_text(encoding="utf-8")
+    assert "Pools whose source is a log" in board and 'href="tiny/index.html"' in board
     assert (folder / "differences.png").stat().st_size > 5000 and (folder / "tables" / "models.csv").is_file()
 
 
@@ -108,6 +110,7 @@ def test_nothing_is_made_twice_and_what_is_said_is_true(world) -> None:
     ]
     assert last["state"] == "fresh"
     assert "replays" not in cabs("pool", "show", "tiny").output
+    assert "calls.csv: sha256" in cabs("data", "fetch", "tiny").output
     refused = cabs("run", "tiny", "--rho", "0")
     assert refused.exit_code == 2 and "a log is not replayed" in refused.output
     checked = cabs("check", "--pool", "tiny")
@@ -144,6 +147,18 @@ def test_the_router_was_trained_on_train_prompts_and_shows_real_answers_only(wor
     made = router.route("Sort these numbers")
     near = router.explain(made)["neighbours"]
     assert near and all(len(row["scores"]) == 1 for row in near)  # one model answered each
+    router.close()
+
+
+def test_what_is_predicted_is_no_evidence(world, tmp_path: Path) -> None:
+    """Guarded mode would otherwise trust a router that beat the best model in its own predictions."""
+    done = cabs("export", "--pool", "tiny", "--out", str(tmp_path / "router"), "--mode", "guarded")
+    assert done.exit_code == 0 and "estimated to earn" in done.output
+    assert read_manifest(tmp_path / "router").evidence == {}
+    card = (tmp_path / "router" / "README.md").read_text(encoding="utf-8")
+    assert "its outcome is predicted" in card and "rest on predicted outcomes" in card
+    router = Router.load(tmp_path / "router")
+    assert not router.learner.trusted(3.0)
     router.close()
 
 
