@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pandas as pd
 
 from cabs_core.atomic import write_bytes, write_text
@@ -54,55 +55,60 @@ def build_logged_report(
     table = Outcomes.load(outcomes)
     tables: dict[str, Table | None] = {"logged": stages.logged(data), "models": _models(table)}
     figure = _differences(shown, rho) if len(shown) else None
-    lead, found = _lead(mart, shown, router.get("policy"), rho)
+    lead, why, found = _lead(mart, shown, router.get("policy"), rho)
     banners = _banners(mart, table)
     page = render_page(
         "logged.html.j2", TEMPLATES, title=title, description=description, links=[("All pools", leaderboard_link)],
-        lead=lead, banners=banners, tables=tables, figures={"differences": figure},
+        lead=lead, why=why, banners=banners, tables=tables, figures={"differences": figure},
         glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
         export_command=f"cabs export --pool {pool} --out router",
+        provenance=[
+            ("Log", Path(table.report["origin"]).name), ("Outcomes (hash)", table.content_hash()),
+            ("Router (bundle)", router.get("bundle", "–")), ("Held-out decisions", f"{int(mart['decisions'].iloc[0]):,}"),
+            ("Propensities", "estimated" if bool(mart["assumed"].iloc[0]) else "from the log"),
+        ],
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    summary = {"verdict": lead, **found, "decisions": int(mart["decisions"].iloc[0])}
+    summary = {"verdict": lead, "why": why, **found, "decisions": int(mart["decisions"].iloc[0])}
     content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary, "warnings": banners}
     write_text(folder / VERDICT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     images = {"differences": figure.png} if figure else {}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    return ReportResult(path, summary, "\n\n".join([lead, *banners]), images)
+    return ReportResult(path, summary, "\n\n".join([f"**{lead}**", why, *banners]), images)
 
 
 def _lead(
     mart: pd.DataFrame, shown: pd.DataFrame, policy: str | None, rho: float
-) -> tuple[str, dict[str, Any]]:
-    """(one sentence on the pool's router, its figures)."""
+) -> tuple[str, str, dict[str, Any]]:
+    """(headline about the pool's router, why, its figures)."""
     if policy is None:
-        return "The pool has no router: see the checks of the asset router.", {}
+        return "The pool has no router", "The checks of the asset router say why.", {}
     rows = shown[shown["policy"] == policy]
     if rows.empty:
         refused = mart[(mart["policy"] == policy) & (mart["rho"] == rho)]["refused"].dropna()
-        why = str(refused.iloc[0]) if len(refused) else "it was not evaluated"
-        return f"No estimate of {label(policy)}, the pool's router, at ρ = {rho:g}: {why}.", {
-            "policy": policy
-        }
+        why = str(refused.iloc[0]) if len(refused) else "it was not evaluated at this rho"
+        return (
+            f"The log cannot tell what {label(policy)} earns",
+            f"At ρ = {rho:g}: {why}.",
+            {"policy": policy},
+        )
     r = rows.iloc[0]
-    verb = (
-        "earns more than"
-        if r["difference_low"] > 0
-        else "earns less than"
-        if r["difference_high"] < 0
-        else "is within noise of"
-    )
+    better, worse = r["difference_low"] > 0, r["difference_high"] < 0
+    verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
     found = {
         "policy": policy, "rho": rho, "utility": float(r["value"]), "utility_low": float(r["low"]), "utility_high": float(r["high"]),
         "difference": float(r["difference"]), "difference_low": float(r["difference_low"]), "difference_high": float(r["difference_high"]),
     }  # fmt: skip
-    level = f"utility {r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f}) a request at ρ = {rho:g}"
-    gap = (
-        f"{r['difference']:+.3f} ({r['difference_low']:+.3f} to {r['difference_high']:+.3f}) against the log"
+    gap = f"{r['difference']:+.3f} ({r['difference_low']:+.3f} to {r['difference_high']:+.3f})".replace(
+        "-", "−"
     )
-    return f"{label(policy)} {verb} what was played: {level}, {gap.replace('-', '−')}.", found
+    why = (
+        f"Estimated utility {r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f}) a request at ρ = {rho:g}; against what was "
+        f"played {gap}. 95 % intervals; the log is worth {r['n_eff']:.0f} decisions of this policy."
+    )
+    return f"{label(policy)} {verb} what was played", why, found
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
@@ -144,7 +150,10 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
         "choices earned. The policies as they start, before they learn from traffic.",
         alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: {frame['name'].iloc[0]} at "
         f"{frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:+.3f}.",
-        chart=intervals(frame, x_title="utility minus the log's"),
+        chart=alt.layer(
+            alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color="var(--fg)").encode(x="zero:Q"),
+            intervals(frame, x_title="utility minus the log's"),
+        ).properties(height=25 * len(frame)),
         table=FigureTable(
             ["Policy", "Difference", "95 % from", "to"],
             [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
 _PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
 
 

@@ -92,7 +92,8 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     assert "so nothing is replayed" in page and "48 of 2,400 decisions have no score" in page
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
-    assert "what was played: utility" in verdict["verdict"]
+    assert "what was played" in verdict["verdict"] and "Estimated utility" in verdict["why"]
+    assert "from the log" in page and Outcomes.load(inputs_of()["outcomes"]).content_hash() in page
     board = (folder.parent / "index.html").read_text(encoding="utf-8")
     assert "Pools whose source is a log" in board and 'href="tiny/index.html"' in board
     assert (folder / "differences.png").stat().st_size > 5000 and (folder / "tables" / "models.csv").is_file()
