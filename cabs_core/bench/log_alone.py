@@ -45,7 +45,7 @@ def played(outcomes: Outcomes, epsilon: float, seed: int) -> tuple[np.ndarray, n
     n, k = outcomes.scores.shape
     mu = np.full(k, epsilon / k)
     mu[int(outcomes.scores.mean(axis=0).argmax())] += 1.0 - epsilon
-    arms: np.ndarray = np.random.default_rng([seed, 70]).choice(k, size=n, p=mu)
+    arms = np.random.default_rng([seed, 70]).choice(np.arange(k), size=n, p=mu)
     return arms, mu[arms]
 
 
