@@ -133,8 +133,7 @@ def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = Non
     logged = prompt_hashes(hashes)  # of a log that keeps no texts
     new = ~np.isin(prompt_hashes(prompts), seen) & ~np.isin(logged, seen)
     if log is not None:
-        scored = {reward.decision_id for reward in log.rewards() if reward.teaches}
-        learnt = {decision.prompt_hash for decision in log.decisions() if decision.id in scored}
+        learnt = log.scored_prompts()
         new &= np.array([text not in learnt for text in hashes], dtype=bool)
     return np.flatnonzero(new)
 

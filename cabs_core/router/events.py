@@ -303,6 +303,12 @@ class EventLog:
             rows = run(sql, (after,)).fetchall()
         return [Reward(*(*row[:-1], bool(row[-1]))) for row in rows]
 
+    def scored_prompts(self) -> set[str]:
+        """Hashes of the prompts of all decisions whose score was learnt."""
+        with self._transaction() as run:
+            sql = "SELECT DISTINCT d.prompt_hash FROM decisions d JOIN rewards r ON r.decision_id = d.id WHERE r.teaches = 1"
+            return {row[0] for row in run(sql).fetchall()}
+
     def counts(self) -> list[tuple[str, str, int]]:
         """(arm, status, number of decisions), in order of the arms' names."""
         with self._transaction() as run:
