@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
-from cabs_core.errors import CabsError, RouterError
+from cabs_core.errors import RouterError
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.upstreams import Upstreams
 
@@ -129,11 +129,9 @@ class Forwarder:
                 allow_redirects=False, timeout=aiohttp.ClientTimeout(total=None, connect=seconds, sock_read=seconds),
             )  # fmt: skip
         except TimeoutError:
-            return await self._failed(
-                router, decision, model, "timeout", 504, f"no answer within {seconds:g} s"
-            )
+            return self._failed(router, decision, model, "timeout", 504, f"no answer within {seconds:g} s")
         except aiohttp.ClientError as error:
-            return await self._failed(
+            return self._failed(
                 router, decision, model, "error", 502, f"cannot be reached ({type(error).__name__})"
             )
         back = {"content-type": response.headers.get("content-type", "application/json")}
@@ -141,7 +139,7 @@ class Forwarder:
             back |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
         if response.status in RETRIED:
             kept = await self._rest(response)
-            await self._failed(router, decision, model, "error", response.status, f"HTTP {response.status}")
+            self._failed(router, decision, model, "error", response.status, f"HTTP {response.status}")
             return Answer(response.status, back, kept, decision=decision)
         if body.get("stream") and response.status == 200:
             stream = self._stream(response, router, decision, model, begin)
@@ -150,11 +148,9 @@ class Forwarder:
             async with response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            return await self._failed(
-                router, decision, model, "error", 502, f"broke off ({type(error).__name__})"
-            )
+            return self._failed(router, decision, model, "error", 502, f"broke off ({type(error).__name__})")
         status = "answered" if response.status < 400 else "rejected"
-        await self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
+        self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
         return Answer(response.status, back, content, decision=decision)
 
     async def _rest(self, response: aiohttp.ClientResponse) -> bytes:
@@ -188,40 +184,38 @@ class Forwarder:
             logger.warning("%s", text)
             yield b"data: " + json.dumps(error_body(text, "upstream_error")).encode() + b"\n\n"
         finally:
-            await asyncio.shield(self._end(response, router, decision, model, status, first, tail, begin))
+            response.close()
+            facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
+            found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
+            self._finish(router, decision, model, status, found, time.perf_counter() - begin)
 
-    async def _end(
-        self, response: aiohttp.ClientResponse, router: Router, decision: Routed | None, model: str, status: str,
-        first: bytes, tail: bytes, begin: float,
+    def _finish(
+        self, router: Router, decision: Routed | None, model: str, status: str, answer: dict[str, Any],
+        seconds: float | None = None,
     ) -> None:  # fmt: skip
-        response.close()
-        facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
-        found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
-        await self._finish(router, decision, model, status, found, time.perf_counter() - begin)
-
-    async def _finish(
-        self, router: Router, decision: Routed | None, model: str, status: str, answer: dict[str, Any], seconds: float
-    ) -> None:  # fmt: skip
+        """Have the end of a call logged. The answer does not wait for it; what comes after it on the thread does."""
         if decision is None:
             return
         cost = self.upstreams.models[model].cost(answer.get("usage")) if status == "answered" else None
         name = answer.get("id")
-        await self.beside(
-            router.finish, decision.id, status=status, cost=cost, latency=seconds,
-            response_id=name if isinstance(name, str) else None,
-        )  # fmt: skip
 
-    async def _failed(
+        def log() -> None:
+            try:
+                router.finish(
+                    decision.id, status=status, cost=cost, latency=seconds, response_id=name if isinstance(name, str) else None
+                )  # fmt: skip
+            except Exception:  # the log's disk is full, say: the answer has gone out
+                logger.exception("the end of call %s to %s could not be logged", decision.id, model)
+
+        self.worker.submit(log)
+
+    def _failed(
         self, router: Router, decision: Routed | None, model: str, status: str, code: int, what: str
     ) -> Answer:
         self.errors += 1
         self.down[model] = time.monotonic() + self.upstreams.cooldown
         logger.warning("upstream %s failed: %s", model, what)
-        if decision is not None:
-            try:
-                await self.beside(router.finish, decision.id, status=status)
-            except CabsError as error:
-                logger.warning("the failure of %s could not be logged: %s", model, error)
+        self._finish(router, decision, model, status, {})
         body = json.dumps(error_body(f"model {model}: {what}", "upstream_error")).encode()
         headers = {"content-type": "application/json"}
         if decision is not None:

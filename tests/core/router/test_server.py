@@ -83,12 +83,18 @@ def log(place) -> EventLog:
     return EventLog(place / "log.sqlite")
 
 
+def settle(c: TestClient) -> None:
+    """Wait for the ends of calls, which are logged while their answers go out."""
+    c.app.state.forwarder.worker.submit(bool).result()
+
+
 def test_forwarded_logged_scored(place):
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json={"model": "cabs", **ASK})
         assert answer.status_code == 200
         model, name = answer.headers["x-cabs-model"], answer.headers["x-cabs-decision"]
         assert answer.json()["choices"][0]["message"]["content"] == f"{model}: What is two plus two?"
+        settle(c)
         made = log(place).decision(id=name)
         assert (made.arm, made.status, made.response_id) == (model, "answered", answer.json()["id"])
         assert made.cost == pytest.approx((10 * 100 + 5 * 200) / 1e6) and made.latency > 0
@@ -97,6 +103,33 @@ def test_forwarded_logged_scored(place):
             (200, "recorded"), (200, "duplicate"), (409, "conflict"),
         ]  # fmt: skip
         assert [(r.cost, r.source) for r in log(place).rewards()] == [(made.cost, "local")]
+
+
+def test_an_answer_waits_for_its_decision_in_the_log_and_not_for_its_end(place, monkeypatch, caplog):
+    """Feedback that names the answer's id comes after the end, as it waits on the same thread."""
+    may_end, finish = threading.Event(), Router.finish
+
+    def slow(self, name, **facts):
+        assert may_end.wait(10)
+        finish(self, name, **facts)
+
+    def full(self, name, **facts):
+        raise sqlite3.OperationalError("disk is full")
+
+    with client(place) as c:
+        monkeypatch.setattr(Router, "finish", slow)
+        answer = c.post("/v1/chat/completions", json={"model": "cabs", **ASK})
+        made = log(place).decision(id=answer.headers["x-cabs-decision"])
+        assert answer.status_code == 200 and made.status == "decided" and made.cost is None
+        may_end.set()
+        said = c.post("/v1/feedback", json={"response_id": answer.json()["id"], "score": 1})
+        assert said.json()["result"] == "recorded"
+        made = log(place).decision(id=made.id)
+        assert made.status == "answered" and log(place).rewards()[0].cost == made.cost
+        monkeypatch.setattr(Router, "finish", full)
+        assert c.post("/v1/chat/completions", json={"model": "cabs", **ASK}).status_code == 200
+        settle(c)
+        assert "could not be logged" in caplog.text and "disk is full" in caplog.text
 
 
 def test_streaming(place):
@@ -115,6 +148,7 @@ def test_a_stream_that_breaks_off_says_so(place, write_upstreams):
     write_upstreams({m: {"model": "breaks"} for m in MODELS})
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        settle(c)
         assert log(place).decisions()[-1].status == "error"
         assert answer.status_code == 200 and "broke off" in answer.text and "[DONE]" not in answer.text
 
@@ -184,6 +218,7 @@ def test_a_failing_model_is_left_for_another_one(place, write_upstreams, word, s
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK, headers={"x-request-id": "r1"})
         assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[0]
+        settle(c)
         made = log(place).decisions()
         assert [d.status for d in made] == [status] * (len(made) - 1) + ["answered"] and len(made) >= 1
         assert [d.call_id for d in made] == [f"r1:{i}" for i in range(len(made))]
@@ -195,6 +230,7 @@ def test_all_models_fail(place, write_upstreams):
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK)
         assert answer.status_code == 500 and "broken" in answer.json()["error"]["message"]
+        settle(c)
         assert [d.status for d in log(place).decisions()] == ["error", "error"]
 
 
