@@ -377,6 +377,10 @@ class ModelPool(_Strict):
 
     def _fits_a_log(self) -> None:
         """A log is not replayed: what needs every model's outcome on a query is refused."""
+        if "query_id" in self.source.columns.model_fields_set:
+            raise ValueError(
+                "source.columns.query_id is for tables: every row of a log is a decision of its own"
+            )
         for field, there in (
             ("later_models", bool(self.later_models)),
             ("replay.condition", self.replay.condition != "none"),

@@ -167,6 +167,10 @@ BAD_POOLS = {
         "source: {kind: logs, path: log.csv}\nrouter: {log: other.csv}\n",
         "router.log cannot be used",
     ),
+    "a log with query ids": (
+        "source: {kind: logs, path: log.csv, columns: {query_id: id}}\n",
+        "every row of a log is a decision of its own",
+    ),
     "a log without path": ("source: {kind: logs}\n", "source.kind 'logs' needs source.path"),
     "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
