@@ -11,7 +11,6 @@ from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
-from cabs_core.ope.pool import estimates_status
 from cabs_core.pool_files import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
@@ -117,6 +116,8 @@ class Runner:
         self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
 
     def _estimates(self, pool_file: PoolFile, force: bool) -> None:
+        from cabs_core.ope.pool import estimates_status  # here: only pools of logs need it
+
         state, reasons = estimates_status(Chain(self.store, pool_file))
         if state == "fresh" and not force and self._known("off_policy", pool_file.pool.name):
             self.notify("off_policy: nothing changed")
