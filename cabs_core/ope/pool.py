@@ -220,8 +220,8 @@ def make_estimates(
 
     def work(folder: Path) -> dict[str, Any]:
         pq.write_table(as_table(rows), folder / ESTIMATES)
-        kept = [r for r in rows if r["refused"] or (r["estimator"], r["outcome"]) == ("dr", "utility")]
-        refused = sorted({r["refused"] for r in rows if r["refused"]})
+        kept = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
+        refused = [f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]]
         return {
             "rows": len(rows),
             "decisions": len(data),
@@ -275,4 +275,4 @@ def _read_log_of(pool: ModelPool, place: str | Path, bundle: Path) -> LoggedData
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("policy", "rho", *_OUTCOME[2:], "n_eff", "refused")}
+    return {name: row[name] for name in ("policy", "rho", *_OUTCOME[2:], "n_eff")}
