@@ -63,12 +63,9 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     with guarded():
         chain = cabs.chain(pool, config.policies)
     if chain.pool.logged or rho not in chain.pool.replay.rhos:
-        played = (
-            "none: it is a log" if chain.pool.logged else ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
-        )
-        context.log.info(
-            f"pool {pool} does not play rho {rho:g}, so there is nothing to do; it plays {played}"
-        )
+        played = "it plays " + ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
+        why = "its source is a log, see off_policy" if chain.pool.logged else played
+        context.log.info(f"pool {pool} does not play rho {rho:g}, so there is nothing to do; {why}")
         return
     wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
     checks = {check.name for check in context.selected_asset_check_keys}

@@ -78,7 +78,7 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
     deps=["router", "deployed_router"],
     partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
-    "SNIPS and others, from the deployed router's log, or the one that the pool names or is. A refusal gives its reason.",
+    "SNIPS and others, from the log that is the pool's source or that it names, or the deployed router's. A refusal gives its reason.",
 )
 def off_policy(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
     from cabs_core.ope.pool import make_estimates  # here: loading the code location stays quick

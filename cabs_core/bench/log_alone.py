@@ -76,7 +76,7 @@ def one(
         store=cabs_home() / "embeddings",
         fit_prompts=[outcomes.prompts[i] for i in train],
     )
-    world = World(pool, outcomes, vectors, 1, seed)
+    world = World(pool, outcomes, vectors, len(train), seed)
     data = LoggedData(
         list(outcomes.arms), arms[test], outcomes.scores[test, arms[test]], outcomes.costs[test, arms[test]],
         leading(vectors[test], COMPONENTS), np.array([outcomes.prompts[i] for i in test], dtype=object), propensities[test],

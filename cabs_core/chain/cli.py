@@ -15,8 +15,6 @@ from cabs_core.pools.completion import complete_pool
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cabs_core.artifacts import Chain
-
 
 @click.command()
 @pool_argument
@@ -28,7 +26,11 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     from cabs_core.pools.registry import active_pool
 
     chain = Chain(ArtifactStore(), active_pool(pool_name(name, pool)))
-    estimates = _estimates(chain) if chain.pool.logged else None
+    estimates = None
+    if chain.pool.logged:
+        from cabs_core.ope.pool import estimates_status  # here: numba takes seconds
+
+        estimates = estimates_status(chain)
     if as_json:
         found = [
             {
@@ -64,13 +66,6 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     for policy, states in counts.items():
         text = ", ".join(f"{count} {state}" for state, count in states.items())
         click.echo(f"replay of {policy:27s} {text}  {'; '.join(reasons[policy])}")
-
-
-def _estimates(chain: Chain) -> tuple[str, list[str]]:
-    """State of what is estimated from a log."""
-    from cabs_core.ope.pool import estimates_status
-
-    return estimates_status(chain)
 
 
 @click.command()

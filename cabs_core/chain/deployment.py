@@ -127,7 +127,7 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
 
 
 def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
-    """Places of the prompts that none of the bundles was trained or chosen on, and that are in no scored decision of a log."""
+    """Places of the prompts that none of the bundles was trained or chosen on, and that this log has no score of."""
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
     hashes = [prompt_hash(text) for text in prompts]
     logged = prompt_hashes(hashes)  # of a log that keeps no texts
@@ -146,13 +146,13 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], logged: 
     prompts, place = test_prompts(inputs), default_log(champion)
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with tempfile.TemporaryDirectory(prefix="cabs-champion-") as name:
-        rows = held_out_rows(prompts, champion, challenger)
-        continued = champion
         if place.is_file():
             router = Router.load(champion, log=place)
             rows = held_out_rows(prompts, champion, challenger, log=router.log)
             continued = router.save(Path(name) / "continued")
             router.log.close()
+        else:
+            rows, continued = held_out_rows(prompts, champion, challenger), champion
         rows = _enough(rows, prompts)
         return compare_with_champion(
             continued, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows]
@@ -160,6 +160,7 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], logged: 
 
 
 def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
+    """The rows. Raises RouterError where they are too few for a comparison."""
     if len(rows) < FEWEST:
         raise RouterError(
             f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; {FEWEST} are needed"

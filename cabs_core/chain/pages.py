@@ -21,8 +21,9 @@ from cabs_core.hashing import hash_file, stable_hash
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
-#: Stages whose artifacts a report shows beside the marts, where they are at hand; and of a pool with estimates, too.
+#: Stages whose artifacts a report shows beside the marts, where they are at hand.
 _SHOWN = ("outcomes", "splits", "replay_problem")
+#: The same where there are estimates from a log, whose page begins with the pool's router.
 _SHOWN_ESTIMATED = (*_SHOWN, "router")
 _LARGEST_IMAGE = 100_000
 

@@ -25,7 +25,7 @@ from cabs_core.artifacts.planner import State
 from cabs_core.artifacts.provenance import Recipe
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.hashing import stable_hash
 from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_frame, read_table
 from cabs_core.ope.evaluate import evaluate
@@ -236,11 +236,17 @@ def make_estimates(
 
 
 def estimates_status(chain: Chain) -> tuple[State, list[str]]:
-    """State of the estimates of a pool whose source is a log, and why they are not fresh."""
+    """State of the estimates of a pool whose source is a log, and why they are not fresh.
+
+    Its decisions are part of the artifacts, so no log is read here.
+    """
     parts = _parts(chain.pool)
     if chain.status(chain.stage("router")).state != "fresh":
         return "waiting", ["router has to be made first"]
-    record = chain.store.record(parts)
+    try:
+        record = chain.store.record(parts)
+    except ProvenanceError as error:
+        return "stale", [str(error)]
     if record is None:
         return "missing", ["not made yet"]
     reasons = _recipe(chain, record.inputs["log"]).outdated(record) or chain.store.damage(parts, record)

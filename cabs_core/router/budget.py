@@ -91,7 +91,8 @@ def replay_budget(
     """Play a policy over the problem while the pacer moves rho towards a target in USD a request.
 
     Args:
-        rhos: range of rho, low < high, of which `Pacer` may leave the upper end. start: first rho, the one that the policy is built at; None: the lower end.
+        rhos: range of rho, low < high; `Pacer` may go above it. start: first rho, at which the policy is built; None: the
+            lower end.
         trials, seed, pool: orders and random streams as in `replay.replay`. options: over the policy's preset.
 
     Raises:

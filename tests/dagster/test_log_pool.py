@@ -206,6 +206,16 @@ def test_a_longer_log_is_noticed_and_old_rows_stay_where_they_were(world) -> Non
         path.write_text(before)
 
 
+def test_a_damaged_record_is_made_again_and_stops_nothing(world) -> None:
+    home, _ = world
+    record = home / "artifacts" / "off_policy" / "tiny" / "provenance.json"
+    record.write_text("{")
+    assert estimates_status(chain_of())[0] == "stale"
+    done = cabs("run", "tiny")
+    assert done.exit_code == 0, done.output
+    assert estimates_status(chain_of()) == ("fresh", [])
+
+
 def test_after_the_first_part_come_estimates_then_results(world) -> None:
     chain = chain_of()
     (first,) = follow_up(chain, PREPARE, "c")
