@@ -96,8 +96,8 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
 def _checked_stage(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name
 ) -> Iterator:
-    from cabs_core.chain.inputs import outcomes_of, split_of  # here: loading the code location stays quick
     from cabs_core.chain.outcomes import checked
+    from cabs_core.inputs import outcomes_of, split_of  # here: loading the code location stays quick
 
     names = {check.name for check in context.selected_asset_check_keys}
     if context.selected_asset_keys:

@@ -34,7 +34,7 @@ def _declared(columns) -> dict[str, Any]:
 def _writers(path: str) -> list[str]:
     """The asset that writes the files of a source table; none for files of the package."""
     stage = path.split("/")[0]
-    return [stage] if stage in (*POOL_STAGES, "replay", "off_policy") else []
+    return [stage] if stage in (*POOL_STAGES, "replay") else []
 
 
 #: The files that the models read, as tables: where column lineage ends.

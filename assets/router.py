@@ -7,10 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts.code_versions import code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import NOT_WORSE, deployment_result, router_check_specs, router_results
-from cabs_dagster.metadata import figures, guarded, stage_result, table
+from cabs_dagster.metadata import figures, guarded, stage_of_some_pools, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 
@@ -73,18 +72,13 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 
 
 @dg.asset(
-    **specs.common("off_policy"),
-    code_version=code_version(("cabs_core.ope.pool",)),
-    deps=["router", "deployed_router"],
+    **specs.stage("off_policy", "deployed_router"),
+    output_required=False,
     partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
     "SNIPS and others, from the log that is the pool's source or that it names, or the deployed router's. A refusal gives its reason.",
 )
-def off_policy(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
-    from cabs_core.ope.pool import make_estimates  # here: loading the code location stays quick
-
-    with guarded():
-        made, _ = make_estimates(cabs.chain(context.partition_key), cabs.options(context, False))
-    return dg.MaterializeResult(
-        data_version=dg.DataVersion(made.record.content), metadata=figures(made.record.summary)
-    )
+def off_policy(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> Iterator[dg.MaterializeResult]:
+    yield from stage_of_some_pools(context, cabs, "off_policy", config.force)

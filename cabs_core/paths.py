@@ -51,6 +51,12 @@ def deployed_folder(pool: str) -> Path:
     return cabs_home() / "routers" / safe_name(pool, "pool name") / "router"
 
 
+def default_log(folder: str | Path) -> Path:
+    """Where the log of a bundle lies unless another place is named: router -> router.events.sqlite."""
+    folder = Path(folder)
+    return folder.with_name(folder.name + ".events.sqlite")
+
+
 def safe_name(name: str, what: str = "name") -> str:
     """Return `name` if it can be a file name and a partition key, else raise PoolError.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ import dagster as dg
 from cabs_core.artifacts import Chain, Made
 from cabs_core.chain.make import make_artifact
 from cabs_core.errors import explained, is_transient
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.specs import CHAIN_JOBS, STAGE_TAG
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
@@ -130,7 +132,7 @@ def said(made: Made) -> str:
 
 def stage_result(
     context: dg.AssetExecutionContext,
-    cabs,
+    cabs: CabsResource,
     name: str,
     force: bool,
     device: str = "",
@@ -157,3 +159,20 @@ def stage_result(
         **more,
     )
     return chain, made, result
+
+
+def stage_of_some_pools(
+    context: dg.AssetExecutionContext, cabs: CabsResource, name: str, force: bool, device: str = ""
+) -> Iterator[dg.MaterializeResult]:
+    """The materialization of a stage that not all pools have.
+
+    A run over the whole chain of a pool without it yields nothing. A run that names it makes it all the same.
+    """
+    with guarded():
+        pool = cabs.chain(context.partition_key)
+    if name not in pool.stages and context.run.tags.get(STAGE_TAG) in CHAIN_JOBS:
+        context.log.info(
+            f"{name} is no part of the chain of pool {pool.pool.name}, so there is nothing to do"
+        )
+        return
+    yield stage_result(context, cabs, name, force, device)[2]

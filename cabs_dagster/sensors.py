@@ -2,7 +2,7 @@
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` requests the first part,
 one run per new or changed pool. `next_part` requests what follows when a part succeeded: first the replays, one run per
-rho (of a log, the estimates), then marts and report. Fresh replays are not requested. The tag holds the run key that
+rho (none of a log), then marts and report. Fresh replays are not requested. The tag holds the run key that
 began the chain, so that Dagster's own run keys keep each part of it from being run twice.
 """
 
@@ -21,7 +21,7 @@ from cabs_core.paths import pools_dir
 from cabs_core.pools.registry import active_pools
 from cabs_dagster import partitions
 from cabs_dagster.failures import check_place, check_text, step_text
-from cabs_dagster.jobs import EVALUATE, JOBS, PREPARE, REPLAY, RESULTS, STAGES
+from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
 
 POOL_TAG, CHAIN_TAG = "cabs/pool", "cabs/chain"
@@ -58,7 +58,7 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
                 events.append(found[0])
                 for change in found[1]:
                     context.log.info(f"pool {name}: {change}")
-            versions = [chain.stage(stage).code_version for stage in STAGES]
+            versions = [chain.stage(stage).code_version for stage in chain.stages]
             key = stable_hash(
                 [
                     partitions.settings_of(pool_file),
@@ -101,7 +101,7 @@ def chain_request(pool: str, run_key: str, **tags: str) -> dg.RunRequest:
 @dg.run_status_sensor(
     run_status=dg.DagsterRunStatus.SUCCESS,
     name="next_part",
-    request_jobs=[job for job in JOBS if job.name in (REPLAY, EVALUATE, RESULTS)],
+    request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Goes on with the chain of a pool when a part of it succeeded: the replays, then marts and report.",
@@ -111,23 +111,20 @@ def next_part(
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     run = context.dagster_run
     pool = run.tags.get(POOL_TAG, "")
-    if CHAIN_TAG not in run.tags or run.job_name not in (PREPARE, REPLAY, EVALUATE):
+    if CHAIN_TAG not in run.tags or run.job_name not in (PREPARE, REPLAY):
         yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
         return
     yield from follow_up(cabs.chain(pool), run.job_name, run.tags[CHAIN_TAG])
 
 
 def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """What to ask for after a part of a pool's chain: stale replays (of a log, estimates), or marts and report.
+    """What to ask for after a part of a pool's chain: stale replays, or marts and report.
 
     Args:
         done: the job that succeeded.
         began: run key of the request that began the chain; each part of a chain is asked for once.
     """
     name, tags = chain.pool.name, {POOL_TAG: chain.pool.name, CHAIN_TAG: began}
-    if chain.pool.logged and done == PREPARE:
-        yield dg.RunRequest(run_key=f"{began}:log", job_name=EVALUATE, partition_key=name, tags=tags)
-        return
     waiting = 0
     for rho in chain.pool.replay.rhos:
         stale = [s for s in map(chain.status, chain.replays([rho])) if s.state != "fresh"]

@@ -21,6 +21,8 @@ from cabs_core.hashing import stable_hash
 
 OWNERS = ["team:routing"]
 STAGE_TAG = "cabs/stage"
+#: values of the tag on runs of jobs that go through all stages of a pool
+CHAIN_JOBS = ("prepare", "deploy")
 
 #: asset: (group, kinds)
 _ASSETS: dict[str, tuple[str, set[str]]] = {
@@ -77,9 +79,9 @@ def common(asset: str) -> dict[str, Any]:
     return {"group_name": group, "kinds": kinds, "owners": OWNERS, "tags": {STAGE_TAG: asset}}
 
 
-def stage(name: str) -> dict[str, Any]:
-    """Keyword arguments of the asset of a pool stage: what it depends on, and its code version."""
-    deps = ["pool_file", *POOL_STAGES[name].inputs]
+def stage(name: str, *more: str) -> dict[str, Any]:
+    """Keyword arguments of the asset of a pool stage: what it depends on (`more`: other assets), and its code version."""
+    deps = ["pool_file", *POOL_STAGES[name].inputs, *more]
     if name == "prompt_embeddings":
         deps.append("splits")  # a TF-IDF encoder is fitted on the train split
     return {**common(name), "code_version": stage_code_version(name), "deps": deps}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Target, materialize
+from cabs_core.artifacts import ArtifactStore, Chain, Target, materialize
 from cabs_core.pools import find_pool
 
 #: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
@@ -55,7 +55,7 @@ def stand_in(text: str = "stand-in", **summary):
 
 def finished_stages(until: str = "router") -> None:
     """Stand-ins for the stages of the pool `tiny`, with true records."""
-    for name in POOL_STAGES:
+    for name in chain_of().stages:
         materialize(chain_of(), chain_of().stage(name), build=stand_in(name))
         if name == until:
             return

@@ -11,7 +11,7 @@ from typing import Any
 from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
 from cabs_core.artifacts.stages import Target
-from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.artifacts.store import ArtifactStore, Parts
 from cabs_core.hashing import hash_folder
 
 
@@ -78,7 +78,7 @@ def materialize(chain: Chain, target: Target, options: Options | None = None, *,
 
 def produce(
     store: ArtifactStore,
-    parts: tuple[str, ...],
+    parts: Parts,
     recipe: Recipe,
     work: Callable[[Path], dict[str, Any]],
     run_id: str = "",

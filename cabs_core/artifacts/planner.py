@@ -59,8 +59,13 @@ class Chain:
         self.pool = pool_file.pool
         self._known: dict[tuple[str, ...], Status] = {}
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that the pool has, in the order in which they are made."""
+        return tuple(s.name for s in POOL_STAGES.values() if s.only in ("", self.pool.source.kind))
+
     def stage(self, name: str) -> Target:
-        """Target of a pool stage."""
+        """Target of a pool stage, also of one that is made on request only."""
         return Target(name, self.pool)
 
     def replays(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> Iterator[Target]:
@@ -71,10 +76,9 @@ class Chain:
 
     def status(self, target: Target) -> Status:
         """State of a target, its inputs examined first."""
-        known = self._known.get(target.parts)
-        if known is None:
-            known = self._known[target.parts] = self._examine(target)
-        return known
+        if target.parts not in self._known:
+            self._known[target.parts] = self._examine(target)
+        return self._known[target.parts]
 
     def forget(self, target: Target) -> None:
         """Look at this target, and at whatever may depend on it, afresh."""
@@ -85,7 +89,11 @@ class Chain:
             record, unreadable = self.store.record(target.parts), tuple[str, ...]()
         except ProvenanceError as error:
             record, unreadable = None, (str(error),)
-        inputs = self.pool_file.external_files() if target.stage == "outcomes" else {}
+        inputs = dict[str, str]()
+        if target.stage == "outcomes":
+            inputs = self.pool_file.external_files()
+        elif target.stage == "off_policy" and not self.pool.logged:
+            inputs = self.pool_file.log_files()
         for source in target.inputs:
             status = self.status(source)
             if status.state == "blocked":
@@ -93,25 +101,16 @@ class Chain:
             if status.state != "fresh" or status.record is None:
                 return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
             if failed := status.record.summary.get("_blocked"):
-                return Status(
-                    target,
-                    "blocked",
-                    (f"{source.stage} failed a check ({'; '.join(failed)})",),
-                    record=record,
-                )
-            inputs[source.stage] = _input_content(target, source, status.record)
-        recipe = Recipe(
-            target.name,
-            target.partition,
-            target.code_version,
-            target.config,
-            inputs,
-            target.definition.volatile,
-        )
+                why = f"{source.stage} failed a check ({'; '.join(failed)})"
+                return Status(target, "blocked", (why,), record=record)
+            inputs[source.stage] = status.record.content
+            if target.policy is not None and source.stage == "tuning":  # its own policy's settings only
+                inputs[source.stage] = str(status.record.summary.get("parts", {}).get(target.policy, "none"))
+        volatile = target.definition.volatile
+        recipe = Recipe(target.name, target.partition, target.code_version, target.config, inputs, volatile)
         if record is None:
-            return Status(
-                target, "stale" if unreadable else "missing", unreadable or ("not made yet",), recipe
-            )
+            state: State = "stale" if unreadable else "missing"
+            return Status(target, state, unreadable or ("not made yet",), recipe)
         reasons = recipe.outdated(record)
         if not reasons and not self.store.remote:  # a remote one is looked at when it is read
             reasons = self.store.damage(target.parts, record)
@@ -155,20 +154,12 @@ class Chain:
 
     def _first_problem(self, target: Target) -> Status | None:
         for source in target.inputs:
-            problem = self._first_problem(source)
-            if problem is not None:
+            if (problem := self._first_problem(source)) is not None:
                 return problem
         status = self.status(target)
         return None if status.state == "fresh" else status
 
     def overview(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> list[Status]:
         """Statuses of all stages and replays, in the order in which they are made."""
-        stages = [self.status(self.stage(name)) for name in POOL_STAGES]
+        stages = [self.status(self.stage(name)) for name in self.stages]
         return stages + [self.status(target) for target in self.replays(rhos, policies)]
-
-
-def _input_content(target: Target, source: Target, record: Record) -> str:
-    """What of an input matters to a target: of the tuning, a replay reads its own policy's part only."""
-    if target.policy is not None and source.stage == "tuning":
-        return str(record.summary.get("parts", {}).get(target.policy, "none"))
-    return record.content

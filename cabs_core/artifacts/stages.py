@@ -19,6 +19,7 @@ class Stage:
     """One step of the chain for one pool. Its work is `build` of the module `cabs_core.chain.<name>`.
 
     Attributes:
+        only: kind of source whose pools have this stage; empty: all pools.
         inputs: stages whose artifacts are read.
         settings: dotted fields of the pool file that matter, such as `replay.condition`.
         code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
@@ -32,6 +33,7 @@ class Stage:
     code: tuple[str, ...] = ()
     volatile: tuple[str, ...] = ()
     over_policies: bool = False
+    only: str = ""
 
     @property
     def module(self) -> str:
@@ -71,6 +73,15 @@ POOL_STAGES: dict[str, Stage] = {
             ("cabs_core.encoders.tfidf",),
             volatile=("decisions.parquet",),
             over_policies=True,
+        ),
+        # A table's policies are replayed. Estimates from the log of its router are made on request.
+        Stage(
+            "off_policy",
+            ("router", *_DATA, "oracles", "replay_problem", "tuning"),
+            ("replay.rhos", "replay.order_seed"),
+            ("cabs_core.encoders.tfidf",),
+            over_policies=True,
+            only="logs",
         ),
     )
 }
@@ -158,9 +169,10 @@ class Target:
         """Code version of what makes this artifact."""
         if self.policy:
             return policy_code_version(self.policy)
-        source = catalog.sources()[self.pool.source.kind]
         encoder = catalog.encoder_record(self.pool.encoder.name)
-        chosen = {"outcomes": source, "prompt_embeddings": encoder}.get(self.stage)
+        chosen = {"outcomes": catalog.sources()[self.pool.source.kind], "prompt_embeddings": encoder}.get(
+            self.stage
+        )
         return stage_code_version(self.stage, chosen.module if chosen else "")
 
     @property

@@ -168,8 +168,7 @@ class ArtifactStore:
         Raises:
             ProvenanceError: a file is missing, was added or was altered; the message names it.
         """
-        problems = self.damage(parts, record)
-        if problems:
+        if problems := self.damage(parts, record):
             raise ProvenanceError(
                 f"{self.location(parts)}: {'; '.join(problems[:3])}. Materialise {record.described} again"
             )
@@ -188,11 +187,8 @@ class ArtifactStore:
             relative = str(name).removeprefix(str(self.root)).lstrip("/")
             target = local / relative
             wanted.add(target)
-            if (
-                not target.is_file()
-                or target.stat().st_size != info.get("size")
-                or target.name == RECORD_NAME
-            ):
+            same = target.is_file() and target.stat().st_size == info.get("size")
+            if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):

@@ -1,11 +1,11 @@
-"""`cabs plan | report | prune | data`: commands that read what is there and need no orchestrator."""
+"""`cabs plan | report | prune | data | evaluate`: commands that need no orchestrator."""
 
 from __future__ import annotations
 
 import json
 import webbrowser
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from cabs_core.chain.options import pool_argument, pool_name, pool_option
 from cabs_core.pools.completion import complete_pool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -22,15 +23,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, state, reasons}].")
 def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     """Show what `cabs run` would make and why, without making it."""
-    from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
+    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.pools.registry import active_pool
 
     chain = Chain(ArtifactStore(), active_pool(pool_name(name, pool)))
-    estimates = None
-    if chain.pool.logged:
-        from cabs_core.ope.pool import estimates_status  # here: numba takes seconds
-
-        estimates = estimates_status(chain)
     if as_json:
         found = [
             {
@@ -41,22 +37,11 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
             }
             for s in chain.overview()
         ]
-        if estimates:
-            found.append(
-                {
-                    "target": "off_policy",
-                    "partition": chain.pool.name,
-                    "state": estimates[0],
-                    "reasons": estimates[1],
-                }
-            )
         click.echo(json.dumps(found, indent=1))
         return
-    for stage in POOL_STAGES:
+    for stage in chain.stages:
         status = chain.status(chain.stage(stage))
         click.echo(f"{stage:20s} {status.state:8s} {'; '.join(status.reasons)}")
-    if estimates:
-        click.echo(f"{'off_policy':20s} {estimates[0]:8s} {'; '.join(estimates[1])}")
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for target in chain.replays():
@@ -122,6 +107,79 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     click.echo(
         f"{len(found)} traces, {size:.1f} MB {'deleted' if delete else 'would be deleted (--delete does it)'}"
     )
+
+
+@click.command()
+@click.option("--pool", required=True, help="Name of the model pool; its chain must have been run.")
+@click.option(
+    "--log",
+    help="Event log (SQLite file, PostgreSQL URL) or table (.csv, .parquet). Default: the deployed router's.",
+)
+@click.option(
+    "--policies", help="Policies, separated by commas. Default: all of the pool's that can be deployed."
+)
+@click.option("--rho", "rhos", help="Cost sensitivities, separated by commas. Default: all of the pool's.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print every estimate of score, cost and utility as JSON."
+)
+def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None, as_json: bool) -> None:
+    """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
+
+    A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
+    """
+    import pyarrow.parquet as pq
+
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.catalog import check_policy_name
+    from cabs_core.chain.make import make_artifact
+    from cabs_core.chain.off_policy import ESTIMATES
+    from cabs_core.ope.pool import evaluate_pool, logged_decisions
+    from cabs_core.pools import find_pool
+
+    try:
+        chosen = tuple(float(word) for word in (rhos or "").replace(" ", "").split(",") if word)
+    except ValueError:
+        raise click.BadParameter(
+            f"{rhos!r}: expected numbers separated by commas, such as --rho 0,300"
+        ) from None
+    names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
+    chain, made = Chain(ArtifactStore(), find_pool(pool)), None
+    target = chain.stage("off_policy")
+    if log or names or chosen:
+        inputs = chain.require(target)
+        data = logged_decisions(chain.pool_file, inputs, log)
+        rows = evaluate_pool(chain.pool, inputs, data, policies=names, rhos=chosen)
+    else:
+        made = make_artifact(chain, target)
+        rows = pq.read_table(made.folder / ESTIMATES).to_pylist()
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        _print_estimates(rows)
+        if made is not None:
+            click.echo(f"\n{made.folder}")
+    if all(row["refused"] for row in rows):
+        raise SystemExit(1)
+
+
+def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
+    first = rows[0]
+    click.echo(f"{first['n']} scored decisions on {first['groups']} prompts; utility by DR, 95 % intervals")
+    if first["assumed"]:
+        click.secho(
+            "no propensities in the log: they were estimated, and all rests on that model", fg="yellow"
+        )
+    click.echo(
+        f"{'policy':26s} {'rho':>7s} {'utility':>8s} {'interval':>17s} {'minus the log':>14s} {'n_eff':>7s}"
+    )
+    for row in rows:
+        if row["refused"]:
+            click.echo(f"{row['policy']:26s} {row['rho']:7g} refused: {row['refused']}")
+        elif (row["estimator"], row["outcome"]) == ("dr", "utility"):
+            click.echo(
+                f"{row['policy']:26s} {row['rho']:7g} {row['value']:8.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+                f" {row['difference']:+14.4f} {row['n_eff']:7.0f}"
+            )
 
 
 @click.group()

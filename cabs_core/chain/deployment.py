@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 
 from cabs_core.artifacts import Chain
-from cabs_core.chain.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.chain.router import test_prompts
 from cabs_core.errors import DataError, ProvenanceError, RouterError
+from cabs_core.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.ope.compare import compare_on_log
-from cabs_core.ope.pool import held_out, log_of, read_log
+from cabs_core.ope.pool import held_out, read_log
 from cabs_core.ope.training import unseen, with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.outcomes import outcomes_under
-from cabs_core.paths import deployed_folder
+from cabs_core.paths import default_log, deployed_folder
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
 from cabs_core.router.checks import Comparison, compare_with_champion
 from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.promotion import previous, promote
-from cabs_core.router.router import Router, default_log
+from cabs_core.router.router import Router
 from cabs_core.utility import binary_share
 
 #: least number of held-out prompts for a comparison, and of decisions in a log to learn from
@@ -61,7 +61,7 @@ def deploy(chain: Chain) -> dict[str, Any]:
         return _promote(chain, inputs, challenger)
     with tempfile.TemporaryDirectory(prefix="cabs-challenger-") as name:
         try:
-            taught = train_on_log(chain, inputs, log_of(chain.pool_file), challenger, Path(name))
+            taught = train_on_log(chain, inputs, chain.pool_file.log_path, challenger, Path(name))
         except (DataError, RouterError) as error:
             return _promote(chain, inputs, challenger) | {"log": f"not learnt from: {error}"}
         found = _promote(chain, inputs, taught)

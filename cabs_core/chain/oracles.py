@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cabs_core.chain.inputs import embeddings_of, outcomes_of, plain, split_of
+from cabs_core.inputs import embeddings_of, outcomes_of, plain, split_of
 from cabs_core.oracles.diagnostics import diagnose
 from cabs_core.oracles.train import train_oracles
 from cabs_core.outcomes import outcomes_under

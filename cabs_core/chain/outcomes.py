@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cabs_core.chain.inputs import plain
+from cabs_core.inputs import plain
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.validation.catalog import Stage, check_names
 from cabs_core.validation.run import run_checks

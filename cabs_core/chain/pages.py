@@ -179,7 +179,7 @@ def _known(chain: Chain) -> dict[str, Path]:
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     """The page about the pool's data."""
-    from cabs_core.chain.inputs import outcomes_of, split_of  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.inputs import outcomes_of, split_of  # noqa: PLC0415  (loading the code location stays quick)
     from cabs_core.validation.profile import write_profile  # noqa: PLC0415  (loading the code location stays quick)
 
     links = (("Report", "index.html"), ("All pools", "../index.html"))
@@ -188,7 +188,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
 
 def _shown(page: Any) -> dict[str, Any]:
     """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
-    from cabs_core.chain.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 
     images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}
     return {**plain(page.summary), "_markdown": page.markdown, "_images": images}

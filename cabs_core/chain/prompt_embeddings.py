@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.chain.inputs import outcomes_of, plain, split_of
 from cabs_core.encoders.embed import embed_prompts
+from cabs_core.inputs import outcomes_of, plain, split_of
 from cabs_core.paths import cabs_home
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabs_core.catalog import condition_that_changes
-from cabs_core.chain.inputs import tuned_options
+from cabs_core.inputs import tuned_options
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
@@ -29,7 +29,7 @@ def build(
     """Replay the policy online over the test split, in all trials."""
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
     problem = _problem(chain, inputs)
-    result = play(pool, problem, tuned_options(inputs, policy), rho, policy, pool.replay.trials)
+    result = play(pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, pool.replay.trials)
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
     trials = len(rewards)
@@ -59,7 +59,12 @@ def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
     assert record is not None
     policy = target.policy or ""
     again = play(
-        chain.pool, _problem(chain, inputs), tuned_options(inputs, policy), target.rho or 0.0, policy, [trial]
+        chain.pool,
+        _problem(chain, inputs),
+        tuned_options(inputs).get(policy, {}),
+        target.rho or 0.0,
+        policy,
+        [trial],
     )
     return record.summary["_lanes"][trial], lane_hashes(again)[0]
 

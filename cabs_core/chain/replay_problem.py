@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cabs_core.chain.inputs import embeddings_of, outcomes_of, split_of
+from cabs_core.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.problems import build_problems
 from cabs_core.outcomes import outcomes_under

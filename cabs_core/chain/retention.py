@@ -18,7 +18,7 @@ from cabs_core.pools.registry import edit_retired, retired
 
 TRACE_FILE = "rounds.parquet"
 #: Folders of the store that belong to one pool each.
-_POOL_FOLDERS = (*POOL_STAGES, "off_policy", "replay", "reports")
+_POOL_FOLDERS = (*POOL_STAGES, "replay", "reports")
 
 
 @dataclass(frozen=True)

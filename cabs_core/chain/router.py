@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.chain.inputs import outcomes_of, plain, split_of, tuned_options
 from cabs_core.errors import EncoderError, RouterError
+from cabs_core.inputs import outcomes_of, plain, split_of, tuned_options
 from cabs_core.metrics import latency_percentiles
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import latency
@@ -97,7 +97,7 @@ def _budgets(
     try:
         rows = replay_budgets(
             problem, choice.policy, pool.router.budgets, rhos=ends, start=min(max(choice.rho, ends[0]), ends[1]),
-            curve=curve, seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs, choice.policy),
+            curve=curve, seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs).get(choice.policy, {}),
         )  # fmt: skip
     except RouterError as error:
         return {"budgets": str(error)}
@@ -107,11 +107,11 @@ def _budgets(
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict[str, Any]:
     """Times of single online calls of every policy at the pool's middle rho, written to `path`; rows for display."""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
-    rho = latency.typical_rho(pool.replay.rhos)
+    rho, tuned = latency.typical_rho(pool.replay.rhos), tuned_options(inputs)
     times = [
         latency.time_decisions(
             problem, policy, rho, seed=pool.replay.order_seed, pool=pool.name,
-            latency_weight=pool.replay.latency_weight, options=tuned_options(inputs, policy),
+            latency_weight=pool.replay.latency_weight, options=tuned.get(policy, {}),
         )
         for policy in pool.policies
         if latency.serves_online(policy)

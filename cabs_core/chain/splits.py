@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.chain.inputs import outcomes_of
 from cabs_core.chain.outcomes import checked
+from cabs_core.inputs import outcomes_of
 from cabs_core.outcomes import split_under
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cabs_core.chain.inputs import plain
+from cabs_core.inputs import plain
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.compile_ahead import finish_compiling, start_compiling
 from cabs_core.replay.tuning import tune_policies

@@ -8,7 +8,6 @@ with the reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,22 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cabs_core.artifacts import Chain, Made, Options
-from cabs_core.artifacts.code_versions import code_version
-from cabs_core.artifacts.materialize import produce
-from cabs_core.artifacts.planner import State
-from cabs_core.artifacts.provenance import Recipe
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import DataError, ProvenanceError
-from cabs_core.hashing import stable_hash
+from cabs_core.errors import DataError
+from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_frame, read_table
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.oracles.oracles import Oracles
-from cabs_core.outcomes import Outcomes
-from cabs_core.paths import deployed_folder
 from cabs_core.policies import build_policy
 from cabs_core.pool_files import ModelPool, PoolFile
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -41,12 +32,10 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads, needs_of
-from cabs_core.router.router import default_log
 from cabs_core.threads import one_blas_thread
 
 #: leading components of the embeddings that the models of outcomes see
 COMPONENTS = 32
-ESTIMATES = "estimates.parquet"
 
 #: columns of an estimate; empty where the log cannot tell
 _OUTCOME = ("outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high")
@@ -89,11 +78,8 @@ def held_out(inputs: Mapping[str, Path]) -> tuple[LoggedData, list[str]]:
     Args:
         inputs: folders of the artifacts outcomes, splits and prompt_embeddings.
     """
-    table = Outcomes.load(inputs["outcomes"])
-    split = np.array(pq.read_table(inputs["splits"] / "splits.parquet")["split"].to_pylist())
-    vectors = np.load(inputs["prompt_embeddings"] / "embeddings.npy", mmap_mode="r", allow_pickle=False)
-    rows = np.flatnonzero(split == "test")
-    test, vectors = table.take(rows), np.asarray(vectors[rows])
+    rows = np.flatnonzero(split_of(inputs) == "test")
+    test, vectors = outcomes_of(inputs).take(rows), np.asarray(embeddings_of(inputs)[rows])
     assert test.answered is not None
     played, every = test.answered.argmax(axis=1), np.arange(len(rows))
     data = LoggedData(
@@ -116,7 +102,6 @@ def probabilities(
     if data.embeddings is None or data.lengths is None:
         raise DataError("the log has no embeddings: policies cannot be asked what they would play")
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
-    chosen = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
     stream = make_stream(problem, rho)
     target = np.empty((len(data), len(data.arms)))
     if data.arms != problem.arms:
@@ -127,7 +112,7 @@ def probabilities(
         made = build_policy(
             policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, share=stream.share,
             horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
-            **chosen.get(policy, {}).get("options", {}),
+            **tuned_options(inputs).get(policy, {}),
         )  # fmt: skip
         heads = Heads(Oracles.load(inputs["oracles"]), needs_of(made))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
@@ -181,94 +166,23 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-def log_of(pool_file: PoolFile) -> Path:
-    """Where the log of a pool's traffic lies: what its file names (`router.log`), else that of its deployed router."""
-    named = pool_file.pool.router.log
-    if named is None:
-        return default_log(deployed_folder(pool_file.pool.name))
-    return (pool_file.path.parent / Path(named).expanduser()).absolute()
-
-
-def make_estimates(
-    chain: Chain,
-    options: Options,
-    *,
-    log: str | Path | None = None,
-    policies: Sequence[str] = (),
-    rhos: Sequence[float] = (),
-) -> tuple[Made | None, list[dict[str, Any]]]:
-    """Evaluate a pool's policies on its log; (what was written, the rows).
+def logged_decisions(
+    pool_file: PoolFile, inputs: Mapping[str, Path], log: str | Path | None = None
+) -> LoggedData:
+    """The scored decisions that a pool's policies are evaluated on.
 
     Args:
-        log, policies, rhos: instead of the pool's; then nothing is written.
+        inputs: folders of the inputs of the stage `off_policy`.
+        log: another log than the pool's own, which is the test part of its source (kind `logs`) or the log of its
+            router (`router.log`, else the deployed one's).
 
     Raises:
-        ProvenanceError: the pool's chain is not finished up to `router`.
         DataError: there is no log, or it does not fit the pool.
     """
-    target = chain.stage("router")
-    inputs = chain.require(target)
-    router = chain.verified(target)
-    if log is None and chain.pool.logged:
-        data = held_out(inputs)[0]
-    else:
-        place = log_of(chain.pool_file) if log is None else log
-        data = _read_log_of(chain.pool, place, router / BUNDLE)
-    rows = evaluate_pool(chain.pool, inputs, data, policies=policies, rhos=rhos, notify=options.notify)
-    if log is not None or policies or rhos:
-        return None, rows
-
-    def work(folder: Path) -> dict[str, Any]:
-        pq.write_table(as_table(rows), folder / ESTIMATES)
-        kept = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
-        refused = [f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]]
-        return {
-            "rows": len(rows),
-            "decisions": len(data),
-            "refused": refused,
-            "_rows": [_shown(r) for r in kept],
-        }
-
-    recipe = _recipe(chain, stable_hash([v.tolist() for v in (data.actions, data.scores, data.costs)], 32))
-    parts = _parts(chain.pool)
-    record = produce(chain.store, parts, recipe, work, options.run_id)
-    return Made(record, chain.store.folder(parts), False), rows
-
-
-def estimates_status(chain: Chain) -> tuple[State, list[str]]:
-    """State of the estimates of a pool whose source is a log, and why they are not fresh.
-
-    Its decisions are part of the artifacts, so no log is read here.
-    """
-    parts = _parts(chain.pool)
-    if chain.status(chain.stage("router")).state != "fresh":
-        return "waiting", ["router has to be made first"]
-    try:
-        record = chain.store.record(parts)
-    except ProvenanceError as error:
-        return "stale", [str(error)]
-    if record is None:
-        return "missing", ["not made yet"]
-    reasons = _recipe(chain, record.inputs["log"]).outdated(record) or chain.store.damage(parts, record)
-    return ("stale" if reasons else "fresh"), list(reasons)
-
-
-def _parts(pool: ModelPool) -> tuple[str, str]:
-    return ("off_policy", pool.name)
-
-
-def _recipe(chain: Chain, decisions: str) -> Recipe:
-    """What estimates are made from: the pool's artifacts, and the decisions by their hash."""
-    records = {
-        name: chain.status(chain.stage(name)).record for name in ("replay_problem", "tuning", "router")
-    }
-    config = {"rhos": list(chain.pool.replay.rhos), "policies": list(chain.pool.policies)}
-    version = code_version(("cabs_core.ope.pool",))
-    content = {name: record.content for name, record in records.items() if record} | {"log": decisions}
-    return Recipe("off_policy", chain.pool.name, version, config, content)
-
-
-def _read_log_of(pool: ModelPool, place: str | Path, bundle: Path) -> LoggedData:
+    pool = pool_file.pool
+    if log is None and pool.logged:
+        return held_out(inputs)[0]
+    place, bundle = pool_file.log_path if log is None else log, inputs["router"] / BUNDLE
     if not bundle.is_dir():
         raise DataError(
             f"pool {pool.name} has no router (see the checks of the asset router), so no log of one"
@@ -278,7 +192,3 @@ def _read_log_of(pool: ModelPool, place: str | Path, bundle: Path) -> LoggedData
             f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
         )
     return read_log(place, bundle)
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("policy", "rho", *_OUTCOME[2:], "n_eff")}

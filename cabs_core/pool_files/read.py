@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from cabs_core.catalog import check_policy_name, sources
 from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
-from cabs_core.paths import data_dir
+from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
 from cabs_core.pool_files.config import ModelPool, Source
 
@@ -114,6 +114,18 @@ class PoolFile:
     def _error(self, message: str) -> PoolError:
         return pool_error(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
 
+    @property
+    def log_path(self) -> Path:
+        """Where the log of the pool's traffic lies: what the file names (`router.log`), else that of its deployed router."""
+        named = self.pool.router.log
+        if named is None:
+            return default_log(deployed_folder(self.pool.name))
+        return (self.path.parent / Path(named).expanduser()).absolute()
+
+    def log_files(self) -> dict[str, str]:
+        """{name: SHA-256} of the files of `log_path`; empty where there is no log."""
+        return _hashes("log", self.log_path)
+
     def external_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a mirror.
 
@@ -121,15 +133,18 @@ class PoolFile:
             PoolError: the table is not there.
         """
         if sources()[self.pool.source.kind].table:
-            path = self.table_path()
-            ahead = path.with_name(f"{path.name}-wal")  # what SQLite has not yet moved into the file
-            newer = {"table-wal": hash_file(ahead)} if ahead.is_file() else {}
-            return {"table": hash_file(path)} | newer
+            return _hashes("table", self.table_path())
         folder = self.mirror_path()
         if folder is None:
             return {}
         files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
         return {f"mirror/{p.relative_to(folder).as_posix()}": hash_file(p) for p in files}
+
+
+def _hashes(name: str, path: Path) -> dict[str, str]:
+    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it."""
+    ahead = path.with_name(f"{path.name}-wal")
+    return {key: hash_file(p) for key, p in ((name, path), (f"{name}-wal", ahead)) if p.is_file()}
 
 
 def read_pool_file(path: Path) -> PoolFile:

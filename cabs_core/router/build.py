@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from cabs_core.catalog import encoder_record, policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
+from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.policies import build_policy, policy_class
@@ -149,9 +149,7 @@ def build_bundle(
     policy, epsilon = policy or said.policy, said.epsilon if epsilon is None else epsilon
     rho = next(float(r) for r in (rho, said.rho, typical_rho(pool.replay.rhos)) if r is not None)
     check_mode(mode, epsilon)
-    table = Outcomes.load(inputs["outcomes"])
-    split = np.array(pq.read_table(inputs["splits"] / "splits.parquet")["split"].to_pylist())
-    vectors = np.load(inputs["prompt_embeddings"] / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+    table, split, vectors = outcomes_of(inputs), split_of(inputs), embeddings_of(inputs)
     oracles = Oracles.load(inputs["oracles"])
     test = ReplayProblem.load(inputs["replay_problem"] / "test")
     validation = ReplayProblem.load(inputs["replay_problem"] / "validation")
@@ -160,8 +158,7 @@ def build_bundle(
             f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({test.arms}, "
             f"{vectors.shape[1]}-d) do not belong together: run the chain again"
         )
-    tuned = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
-    options = {name: dict(entry.get("options", {})) for name, entry in tuned.items()}
+    options = tuned_options(inputs)
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     choice = choose_policy(

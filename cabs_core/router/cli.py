@@ -207,7 +207,7 @@ def rollback(folder: Path) -> None:
 
 
 def _log(folder: Path, log: str | None) -> str | Path:
-    from cabs_core.router.router import default_log
+    from cabs_core.paths import default_log
 
     return default_log(folder) if log is None else log
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import RouterError
+from cabs_core.paths import default_log
 from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import default_log, learned_folder
+from cabs_core.router.router import learned_folder
 from cabs_core.utility import clipped_utility
 
 PARTS = 10

@@ -14,11 +14,11 @@ import pandas as pd
 
 from cabs_core.atomic import write_bytes
 from cabs_core.errors import RouterError
+from cabs_core.paths import default_log
 from cabs_core.plots import Figure, FigureTable
 from cabs_core.plots.theme import default_styles
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import default_log
 from cabs_core.utility import clipped_utility
 
 _POINTS = 400  # of a line: more cannot be seen

@@ -512,12 +512,6 @@ class Router:
             self.log.close()
 
 
-def default_log(folder: str | Path) -> Path:
-    """Where the command line keeps the log of a bundle: router -> router.events.sqlite."""
-    folder = Path(folder)
-    return folder.with_name(folder.name + ".events.sqlite")
-
-
 def learned_folder(log: str | Path) -> Path:
     """Where checkpoints lie for a log that is a file: router.events.sqlite -> router.events.learned."""
     return Path(log).with_suffix(".learned")

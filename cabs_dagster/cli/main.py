@@ -67,8 +67,7 @@ def main() -> None:
 
 def _register() -> None:
     from cabs_core.bench.cli import bench
-    from cabs_core.chain.cli import data, plan, prune, report
-    from cabs_core.ope.cli import evaluate
+    from cabs_core.chain.cli import data, evaluate, plan, prune, report
     from cabs_core.router.cli import doctor, export, feedback, rollback, route, serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.pool import pool

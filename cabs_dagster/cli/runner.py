@@ -66,8 +66,6 @@ class Runner:
         for change in observe(self.instance, Chain(self.store, pool_file)):
             self.notify(f"changed since the last run: {change}")
         self._stages(pool_file, policies, force)
-        if pool_file.pool.logged:
-            self._estimates(pool_file, force)
         rhos = () if pool_file.pool.logged else tuple(rhos) or pool_file.pool.replay.rhos
         failures = []
         for number, rho in enumerate(rhos, 1):
@@ -87,12 +85,12 @@ class Runner:
         chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
         stale = [
             s
-            for s in jobs.STAGES
+            for s in chain.stages
             if not (policies and s == "router")  # it is chosen among all of the pool's
             if force or chain.status(chain.stage(s)).state != "fresh" or not self._known(s, name)
         ]
         if not stale:
-            self.notify(f"{', '.join(jobs.STAGES)}: nothing changed")
+            self.notify(f"{', '.join(chain.stages)}: nothing changed")
             return
         if "tuning" in stale:
             pool = pool_file.pool
@@ -114,16 +112,6 @@ class Runner:
         self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
         config = {"policies": list(policies), "force": force}
         self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
-
-    def _estimates(self, pool_file: PoolFile, force: bool) -> None:
-        from cabs_core.ope.pool import estimates_status  # here: only pools of logs need it
-
-        state, reasons = estimates_status(Chain(self.store, pool_file))
-        if state == "fresh" and not force and self._known("off_policy", pool_file.pool.name):
-            self.notify("off_policy: nothing changed")
-            return
-        self.notify(f"off_policy ({'; '.join(reasons[:3]) or 'forced'})")
-        self.execute(jobs.EVALUATE, pool_file.pool.name, ["off_policy"], {})
 
     def _results(self, pool: str) -> None:
         marts = Marts(self.store)

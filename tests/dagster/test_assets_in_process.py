@@ -13,7 +13,7 @@ from cabs_assets.replay import replay, replay_audit
 from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, Options, Target, materialize
+from cabs_core.artifacts import Options, Target, materialize
 from cabs_core.chain.make import make_artifact
 from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
@@ -31,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         home_with(TINY, home),
         dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("instance"))) as instance,
     ):
-        for name in POOL_STAGES:
+        for name in chain_of().stages:
             make_artifact(chain_of(), chain_of().stage(name))
         partitions.register(instance, [chain_of().pool])
         yield home, instance

@@ -16,7 +16,7 @@ from tests_support import TINY, chain_of, home_with
 from cabs_core.chain.deployment import deploy
 from cabs_core.chain.make import make_artifact
 from cabs_core.ope.compare import compare_on_log
-from cabs_core.ope.pool import estimates_status, held_out, probabilities
+from cabs_core.ope.pool import held_out, probabilities
 from cabs_core.outcomes import Outcomes, load_outcomes
 from cabs_core.paths import deployed_folder
 from cabs_core.pools import find_pool
@@ -24,7 +24,7 @@ from cabs_core.router import Router, read_manifest
 from cabs_core.router.build import build_bundle
 from cabs_dagster.cli import main
 from cabs_dagster.instance import open_instance
-from cabs_dagster.jobs import EVALUATE, PREPARE, RESULTS
+from cabs_dagster.jobs import PREPARE, RESULTS
 from cabs_dagster.sensors import follow_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,6 +75,10 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         yield home, full
 
 
+def state() -> str:
+    return chain_of().status(chain_of().stage("off_policy")).state
+
+
 def inputs_of() -> dict[str, Path]:
     return chain_of().require(chain_of().stage("router"))
 
@@ -82,7 +86,6 @@ def inputs_of() -> dict[str, Path]:
 def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     home, _ = world
     assert {s.state for s in chain_of().overview()} == {"fresh"} and not list(chain_of().replays())
-    assert estimates_status(chain_of()) == ("fresh", [])
     with open_instance() as instance:
         assert not instance.get_materialized_partitions(dg.AssetKey("replay"))
         assert instance.get_materialized_partitions(dg.AssetKey("off_policy")) == {"tiny"}
@@ -186,7 +189,7 @@ def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
     make_artifact(chain_of(), chain_of().stage("router"))
     found = deploy(chain_of())
     assert found["passed"] and "doubly robust" in found["reason"] and found["comparison"]["difference"] == 0.0
-    assert estimates_status(chain_of())[0] == "stale"
+    assert state() == "stale"
     shutil.rmtree(deployed_folder("tiny").parent)
     (home / "pools" / "tiny.yaml").write_text(LOGGED)
     make_artifact(chain_of(), chain_of().stage("router"))
@@ -210,14 +213,12 @@ def test_a_damaged_record_is_made_again_and_stops_nothing(world) -> None:
     home, _ = world
     record = home / "artifacts" / "off_policy" / "tiny" / "provenance.json"
     record.write_text("{")
-    assert estimates_status(chain_of())[0] == "stale"
+    assert state() == "stale"
     done = cabs("run", "tiny")
     assert done.exit_code == 0, done.output
-    assert estimates_status(chain_of()) == ("fresh", [])
+    assert state() == "fresh"
 
 
-def test_after_the_first_part_come_estimates_then_results(world) -> None:
-    chain = chain_of()
-    (first,) = follow_up(chain, PREPARE, "c")
-    (second,) = follow_up(chain, EVALUATE, "c")
-    assert [(r.job_name, r.partition_key) for r in (first, second)] == [(EVALUATE, "tiny"), (RESULTS, "tiny")]
+def test_estimates_are_of_the_first_part_and_results_follow(world) -> None:
+    (following,) = follow_up(chain_of(), PREPARE, "c")
+    assert (following.job_name, following.partition_key) == (RESULTS, "tiny")

@@ -32,10 +32,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from cabs_core.errors import CabsError, RouterError
+from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import Router, default_log
+from cabs_core.router.router import Router
 from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.metrics import Histogram, metrics_text

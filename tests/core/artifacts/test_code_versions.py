@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from tests_support import TINY, chain_of, home_with
 
@@ -15,6 +17,7 @@ from cabs_core.artifacts import POOL_STAGES, code_versions, stages
 from cabs_core.artifacts.code_versions import closure, code_version, expand, module_file
 from cabs_core.catalog import all_policies, split_name
 from cabs_core.chain.make import make_artifact
+from cabs_core.outcomes import Outcomes
 
 POLICIES = ("random", "ridge", "lin_ucb", "lin_ucb_full", "cabs_c_linear", "hier_mix")
 
@@ -130,10 +133,22 @@ OUTSIDE = (
 def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[str]]]:
     """{stage or "policy P": {"executed", "imported": modules}} of a small pool, each made in a process of its own."""
     home = tmp_path_factory.mktemp("watched")
-    pool = TINY.replace("[random, best_single, lin_ucb]", f"[{', '.join(POLICIES)}]")
+    pool = (
+        TINY.replace("[random, best_single, lin_ucb]", f"[{', '.join(POLICIES)}]")
+        + "router: {log: calls.csv}\n"
+    )
     with home_with(pool.replace("kind: ridge", "kind: auto"), home):
-        for name in POOL_STAGES:
-            make_artifact(chain_of(), chain_of().stage(name))
+        for name in chain_of().stages:
+            made = make_artifact(chain_of(), chain_of().stage(name))
+            if name == "outcomes":  # a log, so that all stages can be made of this pool
+                table, rng = Outcomes.load(made.folder), np.random.default_rng(0)
+                rows, arms = np.arange(len(table)), rng.integers(0, len(table.arms), len(table))
+                pd.DataFrame(
+                    {
+                        "prompt": table.prompts, "model": [table.arms[a] for a in arms],
+                        "score": table.scores[rows, arms], "cost": table.costs[rows, arms],
+                    }
+                ).to_csv(home / "pools" / "calls.csv", index=False)  # fmt: skip
         for cell in chain_of().replays(
             [500.0]
         ):  # compiles what is watched below; watching a compiler takes long

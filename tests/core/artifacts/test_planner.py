@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, Target, materialize
+from cabs_core.artifacts import ArtifactStore, Chain, Options, Target, materialize
 from cabs_core.errors import ProvenanceError
 from cabs_core.pools import find_pool, load_pool_file
 
 
 def states() -> dict[str, str]:
     current = chain_of()
-    return {name: current.status(current.stage(name)).state for name in POOL_STAGES}
+    return {name: current.status(current.stage(name)).state for name in current.stages}
 
 
 def cell(rho: float = 0.0, policy: str = "lin_ucb") -> Target:
@@ -49,7 +49,7 @@ def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path)
     finished_stages()
     edit(tiny_pool, "dim: 8", "dim: 9")
     current = chain_of()
-    assert [n for n in POOL_STAGES if current.status(current.stage(n)).state != "fresh"] == [
+    assert [n for n in current.stages if current.status(current.stage(n)).state != "fresh"] == [
         "oracles",
         "replay_problem",
         "tuning",
@@ -73,7 +73,7 @@ def test_trials_concern_the_replays_alone(tiny_pool: Path) -> None:
     assert chain_of().status(cell()).state == "fresh"
     edit(tiny_pool, "trials: 2", "trials: 3")
     current = chain_of()
-    assert {current.status(current.stage(n)).state for n in POOL_STAGES} == {"fresh"}
+    assert {current.status(current.stage(n)).state for n in current.stages} == {"fresh"}
     changed = current.status(cell())
     assert changed.state == "stale"
     assert changed.reasons == ("setting replay.trials: 2 -> 3",)

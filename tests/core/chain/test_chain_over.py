@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, Options
+from cabs_core.artifacts import Options
 from cabs_core.chain.make import make_artifact
 from cabs_core.chain.partition import chain_over
 
@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CABS_THREADS", "1")  # nothing is compiled ahead
     pool = TINY.replace("tuning_budget: 0", "tuning_budget: 2").replace("lin_ucb]", "lin_ucb, lin_ucb_full]")
     with home_with(pool, tmp_path):
-        for name in POOL_STAGES:
+        for name in chain_of().stages:
             if name not in ("tuning", "router"):
                 make_artifact(chain_of(), chain_of().stage(name))
         yield tmp_path

@@ -14,17 +14,16 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, Options
+from cabs_core.chain.cli import evaluate as command
 from cabs_core.chain.make import make_artifact
+from cabs_core.chain.off_policy import ESTIMATES
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.errors import DataError
-from cabs_core.ope.cli import evaluate as command
-from cabs_core.ope.pool import make_estimates, probabilities, read_log
-from cabs_core.paths import deployed_folder
+from cabs_core.ope.pool import evaluate_pool, logged_decisions, probabilities, read_log
+from cabs_core.paths import default_log, deployed_folder
 from cabs_core.problem import ReplayProblem
 from cabs_core.router import Router
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import default_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (
@@ -32,12 +31,18 @@ EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (
 )
 
 
+def estimates(log: Path | None = None, policies=("ridge",), rhos=(500.0,)) -> list[dict]:
+    inputs = chain_of().require(chain_of().stage("off_policy"))
+    data = logged_decisions(chain_of().pool_file, inputs, log)
+    return evaluate_pool(chain_of().pool, inputs, data, policies=policies, rhos=rhos)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory):
     """Finished stages, and a router that explores a lot and was scored on the test prompts, twice."""
     home = tmp_path_factory.mktemp("home")
     with home_with(EXPLORES, home):
-        for name in POOL_STAGES:
+        for name in chain_of().stages:
             make_artifact(chain_of(), chain_of().stage(name))
         inputs = chain_of().require(chain_of().stage("router"))
         problem, prompts = ReplayProblem.load(inputs["replay_problem"] / "test"), prompts_of(inputs)
@@ -60,8 +65,10 @@ def world(tmp_path_factory: pytest.TempPathFactory):
 
 def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
     home, problem = world
-    made, rows = make_estimates(chain_of(), Options())
-    assert pq.read_table(made.folder / "estimates.parquet").num_rows == len(rows)
+    assert "off_policy" not in chain_of().stages  # made on request: the pool's source is a table
+    made = make_artifact(chain_of(), chain_of().stage("off_policy"))
+    rows = pq.read_table(made.folder / ESTIMATES).to_pylist()
+    assert len(rows) == made.record.summary["rows"] and set(made.record.inputs) >= {"log", "router"}
     assert not made.record.summary["refused"]
     inputs = chain_of().require(chain_of().stage("router"))
     data = read_log(default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle")
@@ -111,37 +118,31 @@ def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
 
 def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
     home, _ = world
-    _, own = make_estimates(chain_of(), Options(), policies=["ridge"], rhos=[500.0])
-    made, rows = make_estimates(chain_of(), Options(), log=home / "log.csv", policies=["ridge"], rhos=[500.0])
-    assert made is None and len(rows) == len(own) == 12
+    own, rows = estimates(), estimates(home / "log.csv")
+    assert len(rows) == len(own) == 12
     for a, b in zip(own, rows, strict=True):
         # the models behind the others are fitted on other folds
         close = 1e-9 if a["estimator"] == "snips" else 0.05
         assert b["value"] == pytest.approx(a["value"], abs=close) and b["n_eff"] == pytest.approx(a["n_eff"])
     frame = pd.read_csv(home / "log.csv").drop(columns="propensity")
     frame.to_csv(home / "plain.csv", index=False)
-    _, assumed = make_estimates(
-        chain_of(), Options(), log=home / "plain.csv", policies=["ridge"], rhos=[500.0]
-    )
-    assert all(r["assumed"] for r in assumed)
+    assert all(r["assumed"] for r in estimates(home / "plain.csv"))
 
 
 def test_refusals_and_mistakes_are_said(world) -> None:
     home, _ = world
     frame = pd.read_csv(home / "log.csv")
     frame.assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
-    _, rows = make_estimates(
-        chain_of(), Options(), log=home / "certain.csv", policies=["ridge"], rhos=[500.0]
-    )
+    rows = estimates(home / "certain.csv")
     assert [r["refused"][:24] for r in rows] == ["the log is deterministic"] and rows[0]["value"] is None
     frame.rename(columns={"cost": "price"}).to_csv(home / "no_cost.csv", index=False)
     with pytest.raises(DataError, match="no column 'cost'"):
-        make_estimates(chain_of(), Options(), log=home / "no_cost.csv")
+        estimates(home / "no_cost.csv")
     frame.assign(model="nobody").to_csv(home / "strangers.csv", index=False)
     with pytest.raises(DataError, match="'nobody' is none of"):
-        make_estimates(chain_of(), Options(), log=home / "strangers.csv")
+        estimates(home / "strangers.csv")
     with pytest.raises(DataError, match="there is no log at"):
-        make_estimates(chain_of(), Options(), log=home / "absent.sqlite")
+        estimates(home / "absent.sqlite")
 
 
 def test_the_command(world) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.deployment import deploy, held_out_rows
 from cabs_core.chain.make import make_artifact
 from cabs_core.chain.router import examine_again
@@ -17,10 +16,9 @@ from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts
 from cabs_core.errors import EncoderError, ProvenanceError
 from cabs_core.oracles import Oracles
-from cabs_core.paths import deployed_folder
+from cabs_core.paths import default_log, deployed_folder
 from cabs_core.router import Router, read_manifest, roll_back
 from cabs_core.router.bundle import prompt_hashes, seen_prompts
-from cabs_core.router.router import default_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory):
     """A home with the finished stages of the tiny pool."""
     home = tmp_path_factory.mktemp("home")
     with home_with(TINY, home):
-        for name in POOL_STAGES:
+        for name in chain_of().stages:
             make_artifact(chain_of(), chain_of().stage(name))
     return home
 
@@ -81,7 +79,7 @@ def test_what_the_pool_names_is_deployed_and_stale_alone(home: Path) -> None:
     set_pool(home, "router: {policy: best_single, rho: 500, epsilon: 0.1}")
     manifest = read_manifest(bundle(home))
     assert (manifest.policy, manifest.rho, manifest.epsilon) == ("best_single", 500.0, 0.1)
-    assert {chain_of().status(chain_of().stage(n)).state for n in POOL_STAGES} == {"fresh"}
+    assert {chain_of().status(chain_of().stage(n)).state for n in chain_of().stages} == {"fresh"}
 
 
 def test_a_pool_that_cannot_be_deployed_says_why_and_goes_on(home: Path) -> None:

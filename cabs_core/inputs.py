@@ -32,10 +32,10 @@ def embeddings_of(inputs: Mapping[str, Path]) -> np.ndarray:
     return embeddings
 
 
-def tuned_options(inputs: Mapping[str, Path], policy: str) -> dict[str, Any]:
-    """Options that the tuning chose for a policy; empty when it was not tuned."""
+def tuned_options(inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """{policy: options that the tuning chose}, without the policies that have nothing to tune."""
     chosen = json.loads((inputs["tuning"] / "tuning.json").read_text(encoding="utf-8"))
-    return dict(chosen.get(policy, {}).get("options", {}))
+    return {policy: dict(entry.get("options", {})) for policy, entry in chosen.items()}
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,32 @@
+"""Stage `off_policy`: what the pool's policies would have earned on logged traffic, or why the log cannot tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from cabs_core.ope.pool import as_table, evaluate_pool, logged_decisions
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+
+ESTIMATES = "estimates.parquet"
+_SHOWN = ("policy", "rho", "value", "low", "high", "difference", "difference_low", "difference_high", "n_eff")
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Evaluate the policies on the held-out part of the log that is the pool's source, or on the log of its router."""
+    data = logged_decisions(chain.pool_file, inputs)
+    rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
+    pq.write_table(as_table(rows), folder / ESTIMATES)
+    shown = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
+    return {
+        "rows": len(rows),
+        "decisions": len(data),
+        "refused": [f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
+        "_rows": [{name: row[name] for name in _SHOWN} for row in shown],
+    }
