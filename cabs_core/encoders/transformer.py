@@ -218,7 +218,7 @@ class TransformerEncoder:
             mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).to(torch.int64)
             mask = (mask.pin_memory() if cuda else mask).to(self.device, non_blocking=True)
         states = self._states(ids.to(self.device, non_blocking=True), mask).float()
-        vectors = self._pool(states, mask)
+        vectors = self.pool(states, mask)
         self.stats.add(tokens=sum(lengths), padded=len(rows) * longest)
         if not cuda:
             return vectors
@@ -232,7 +232,8 @@ class TransformerEncoder:
             states: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
         return states
 
-    def _pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Token states `[n, t, e]` to one vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, None: all are."""
         if self.files.pooling == "cls":
             vectors = states[:, 0]
         elif mask is None:

@@ -240,6 +240,11 @@ class Deployed(_Strict):
     epsilon: float = Field(
         0.02, ge=0, le=1, description="Share of uniform exploration, which keeps the log evaluable"
     )
+    int8: bool = Field(
+        False,
+        description="A transformer encoder serves with int8 weights, two to three times faster; refused where utility on "
+        "validation falls by more than .002",
+    )
     log: Text | None = Field(
         None,
         description="Traffic that policies are evaluated on: an event log (SQLite) or a table (.csv, .parquet) beside the pool "

@@ -13,7 +13,6 @@ import numpy as np
 
 from cabs_core.catalog import encoder_record, policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
@@ -28,9 +27,10 @@ from cabs_core.replay.latency import typical_rho
 from cabs_core.router.budget import spending
 from cabs_core.router.bundle import SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
-from cabs_core.router.encoder import save_fitted
+from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
 from cabs_core.router.neighbours import Neighbours
+from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
 
 TRIALS = 3
 #: where the bundle lies in the artifact `router` of a pool
@@ -180,14 +180,16 @@ def build_bundle(
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
     settings = pool.encoder.model_dump(mode="json")
     known = encoder_record(settings["name"])
-    if known is None or not known.path:
+    transformer = known is None or not known.path
+    if transformer:
         settings["dtype"] = encoding["dtype"]
     means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
         axis=0
     )
     manifest = {
         "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
-        "fallback": test.arms[int(means.argmax())], "encoder": settings, "identity": encoding["identity"],
+        "fallback": test.arms[int(means.argmax())], "encoder": settings,
+        "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
         "evidence": {} if pool.logged else choice.evidence(),  # what is predicted is no evidence
         "provenance": {
@@ -201,9 +203,15 @@ def build_bundle(
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
-        if known is not None and known.path:
-            train_prompts = [table.prompts[i] for i in train]
-            _save_encoder(encoder_class(known), train_prompts, pool, encoding["identity"], folder)
+        if transformer:
+            write_transformer(pool.encoder, encoding, folder / ENCODER, int8=said.int8)
+            if said.int8:
+                held_out = [table.prompts[i] for i in np.flatnonzero(split == "validation")]
+                check_int8(folder, settings, validation, held_out, rho)
+        else:
+            write_fitted(
+                pool.encoder, [table.prompts[i] for i in train], encoding["identity"], folder / ENCODER
+            )
         if prompts:
             texts = [table.prompts[i] for i in train]
             real = (
@@ -249,17 +257,6 @@ def _encoding(folder: Path) -> dict[str, Any]:
         raise ProvenanceError(
             f"{folder} does not say which encoder made its embeddings ({error!r}): embed the prompts again"
         ) from None
-
-
-def _save_encoder(
-    kind: type[PromptEncoder], train_prompts: list[str], pool: ModelPool, identity: str, folder: Path
-) -> None:
-    found = kind.identity(pool.encoder, train_prompts)
-    if found != identity:
-        raise ProvenanceError(
-            f"the embeddings were made by {pool.encoder.name} fitted on other prompts ({identity}, here {found}): embed again"
-        )
-    save_fitted(kind(train_prompts, pool.encoder.normalize), folder)
 
 
 def bundle_size(folder: str | Path) -> int:

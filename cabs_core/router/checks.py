@@ -84,7 +84,7 @@ def check_bundle_matches_replay(
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
     largest = 0.0
     with one_blas_thread():
-        found = _play(folder, heads, problem, rows, problem.embeddings)
+        found = play_bundle(folder, heads, problem, rows, problem.embeddings)
         for row in rows[:: max(1, len(rows) // 200)]:
             largest = max(largest, _difference(heads, problem, int(row)))
         different = np.flatnonzero(found != expected[: len(rows)])
@@ -96,17 +96,17 @@ def check_bundle_matches_replay(
             for row in some:
                 vectors[row] = encoder.encode([prompts[int(row)]])[0]
             gap = float(np.abs(vectors[some] - problem.embeddings[some]).max())
-            again = _play(folder, heads, problem, some, vectors)
+            again = play_bundle(folder, heads, problem, some, vectors)
     return Match(
         len(rows), len(different), int(different[0]) if len(different) else None, largest,
         len(some), int((again != expected[: len(some)]).sum()), gap,
     )  # fmt: skip
 
 
-def _play(
+def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Arms that the bundle's policy plays, one request at a time, with rewards at once."""
+    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with rewards at once."""
     lengths = problem.prompt_lengths
     assert lengths is not None
     policy = load_policy(Path(folder) / "policy")

@@ -67,7 +67,8 @@ from cabs_core.encoders import embed_prompts
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.pools import load_pool_file
 from cabs_core.report.names import encoder_label
-from cabs_core.router.encoder import TextEncoder, save_fitted
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.write_encoder import write_fitted
 
 home = Path(sys.argv[1])
 assert list(sources())[-1] == "coins" and list(encoders())[-1] == "letter-counts"
@@ -86,7 +87,7 @@ assert second.embedded == 0 and np.array_equal(vectors, again)
 import toy_parts
 
 (home / "bundle").mkdir()
-save_fitted(toy_parts.LetterCounts(()), home / "bundle")
+write_fitted(found.pool.encoder, (), report.identity, home / "bundle" / "encoder")
 router = TextEncoder(found.pool.encoder.model_dump(mode="json"), report.identity, home / "bundle")
 assert np.array_equal(router.encode(list(outcomes.prompts)), vectors)
 

