@@ -59,7 +59,7 @@ def check_int8(
     rows = np.arange(min(problem.n, INT8_PROMPTS))
     heads = Heads(Oracles.load(folder / "oracles"), needs_of(load_policy(folder / "policy")))
     vectors = np.array(problem.embeddings)
-    vectors[rows] = TextEncoder(settings, "", folder).encode([prompts[i] for i in rows])
+    vectors[rows] = TextEncoder(settings, "", folder).encode(prompts[: len(rows)])
     utilities = [
         clipped_utility(problem.scores[rows, arms], problem.costs[rows, arms], rho)
         for arms in (play_bundle(folder, heads, problem, rows, e) for e in (problem.embeddings, vectors))
