@@ -15,7 +15,7 @@ from cabs_dagster.metadata import RETRY, figures, guarded, lineage, schema
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql import list_models
-from dbt_like_sql.freshness import Marts, model_code_version, used_sources
+from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, used_sources
 
 MODELS = {dg.AssetKey([model.layer, model.name]): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}
@@ -81,6 +81,8 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
     """Run the selected models in order; one whose tests fail stops those that read it."""
     with guarded():
         models = Marts(cabs.store())
+        for text in models.left_out():
+            context.log.warning(text)
     stopped: dict[str, str] = {}
     for key, model in MODELS.items():
         checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
@@ -102,10 +104,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
             metadata=_shown(model, made),
             check_results=results,
         )
-        failed = [
-            t["name"] for t in made.record.summary["_tests"] if not t["passed"] and t["severity"] == "error"
-        ]
-        if failed:
+        if failed := failed_tests(made.record):
             stopped[model.name] = f"failed {', '.join(failed)}"
     if stopped:
         text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())

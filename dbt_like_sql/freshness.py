@@ -15,7 +15,8 @@ from cabs_core.artifacts.materialize import Made
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
-from cabs_core.errors import ProvenanceError
+from cabs_core.catalog import check_policy_name
+from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
 from dbt_like_sql.project import SourceTable, SqlModel, list_models, load_project
 
@@ -87,15 +88,31 @@ class Marts:
             return None
 
     def fresh(self, model: SqlModel) -> Record | None:
-        """The record of a model when nothing changed and its file is whole."""
+        """The record of a model when nothing changed, its file is whole and none of its tests failed."""
         record = self.record(model.name)
-        if record is None or self.recipe(model).outdated(record):
+        if record is None or self.recipe(model).outdated(record) or failed_tests(record):
             return None
         for name, entry in record.files.items():
             path = self.folder / MARTS / name
             if not path.is_file() or hash_file(path) != entry["sha256"]:
                 return None
         return record
+
+    def left_out(self) -> list[str]:
+        """One line for each pool and policy whose replays the marts leave out: nothing is known of the policy here."""
+        replays = {
+            (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
+        }
+        found = []
+        for pool, policy in sorted(replays):
+            try:
+                check_policy_name(policy)
+            except PolicyError:
+                found.append(
+                    f"the marts leave out policy {policy} of pool {pool}: no installed package has it. Install the one "
+                    f"that had it, or take {policy} out of the pool and delete its replays"
+                )
+        return found
 
     def stale(self) -> list[str]:
         """Names of the models that would be run."""
@@ -225,6 +242,11 @@ class Marts:
                 if record is not None:
                     found.append((parts, record))
         return found
+
+
+def failed_tests(record: Record) -> list[str]:
+    """Names of the tests of severity error that a model failed."""
+    return [t["name"] for t in record.summary["_tests"] if not t["passed"] and t["severity"] == "error"]
 
 
 def model_code_version(model: SqlModel) -> str:

@@ -37,6 +37,8 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
     errors: list[BaseException] = []
 
     def target() -> None:
+        # Ctrl-C goes to all processes of a terminal: those that are started here inherit that it is not for them
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             work()
         except BaseException as error:

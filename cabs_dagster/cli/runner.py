@@ -128,6 +128,8 @@ class Runner:
             or not self._known(page, partition)
         ]
         if not assets:
+            for text in marts.left_out():
+                self.notify(text)
             self.notify("marts, report, leaderboard: nothing changed")
             return
         self.notify(

@@ -9,6 +9,8 @@ WITH runs AS (
     -- Regimes are those of the pool's own grid, as its newest replay knows it.
     CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
   FROM {{ source('replay', 'run') }}
+  -- A policy that is not installed here (its package was removed) stays out of all marts.
+  SEMI JOIN {{ source('catalog', 'policies') }} USING (base_policy, preset)
   WINDOW same_pool AS (PARTITION BY pool)
 ),
 policies AS (
@@ -50,5 +52,5 @@ SELECT
   r.is_current AND s.rho IS NOT NULL AS is_compared
 FROM runs AS r
 LEFT JOIN shared AS s ON r.pool = s.pool AND r.rho = s.rho
-LEFT JOIN {{ source('catalog', 'policies') }} AS known ON r.base_policy = known.base_policy AND r.preset = known.preset
+JOIN {{ source('catalog', 'policies') }} AS known ON r.base_policy = known.base_policy AND r.preset = known.preset
 ORDER BY r.pool, r.policy, r.rho

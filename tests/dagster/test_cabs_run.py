@@ -7,11 +7,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import dagster as dg
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.catalog import policies
 from cabs_core.chain.retention import TRACE_FILE, prunable, prune
 from cabs_core.plots.page import vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
@@ -19,6 +21,8 @@ from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import RESULTS
+from dbt_like_sql import checks, get_model
+from dbt_like_sql.freshness import Marts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -154,6 +158,39 @@ def test_a_damaged_database_of_the_marts_is_rebuilt(world: Path) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM mart_policy_leaderboard").fetchone()[0] > 0
     assert launched() == []
+
+
+def test_a_mart_whose_test_fails_stops_every_run_until_it_passes(world: Path, monkeypatch) -> None:
+    right, report = checks.failing_rows, world / "artifacts" / "reports" / "tiny" / "index.html"
+
+    def wrong(model, test):
+        return "SELECT 1 AS broken" if test.name == "arm_shares_sum_to_one" else right(model, test)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(checks, "failing_rows", wrong)
+        Marts(ArtifactStore()).run(get_model("mart_arm_shares"), force=True)
+        before = report.stat().st_mtime_ns
+        for _ in range(2):
+            done = cabs("run", "tiny")
+            assert done.exit_code == 2 and "arm_shares_sum_to_one" in done.output, done.output
+            assert report.stat().st_mtime_ns == before
+        assert cabs("check", "--pool", "tiny", "--quick").exit_code == 1
+    assert cabs("run", "tiny").exit_code == 0
+
+
+def test_replays_of_a_policy_that_is_not_installed_stay_out_with_one_line(world: Path, monkeypatch) -> None:
+    file, text = world / "pools" / "tiny.yaml", (world / "pools" / "tiny.yaml").read_text()
+    file.write_text(text.replace(", lin_ucb_full]", "]"))
+    with monkeypatch.context() as removed:
+        removed.delitem(policies(), "lin_ucb_full")
+        for _ in range(2):  # also where nothing else is to be made
+            done = cabs("run", "tiny")
+            assert done.exit_code == 0, done.output
+            assert done.output.count("leave out policy lin_ucb_full of pool tiny: no installed package") == 1
+        board = pd.read_parquet(world / "artifacts" / "marts" / "mart_policy_leaderboard.parquet")
+        assert set(board["policy"]) == {"random", "best_single", "lin_ucb"}
+    file.write_text(text)
+    assert "leave out" not in cabs("run", "tiny").output
 
 
 def test_the_gate_passes_records_and_writes(world: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,28 @@ from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
 from cabs_dagster.jobs import PREPARE
 
 _OWNER = "import sys; from cabs_dagster.instance.recover import process_tag; print(process_tag(), flush=True); sys.stdin.read()"
+
+
+_INTERRUPTED = """
+import subprocess, sys, time
+from cabs_dagster.cli.interrupt import until_interrupted
+
+def work():
+    subprocess.Popen([sys.executable, "-c", "import sys, time; print('there', flush=True); time.sleep(2)"]).wait()
+
+until_interrupted(work, lambda: None)
+"""
+
+
+def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -> None:
+    """A terminal interrupts the whole group; Dagster's two watchers of a step's output would say so at length."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "there\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130 and said.strip() == "interrupted; run again to go on"
 
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:

@@ -340,7 +340,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     other = fake_problem(n=20, seed=5)
     old = tmp_path / "replay/fake/0000/ridge"
     save_replay_result(fake_result(other, "ridge", 0.0, pool="fake"), other, old, pool=pool)
-    _backdate(old / "run.parquet")
+    _rewrite(old / "run.parquet", created_at="2001-01-01T00:00:00+00:00")
     build_all(tmp_path)
     board = read_model("mart_policy_leaderboard", tmp_path).set_index("policy")
     assert "ridge" not in board.index and not board.loc["lin_ts", "complete"]
@@ -355,11 +355,28 @@ def test_incomplete_and_outdated_replays(tmp_path):
     assert len(failed) == 2 and set(failed.values()) == {"warn"}
 
 
-def _backdate(path):
+def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
+    """Its package was removed: no row of it, no failed test, and the others are compared at all of their rhos."""
+    from fake_replays import fake_pool, write_pool
+
+    from dbt_like_sql import build_all, list_models, run_tests
+
+    write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])
+    write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0,), policies=["ridge"])
+    _rewrite(tmp_path / "replay/fake/0000/ridge/run.parquet", policy="gone", base_policy="gone")
+    build_all(tmp_path)
+    assert not [t.name for m in list_models() for t in run_tests(m.name, tmp_path) if not t.passed]
+    board = read_model("mart_policy_leaderboard", tmp_path)
+    assert set(board["policy"]) == {"random", "lin_ucb"} and board["rhos"].eq(3).all()
+    assert read_model("mart_missing_rhos", tmp_path).empty
+
+
+def _rewrite(path, **values):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    place = table.schema.get_field_index("created_at")
-    table = table.set_column(place, "created_at", pa.array(["2001-01-01T00:00:00+00:00"]))
+    for name, value in values.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.array([value]))
     pq.write_table(table, path, store_schema=False)
