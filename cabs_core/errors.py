@@ -55,6 +55,10 @@ class RouterError(CabsError):
     """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""
 
 
+class LogError(RouterError):
+    """A router's event log cannot be reached, read or written. What it stores may have been stored or not."""
+
+
 class StorageError(CabsError, OSError):
     """A disk is full, read-only or failing; the message names the path, what is free and what to do."""
 

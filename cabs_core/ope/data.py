@@ -92,20 +92,17 @@ def read_events(
         DataError: no such decision.
     """
     encoders = log.encoders()
-    rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
     names = list(arms)
-    rows = []
-    for d in log.decisions():
-        if d.id not in rewards or d.embedding is None:
-            continue
-        if identity is not None and encoders.get(d.bundle) != identity:
+    rows, found = [], []
+    for d, reward in log.scored():
+        if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
         if json.loads(d.decision)["arms"] == names:
             rows.append(d)
+            found.append(reward)
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
-        raise DataError(f"{log.place} holds no scored decision between {', '.join(names)}{whose}")
-    found = [rewards[d.id] for d in rows]
+        raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)
     return LoggedData(

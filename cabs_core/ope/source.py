@@ -44,7 +44,7 @@ def _events(path: Path) -> pd.DataFrame:
     """The decisions of an event log; the score of one that was never scored is missing."""
     with closing(EventLog(path, read_only=True)) as log:
         rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
-        decisions = log.decisions()
+        decisions = [d for d in log.decisions() if d.kept is None]
     if not decisions:
         raise DataError(f"{path} holds no decision yet")
     without = sum(d.prompt is None for d in decisions)

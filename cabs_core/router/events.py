@@ -1,9 +1,14 @@
 """The event log: every decision before it is answered, every reward once, in SQLite (WAL) or PostgreSQL.
 
-Two tables hold all that happened: `decisions` and `rewards`, each numbered by `seq` in the order of the commits. No row
-is ever removed, and only the end of a call is filled in later (`finish`). What a router has learnt is a function of its
-bundle and of this log (`learner`). `lease` says which process saves what was learnt; `about` holds the log's own name
-and the encoders of its bundles.
+`decisions` and `rewards` hold all that happened, each numbered by `seq` in the order of the commits; `bodies` holds of a
+decision what learning and explanations need and counting does not. What a router has learnt is a function of its bundle
+and of this log (`learner`). A row changes when its call ends (`finish`) and when it is taken back (`retention.retract`);
+it leaves only by `retention.compact`. `tallies` are sums kept with every row, so that nobody counts a large table;
+`folded` are the plays of rows that were removed. `lease` says which process saves what was learnt; `about` holds the
+log's own name, how often something was taken back, and the encoders of its bundles.
+
+A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as well, which
+names the decision in `kept`, and has no body: it is no draw, so no estimate and no learning sees it.
 
 Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 """
@@ -11,89 +16,38 @@ Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 from __future__ import annotations
 
 import hashlib
-import json
-import sqlite3
-import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cabs_core.errors import RouterError
+from cabs_core.router.database import Database, Run
+from cabs_core.router.event_rows import (
+    BODIES,
+    COLUMNS,
+    DECISIONS,
+    ENDS,
+    FROM,
+    INDEXES,
+    REWARDS,
+    SECONDS_PER_DAY,
+    TABLES,
+    TYPES,
+    Logged,
+    Reward,
+    body_of,
+    logged_of,
+    reward_of,
+    tally,
+)
 
-#: column -> type, {serial} and {blob} differ between the two databases
-_DECISIONS = {
-    "seq": "{serial}", "id": "TEXT NOT NULL UNIQUE", "ts": "{real} NOT NULL", "bundle": "TEXT NOT NULL",
-    "arm": "TEXT NOT NULL", "p": "{real} NOT NULL", "pmf": "TEXT NOT NULL", "target": "TEXT NOT NULL",
-    "available": "TEXT", "rho": "{real} NOT NULL", "mode": "TEXT NOT NULL", "expected_cost": "{real}",
-    "prompt_hash": "TEXT NOT NULL", "prompt_length": "{real} NOT NULL", "prompt": "TEXT", "embedding": "{blob}",
-    "decision": "TEXT NOT NULL", "call_id": "TEXT", "response_id": "TEXT", "cost": "{real}", "latency": "{real}",
-    "status": "TEXT NOT NULL DEFAULT 'decided'",
-}  # fmt: skip
-_REWARDS = {
-    "seq": "{serial}", "decision_id": "TEXT NOT NULL REFERENCES decisions(id)", "ts": "{real} NOT NULL",
-    "score": "{real} NOT NULL", "cost": "{real} NOT NULL", "source": "TEXT NOT NULL",
-    "key": "TEXT NOT NULL UNIQUE", "teaches": "INTEGER NOT NULL",
-}  # fmt: skip
-#: names in the table `about`: `log`, and `encoder:` with the id of a bundle
+#: names in the table `about` beside `log` and `revision`: `encoder:` with the id of a bundle
 _ENCODER = "encoder:"
-_ABOUT = {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"}
-_LEASE = {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"}
-_TYPES = {
-    "sqlite": {"serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "real": "REAL", "blob": "BLOB"},
-    "postgres": {"serial": "BIGSERIAL PRIMARY KEY", "real": "DOUBLE PRECISION", "blob": "BYTEA"},
-}
-_INSERT = [name for name in _DECISIONS if name not in ("seq", "response_id", "cost", "latency")]
-_APPEND = f"INSERT INTO decisions ({', '.join(_INSERT)}) VALUES ({', '.join('?' * len(_INSERT))})"
-#: advisory lock of appending transactions in PostgreSQL: without it `seq` could become visible out of order
-_APPEND_LOCK = 0x6361_6273
-
-
-@dataclass(frozen=True)
-class Logged:
-    """A decision as it stands in the log; arrays are decoded, `decision` is JSON text for `Decision.from_dict`."""
-
-    seq: int
-    id: str
-    ts: float
-    bundle: str
-    arm: str
-    p: float
-    pmf: np.ndarray
-    target: np.ndarray
-    available: np.ndarray | None
-    rho: float
-    mode: str
-    expected_cost: float | None
-    prompt_hash: str
-    prompt_length: float
-    prompt: str | None
-    embedding: np.ndarray | None
-    decision: str
-    call_id: str | None
-    response_id: str | None
-    cost: float | None
-    latency: float | None
-    status: str
-
-
-@dataclass(frozen=True)
-class Reward:
-    """A reward as it stands in the log. teaches: the first of its decision; later ones are kept and not learnt."""
-
-    seq: int
-    decision_id: str
-    ts: float
-    score: float
-    cost: float
-    source: str
-    key: str
-    teaches: bool
 
 
 class EventLog:
@@ -103,234 +57,285 @@ class EventLog:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
         read_only: an SQLite file that exists is read and never written.
 
+    Attributes:
+        name: for messages; nothing of a database's URL is in it.
+
     Raises:
-        RouterError: it cannot be opened.
+        LogError: it cannot be opened; of any method: it cannot be reached, read or written.
     """
 
     def __init__(self, place: str | Path = ":memory:", *, read_only: bool = False):
         self.place = str(place)
-        self.dialect = "postgres" if self.place.startswith(("postgres://", "postgresql://")) else "sqlite"
-        self._lock = threading.RLock()
-        self._connect(read_only)
+        self.database = Database(self.place, read_only=read_only)
+        self.dialect, self.name = self.database.dialect, self.database.name
+        self._id = ""
         if not read_only:
-            self._create()
+            self.database.transaction(self._create, append=True)
 
-    def _connect(self, read_only: bool) -> None:
-        if self.dialect == "postgres":
-            try:
-                import psycopg2  # noqa: PLC0415  (of the extra postgres)
-            except ImportError:
-                raise RouterError(
-                    "a log in PostgreSQL needs the extra: pip install 'cabs-routing[postgres]'"
-                ) from None
-            self.errors: tuple[type[Exception], ...] = (psycopg2.Error,)
-            try:
-                self._db = psycopg2.connect(self.place)
-            except psycopg2.Error as error:
-                raise RouterError(f"the event log cannot be opened: {str(error).strip()}") from None
-            return
-        self.errors = (sqlite3.Error,)
-        try:
-            if read_only:
-                uri = f"{Path(self.place).absolute().as_uri()}?mode=ro"
-                self._db = sqlite3.connect(
-                    uri, uri=True, timeout=30, check_same_thread=False, isolation_level=None
-                )
-                self._db.execute("SELECT seq FROM decisions LIMIT 1")  # another kind of file is noticed here
-            else:
-                if self.place != ":memory:":
-                    Path(self.place).parent.mkdir(parents=True, exist_ok=True)
-                self._db = sqlite3.connect(
-                    self.place, timeout=30, check_same_thread=False, isolation_level=None
-                )
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
-        except (sqlite3.Error, OSError) as error:
-            raise RouterError(f"the event log {self.place} cannot be opened: {error}") from None
-
-    def _create(self) -> None:
-        types = _TYPES[self.dialect]
-        with self._transaction(append=True) as run:
-            tables = {"decisions": _DECISIONS, "rewards": _REWARDS, "lease": _LEASE, "about": _ABOUT}
-            for name, columns in tables.items():
-                body = ", ".join(f"{c} {t.format(**types)}" for c, t in columns.items())
-                run(f"CREATE TABLE IF NOT EXISTS {name} ({body})")
-            for table, column in (
-                ("decisions", "call_id"), ("decisions", "response_id"), ("rewards", "decision_id"),
-            ):  # fmt: skip
-                run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column})")
-            run(
-                "INSERT INTO about (name, value) VALUES ('log', ?) ON CONFLICT (name) DO NOTHING",
-                (uuid.uuid4().hex,),
-            )
+    def _create(self, run: Run) -> None:
+        types = TYPES[self.dialect]
+        for name, columns in TABLES.items():
+            body = ", ".join(f"{c} {t.format(**types)}" for c, t in columns.items())
+            run(f"CREATE TABLE IF NOT EXISTS {name} ({body})")
+        for table, column in INDEXES:
+            run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column})")
+        for name, value in (("log", uuid.uuid4().hex), ("revision", "0")):
+            run("INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value))
 
     @property
     def id(self) -> str:
         """Random name of this log; a copy has the same."""
-        with self._transaction() as run:
-            return str(run("SELECT value FROM about WHERE name = 'log'").fetchone()[0])
+        if not self._id:
+            self._id = str(self._one("SELECT value FROM about WHERE name = 'log'")[0])
+        return self._id
+
+    @property
+    def revision(self) -> int:
+        """How often something was taken back; what was learnt under another number has to be learnt again."""
+        return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
+
+    def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
+        found = self._all(sql, values)
+        return found[0] if found else ()
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self.database.transaction(lambda run: run(sql, values).fetchall())
+        return rows
 
     def add_encoder(self, bundle: str, identity: str) -> None:
         """Remember which encoder (`Manifest.identity`) made the embeddings of a bundle's decisions."""
-        with self._transaction(append=True) as run:
-            run(
-                "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-                (f"{_ENCODER}{bundle}", identity),
-            )
+        sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+        self.database.transaction(lambda run: run(sql, (f"{_ENCODER}{bundle}", identity)), append=True)
 
     def encoders(self) -> dict[str, str]:
         """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
-        with self._transaction() as run:
-            rows = run("SELECT name, value FROM about WHERE name <> 'log'").fetchall()
+        rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{_ENCODER}%",))
         return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
-
-    @contextmanager
-    def _transaction(self, *, append: bool = False) -> Iterator[Any]:
-        """Yields run(sql, values) -> rows; commits at the end, or undoes everything."""
-        with self._lock:
-            cursor = self._db.cursor()
-
-            def run(sql: str, values: Iterable[Any] = ()) -> Any:
-                cursor.execute(sql if self.dialect == "sqlite" else sql.replace("?", "%s"), tuple(values))
-                return cursor
-
-            try:
-                if self.dialect == "sqlite":
-                    run("BEGIN IMMEDIATE" if append else "BEGIN")
-                elif append:
-                    run("SELECT pg_advisory_xact_lock(?)", (_APPEND_LOCK,))
-                yield run
-                self._db.commit()
-            except BaseException:
-                self._db.rollback()
-                raise
-            finally:
-                cursor.close()
 
     # -- decisions --------------------------------------------------------------------------------------------
 
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
-        """Append decisions (columns of the table but seq; arrays as arrays). All of them or none."""
-        with self._transaction(append=True) as run:
-            for row in rows:
-                values = {
-                    **row,
-                    "pmf": json.dumps(np.asarray(row["pmf"]).tolist()),
-                    "target": json.dumps(np.asarray(row["target"]).tolist()),
-                    "available": None if row.get("available") is None
-                    else json.dumps([int(x) for x in row["available"]]),
-                    "embedding": None if row.get("embedding") is None
-                    else np.ascontiguousarray(row["embedding"], dtype="<f4").tobytes(),
-                    "status": row.get("status", "decided"),
-                }  # fmt: skip
-                run(_APPEND, [values.get(name) for name in _INSERT])
+        """Append decisions (columns of `decisions` and `bodies`; arrays as arrays). All of them or none.
 
-    def finish(
-        self,
-        decision_id: str,
-        *,
-        status: str,
-        cost: float | None = None,
-        latency: float | None = None,
-        response_id: str | None = None,
-    ) -> None:
-        """Record how the call of a decision ended; what is None stays as it is."""
-        with self._transaction(append=True) as run:
-            run(
-                "UPDATE decisions SET status = ?, cost = COALESCE(?, cost), latency = COALESCE(?, latency), "
-                "response_id = COALESCE(?, response_id) WHERE id = ?",
-                (status, cost, latency, response_id, decision_id),
+        A row that names a decision in `kept` is a turn of its conversation and gets no body.
+        """
+        names = [name for name in DECISIONS if name not in ("seq", "retracted", *ENDS)]
+        light = f"INSERT INTO decisions ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        light += " ON CONFLICT (id) DO NOTHING RETURNING seq"
+        heavy = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * len(BODIES))})"
+
+        def work(run: Run) -> None:
+            for row in rows:
+                values = {**row, "status": row.get("status", "decided")}
+                made = run(light, [values.get(name) for name in names]).fetchall()
+                if not made:  # done again after the connection was lost: it is there
+                    continue
+                if row.get("kept") is None:
+                    run(heavy, [made[0][0], *body_of(row)])
+                tally(run, values["ts"], values["bundle"], values["arm"], values["status"], n=1)
+
+        self.database.transaction(work, append=True)
+
+    def finish(self, decision_id: str, *, status: str, **facts: Any) -> None:
+        """Record how the call of a decision ended; facts are of `ENDS`, what is None stays as it is."""
+        if unknown := sorted(set(facts) - set(ENDS)):
+            raise RouterError(
+                f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}"
             )
+        given = {name: value for name, value in facts.items() if value is not None}
+        sets = "".join(f", {name} = ?" for name in given)
+
+        def work(run: Run) -> None:
+            sql = "SELECT ts, bundle, arm, status, cost FROM decisions WHERE id = ?"
+            found = run(sql, (decision_id,)).fetchall()
+            if not found:
+                return
+            ts, bundle, arm, before, cost = found[0]
+            run(f"UPDATE decisions SET status = ?{sets} WHERE id = ?", (status, *given.values(), decision_id))
+            new = given.get("cost", cost)
+            if status != before or new != cost:
+                tally(run, ts, bundle, arm, before, n=-1, cost=-(cost or 0.0))
+                tally(run, ts, bundle, arm, status, n=1, cost=new or 0.0)
+
+        self.database.transaction(work, append=True)
 
     def decision(self, **where: str) -> Logged | None:
-        """The newest decision with this id, response_id or call_id; None: there is none."""
+        """The newest decision with this id, response_id, call_id or session; None: there is none."""
         ((column, value),) = where.items()
-        assert column in ("id", "response_id", "call_id")
-        rows = self._decisions(f"WHERE {column} = ? ORDER BY seq DESC LIMIT 1", (value,))
-        return rows[0] if rows else None
+        assert column in ("id", "response_id", "call_id", "session")
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.{column} = ? AND d.retracted = 0 ORDER BY d.seq DESC LIMIT 1"
+        row = self._one(sql, (value,))
+        return logged_of(row) if row else None
 
     def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:
-        """Decisions numbered above `after`, in order."""
+        """Decisions and kept turns numbered above `after`, in order, without those taken back."""
         extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
-        return self._decisions(f"WHERE seq > ? ORDER BY seq{extra}", (after,))
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.seq > ? AND d.retracted = 0 ORDER BY d.seq{extra}"
+        return [logged_of(row) for row in self._all(sql, (after,))]
 
-    def played(self, after: int, bundles: list[str]) -> tuple[int, list[str]]:
-        """(number of the newest decision, arms that copies of these bundles played after `after`)."""
-        with self._transaction() as run:
-            rows = run(
-                "SELECT seq, arm, bundle FROM decisions WHERE seq > ? ORDER BY seq", (after,)
-            ).fetchall()
-        return int(rows[-1][0]) if rows else after, [arm for _, arm, bundle in rows if bundle in bundles]
+    def mean_cost(self, decision_id: str) -> float | None:
+        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: none is known."""
+        sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
+        (mean,) = self._one(sql, (decision_id, decision_id))
+        return None if mean is None else float(mean)
 
-    def _decisions(self, tail: str, values: tuple[Any, ...]) -> list[Logged]:
-        with self._transaction() as run:
-            rows = run(f"SELECT {', '.join(_DECISIONS)} FROM decisions {tail}", values).fetchall()
-        found = []
-        for row in rows:
-            item = dict(zip(_DECISIONS, row, strict=True))
-            item["pmf"], item["target"] = (np.array(json.loads(item[k])) for k in ("pmf", "target"))
-            if item["available"] is not None:
-                item["available"] = np.array(json.loads(item["available"]), dtype=np.bool_)
-            if item["embedding"] is not None:
-                item["embedding"] = np.frombuffer(bytes(item["embedding"]), dtype="<f4").astype(np.float32)
-            found.append(Logged(**item))
-        return found
+    def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
+        """(number of the newest decision, {arm: times that copies of these bundles drew it after `after`})."""
+        marks = ", ".join("?" * len(bundles))
+
+        def work(run: Run) -> tuple[int, dict[str, int]]:
+            newest = "SELECT COALESCE(MAX(seq), 0) FROM decisions"
+            folded = "SELECT COALESCE(MAX(last), 0) FROM folded"
+            last = max(int(run(sql).fetchone()[0]) for sql in (newest, folded))
+            if last <= after:
+                return max(last, after), {}
+            sql = (
+                "SELECT arm, COUNT(*) FROM decisions WHERE seq > ? AND seq <= ? AND kept IS NULL AND retracted = 0 "
+                f"AND bundle IN ({marks}) GROUP BY arm"
+            )
+            counts = {str(arm): int(n) for arm, n in run(sql, (after, last, *bundles)).fetchall()}
+            sql = f"SELECT arm, seqs FROM folded WHERE last > ? AND bundle IN ({marks})"
+            for arm, packed in run(sql, (after, *bundles)).fetchall():
+                gone = int((np.frombuffer(zlib.decompress(bytes(packed)), dtype="<i8") > after).sum())
+                counts[arm] = counts.get(arm, 0) + gone
+            return last, counts
+
+        return self.database.transaction(work)
 
     # -- rewards ----------------------------------------------------------------------------------------------
 
-    def add_reward(self, decision_id: str, score: float, cost: float, source: str, key: str) -> str:
+    def add_reward(
+        self, decision_id: str, score: float, cost: float, source: str, key: str, *, turn: str | None = None
+    ) -> str:
         """Append a reward: 'recorded', 'duplicate' (the same one is there), or 'conflict' (another score is).
 
         The first reward of a decision teaches; one from another source is kept beside it.
+
+        Args:
+            turn: the turn of the conversation that was scored, where it kept the decision's model.
         """
-        with self._transaction(append=True) as run:
+
+        def work(run: Run) -> str:
             known = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
             if known is not None:
                 same = known[0] == decision_id and float(known[1]) == float(score)
                 return "duplicate" if same else "conflict"
-            earlier = run("SELECT 1 FROM rewards WHERE decision_id = ? LIMIT 1", (decision_id,)).fetchone()
+            sql = "SELECT 1 FROM rewards WHERE decision_id = ? AND retracted = 0 LIMIT 1"
+            earlier = run(sql, (decision_id,)).fetchone()
+            sql = "SELECT ts, bundle, arm, status FROM decisions WHERE id = ? AND retracted = 0"
+            made = run(sql, (decision_id,)).fetchone()
+            if made is None:
+                raise RouterError(f"unknown decision: id {decision_id!r:.80} is not in {self.name}")
             run(
-                "INSERT INTO rewards (decision_id, ts, score, cost, source, key, teaches) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (decision_id, time.time(), float(score), float(cost), source, key, int(earlier is None)),
+                "INSERT INTO rewards (decision_id, ts, score, cost, source, key, teaches, turn) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    decision_id,
+                    time.time(),
+                    float(score),
+                    float(cost),
+                    source,
+                    key,
+                    int(earlier is None),
+                    turn,
+                ),
             )
+            tally(run, *made, rewards=1)
             return "recorded"
 
+        return self.database.transaction(work, append=True)
+
     def rewards(self, after: int = 0, limit: int = -1) -> list[Reward]:
-        """Rewards numbered above `after`, in order."""
+        """Rewards numbered above `after`, in order, without those taken back."""
         extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
-        with self._transaction() as run:
-            sql = f"SELECT {', '.join(_REWARDS)} FROM rewards WHERE seq > ? ORDER BY seq{extra}"
-            rows = run(sql, (after,)).fetchall()
-        return [Reward(*(*row[:-1], bool(row[-1]))) for row in rows]
+        sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq{extra}"
+        return [reward_of(row) for row in self._all(sql, (after,))]
+
+    def lessons(
+        self, after: int, limit: int, bundles: list[str]
+    ) -> tuple[list[tuple[Logged, Reward]], int, int]:
+        """What the next rewards after number `after` teach copies of these bundles.
+
+        Returns:
+            (decisions with their rewards, in order; how many rewards were looked at, at most `limit`; number of the
+            last one).
+        """
+        marks = ", ".join("?" * len(bundles))
+
+        def work(run: Run) -> tuple[list[tuple[Logged, Reward]], int, int]:
+            sql = "SELECT seq FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq LIMIT ?"
+            numbers = [int(row[0]) for row in run(sql, (after, limit)).fetchall()]
+            if not numbers:
+                return [], 0, after
+            sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
+                FROM rewards r JOIN decisions d ON d.id = r.decision_id LEFT JOIN bodies b ON b.seq = d.seq
+                WHERE r.seq > ? AND r.seq <= ? AND r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0
+                AND d.bundle IN ({marks}) ORDER BY r.seq"""
+            rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
+            width = len(REWARDS)
+            found = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
+            return found, len(numbers), numbers[-1]
+
+        return self.database.transaction(work)
+
+    def scored(self) -> Iterator[tuple[Logged, Reward]]:
+        """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at a time."""
+        sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
+            FROM {FROM} JOIN rewards r ON r.decision_id = d.id
+            WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
+        width = len(REWARDS)
+        for row in self.database.stream(sql):
+            yield logged_of(row[width:]), reward_of(row[:width])
+
+    def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
+        """(arm, status, ts, rho, whether it was drawn, score, cost) of a bundle's calls, in order; a few in memory.
+
+        score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
+        """
+        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost FROM decisions d
+            LEFT JOIN rewards r ON r.decision_id = d.id AND r.teaches = 1 AND r.retracted = 0
+            WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
+        return self.database.stream(sql, (bundle,))
 
     def scored_prompts(self) -> set[str]:
         """Hashes of the prompts of all decisions whose score was learnt."""
-        with self._transaction() as run:
-            sql = "SELECT DISTINCT d.prompt_hash FROM decisions d JOIN rewards r ON r.decision_id = d.id WHERE r.teaches = 1"
-            return {row[0] for row in run(sql).fetchall()}
-
-    def counts(self) -> list[tuple[str, str, int]]:
-        """(arm, status, number of decisions), in order of the arms' names."""
-        with self._transaction() as run:
-            sql = "SELECT arm, status, COUNT(*) FROM decisions GROUP BY arm, status ORDER BY arm, status"
-            return [(arm, status, int(n)) for arm, status, n in run(sql).fetchall()]
-
-    def reward_count(self) -> int:
-        """Number of rewards; their own numbers may have gaps."""
-        with self._transaction() as run:
-            return int(run("SELECT COUNT(*) FROM rewards").fetchone()[0])
+        sql = (
+            "SELECT DISTINCT d.prompt_hash FROM decisions d JOIN rewards r ON r.decision_id = d.id "
+            "WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0"
+        )
+        return {row[0] for row in self._all(sql)}
 
     def last_reward(self) -> int:
         """Number of the newest reward; 0: none."""
-        with self._transaction() as run:
-            return int(run("SELECT COALESCE(MAX(seq), 0) FROM rewards").fetchone()[0])
+        return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
+
+    # -- sums -------------------------------------------------------------------------------------------------
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """(arm, status, number of calls), in order of the arms' names, from the tallies: also what was compacted."""
+        sql = "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, status"
+        return [(arm, status, int(n)) for arm, status, n in self._all(sql)]
+
+    def calls_of_others(self, bundle: str) -> int:
+        """Number of calls of other bundles."""
+        return int(self._one("SELECT COALESCE(SUM(n), 0) FROM tallies WHERE bundle <> ?", (bundle,))[0])
+
+    def reward_count(self) -> int:
+        """Number of rewards that were recorded."""
+        return int(self._one("SELECT COALESCE(SUM(rewards), 0) FROM tallies")[0])
+
+    def spent(self, since: float = 0.0) -> float:
+        """Recorded cost in USD of the calls decided since the (UTC) day of a time, seconds since 1970."""
+        sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
+        return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
         """Take or renew the lease for so many seconds; False while another holder's has not expired."""
-        now = time.time()
-        with self._transaction(append=True) as run:
+
+        def work(run: Run) -> bool:
+            now = time.time()
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
             if row is not None and row[0] != holder and float(row[1]) > now:
                 return False
@@ -338,41 +343,27 @@ class EventLog:
             run("INSERT INTO lease (name, holder, expires) VALUES (?, ?, ?)", (name, holder, now + seconds))
             return True
 
+        return self.database.transaction(work, append=True)
+
     def lease(self, name: str = "learner") -> tuple[str, float] | None:
         """(holder, when it expires) or None."""
-        with self._transaction() as run:
-            row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
-        return None if row is None else (row[0], float(row[1]))
+        row = self._one("SELECT holder, expires FROM lease WHERE name = ?", (name,))
+        return (row[0], float(row[1])) if row else None
 
     # -- all of it --------------------------------------------------------------------------------------------
 
     def copy_to(self, path: str | Path) -> Path:
         """Write the whole log into a new SQLite file."""
-        with self._lock:
-            if self.dialect != "sqlite":
-                raise RouterError("a log in PostgreSQL is copied with pg_dump")
-            target = sqlite3.connect(path)
-            try:
-                self._db.backup(target)
-                target.execute("PRAGMA journal_mode=DELETE")
-                target.commit()
-            finally:
-                target.close()
-        return Path(path)
+        return self.database.copy_to(path)
 
     def read_from(self, path: str | Path) -> None:
         """Replace the (empty) log by a copy of an SQLite file."""
-        source = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        with self._lock:
-            try:
-                source.backup(self._db)
-            finally:
-                source.close()
+        self.database.read_from(path)
+        self._id = ""
 
     def close(self) -> None:
         """Close the connection; all events are committed already."""
-        with self._lock:
-            self._db.close()
+        self.database.close()
 
 
 def prompt_hash(text: str) -> str:

@@ -4,7 +4,7 @@
     learner.catch_up()      # apply what is new in the log, in order
     learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
 
-A learner never decides. Copies of it in several processes that read the same log hold the same state, byte for byte;
+A learner never decides. Where a score or a row was taken back (`EventLog.revision`), it starts again from the bundle. Copies of it in several processes that read the same log hold the same state, byte for byte;
 a checkpoint only shortens the way there. Rewards are applied in the order of their numbers, each once, because the
 number of the last one is saved with the state.
 """
@@ -15,18 +15,20 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cabs_core.atomic import atomic_directory
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
 from cabs_core.router.bundle import Manifest
-from cabs_core.router.events import EventLog, Logged
+from cabs_core.router.event_rows import Logged
+from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads
 from cabs_core.utility import clipped_utility
 
-FORMAT = 1
-BATCH = 500
+FORMAT = 2
+BATCH = 1000
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Learner:
         self.bundle, self.manifest, self.log, self.heads = Path(bundle), manifest, log, heads
         self.folder = None if folder is None else Path(folder) / manifest.id
         self.version = 0
+        self.revision = log.revision
         self._restore()
 
     def _restore(self) -> None:
@@ -87,15 +90,16 @@ class Learner:
         self.lineage = {self.manifest.id, *before.get("lineage", [])}
         log = self.log.id
         if self.folder is None or not (self.folder / "learned.json").is_file():
-            self.policy = load_policy(self.bundle / "policy")
-            if before.get("log") == log:  # the bundle holds what this log had taught when it was saved
-                self.counted, self.applied = int(before["counted"]), int(before["applied"])
+            self._begin(before, log)
             return
         path = self.folder / "learned.json"
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != FORMAT or data["bundle"] != self.manifest.id or data["log"] != log:
                 raise ValueError(f"format {data['format']!r}, bundle {data['bundle']!r}, log {data['log']!r}")
+            if int(data["revision"]) != self.revision:  # it may hold what was taken back since
+                self._begin(before, log)
+                return
             self.counted, self.applied = int(data["counted"]), int(data["applied"])
             self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
             if data["fallback"] == self.manifest.fallback:
@@ -107,6 +111,12 @@ class Learner:
             ) from None
         self.policy = load_policy(self.folder / "policy")
 
+    def _begin(self, before: dict[str, Any], log: str) -> None:
+        """The state of the bundle, which may hold what this log had taught when it was saved."""
+        self.policy = load_policy(self.bundle / "policy")
+        if before.get("log") == log:
+            self.counted, self.applied = int(before["counted"]), int(before["applied"])
+
     def catch_up(self, limit: int | None = None) -> int:
         """Apply decisions and rewards that are new in the log; returns how many rewards taught the policy.
 
@@ -117,24 +127,23 @@ class Learner:
         left = math.inf if limit is None else limit
         while left > 0:
             # rewards first, so that every decision they belong to is among those counted after
-            rewards = self.log.rewards(self.applied, int(min(left, BATCH)))
-            last, arms = self.log.played(self.counted, sorted(self.lineage))
-            for arm in arms:
-                self.policy.count(arm)
+            asked, bundles = int(min(left, BATCH)), sorted(self.lineage)
+            lessons, looked, applied = self.log.lessons(self.applied, asked, bundles)
+            last, plays = self.log.played(self.counted, bundles)
+            for arm in sorted(plays):
+                for _ in range(plays[arm]):
+                    self.policy.count(arm)
             self.counted = last
-            for reward in rewards:
-                logged = self.log.decision(id=reward.decision_id) if reward.teaches else None
-                if logged is not None and logged.bundle in self.lineage:
-                    self._learn(logged, reward.score, reward.cost)
-                    taught += 1
-                    self.learnt += 1
-                else:
-                    self.passed += 1
-                self.applied = reward.seq
-            left -= len(rewards)
-            if arms or rewards:
+            for logged, reward in lessons:
+                self._learn(logged, reward.score, reward.cost)
+            self.applied = applied
+            taught += len(lessons)
+            self.learnt += len(lessons)
+            self.passed += looked - len(lessons)
+            left -= looked
+            if plays or looked:
                 self.version += 1
-            if len(rewards) < BATCH:
+            if looked < asked or not looked:
                 break
         return taught
 
@@ -155,15 +164,16 @@ class Learner:
             return None
         try:
             there = json.loads((self.folder / "learned.json").read_text(encoding="utf-8"))
-            if there["bundle"] == self.manifest.id and int(there["applied"]) > self.applied:
-                return None
+            if there["bundle"] == self.manifest.id and int(there["revision"]) >= self.revision:
+                if (int(there["revision"]), int(there["applied"])) > (self.revision, self.applied):
+                    return None
         except (OSError, ValueError, KeyError, TypeError):
             pass
         with atomic_directory(self.folder) as temporary:
             self.policy.save(temporary / "policy")
             content = {
                 "format": FORMAT, "bundle": self.manifest.id, "counted": self.counted, "applied": self.applied,
-                "log": self.log.id, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
+                "log": self.log.id, "revision": self.revision, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
             }  # fmt: skip
             (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         return self.folder

@@ -37,17 +37,17 @@ def plot_learning(router: str | Path, out: str | Path, log: str | Path | None = 
         )
     manifest = read_manifest(router)
     events = EventLog(default_log(router) if log is None else log, read_only=True)
-    rewards = {r.decision_id: r for r in events.rewards() if r.teaches}
-    made = [d for d in events.decisions() if d.id in rewards]
+    found = list(events.scored())
     events.close()
+    made, rewards = [d for d, _ in found], [r for _, r in found]
     if not made:
-        raise RouterError(f"{events.place} holds no scored decision yet: there is nothing to draw")
+        raise RouterError(f"{events.name} holds no scored decision yet: there is nothing to draw")
     figure = learning_figure(
         f"{manifest.policy} of pool {manifest.pool}",
         {arm: np.array([d.arm == arm for d in made]) for arm in manifest.names},
         rhos=np.array([d.rho for d in made]),
-        scores=np.array([rewards[d.id].score for d in made]),
-        costs=np.array([rewards[d.id].cost for d in made]),
+        scores=np.array([r.score for r in rewards]),
+        costs=np.array([r.cost for r in rewards]),
     )
     write_bytes(out, figure.png if out.suffix.lower() == ".png" else figure.svg)
     return out

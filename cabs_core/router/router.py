@@ -37,6 +37,7 @@ from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import Pacer, first_rho
+from cabs_core.router.retention import retract
 from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
@@ -129,6 +130,7 @@ class Router:
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
         self.log.add_encoder(self.manifest.id, self.manifest.identity)
+        self._learned = learned
         self.learner = Learner(self.folder, self.manifest, self.log, self.heads, learned)
         self._lock = threading.RLock()
         self._recent: dict[str, np.ndarray] = {}
@@ -382,15 +384,37 @@ class Router:
         logged = self.log.decision(**where)
         if logged is None:
             ((what, value),) = where.items()
-            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.place}")
+            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.name}")
         if cost is None:
             known = (logged.cost, logged.expected_cost, self._mean_cost(logged.arm))
             cost = next(float(c) for c in known if c is not None)
         result = self.log.add_reward(
             logged.id, score, cost, str(source), f"{logged.id}:{source}" if key is None else f"key:{key}"
         )
-        self.follow()
+        self.follow(again=False)
         return result
+
+    def retract(self, decision_id: str, *, source: str | None = None, row: bool = False) -> int:
+        """Take the scores of a decision back, or the decision as well (`row`); returns how many scores.
+
+        The state is then that of a log which never held them: it is learnt again, while decisions go on.
+
+        Args:
+            source: only the scores of this source.
+
+        Raises:
+            RouterError: unknown decision, or the bundle itself was saved after it had learnt from it.
+        """
+        before = self.manifest.provenance.get("continued", {})
+        logged = self.log.decision(id=decision_id)
+        if logged is not None and before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
+            raise RouterError(
+                f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved after it: train "
+                "and export it again, or roll back to one before it"
+            )
+        gone = retract(self.log, decision_id, source=source, row=row)
+        self.follow()
+        return len(gone)
 
     def _mean_cost(self, arm: str) -> float:
         return next((float(a["mean_cost"]) for a in self.manifest.arms if a["name"] == arm), 0.0)
@@ -409,9 +433,23 @@ class Router:
                     self.pacer.spend(cost)
         self.log.finish(decision_id, status=status, cost=cost, **facts)
 
-    def follow(self) -> int:
-        """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy."""
+    def follow(self, *, again: bool = True) -> int:
+        """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy.
+
+        Args:
+            again: where something was taken back, learn all of the log again first, beside decisions that go on; False:
+                leave that to the next call.
+        """
+        revision, fresh = self.log.revision, None
+        if revision != self.learner.revision:
+            if not again:
+                return 0
+            fresh = Learner(self.folder, self.manifest, self.log, self.heads, self._learned)
+            fresh.catch_up()
         with self._lock:
+            if fresh is not None:
+                fresh.version = self.learner.version + 1
+                self.learner = fresh
             taught = self.learner.catch_up()
             if self.learner.version != self._followed:
                 rounds = max(self.policy.round, self.learner.policy.round)
@@ -432,7 +470,7 @@ class Router:
         name = decision if isinstance(decision, str) else decision.id
         logged = self.log.decision(id=name)
         if logged is None:
-            raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.place}")
+            raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.name}")
         made = Decision.from_dict(json.loads(logged.decision))
         if logged.embedding is None:
             raise RouterError(

@@ -100,13 +100,11 @@ class Forwarder:
         """
         text = prompt_of(body)
         failed: set[str] = set()
-        for attempt in range(self.upstreams.attempts):
+        for _ in range(self.upstreams.attempts):
             usable = self.usable(router, failed)
             if not usable:
                 break
-            decision = await self.beside(
-                router.route, text, available=usable, rho=rho, call_id=None if call_id is None else f"{call_id}:{attempt}"
-            )  # fmt: skip
+            decision = await self.beside(router.route, text, available=usable, rho=rho, call_id=call_id)
             answer = await self.call(decision.model, body, headers, router=router, decision=decision)
             if answer.status not in RETRIED:
                 return answer

@@ -1,0 +1,202 @@
+"""What is taken back or compacted: learning and estimates are those of a log that never held it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cabs_core.errors import LogError, RouterError
+from cabs_core.ope import read_events
+from cabs_core.router import EventLog, Router
+from cabs_core.router.retention import compact, retract
+
+SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def state(router: Router) -> tuple:
+    """All that a router has learnt, as bytes."""
+    router.follow()
+    arrays, values = router.learner.policy.state()
+    found = {k: np.ascontiguousarray(v).tobytes() for k, v in arrays.items()}
+    return found, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
+
+
+@SLOW
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["score", "judge", "retract", "row"]), st.integers(0, 30), st.integers(0, 10)),
+        max_size=30,
+    ),
+    st.sampled_from(["lin_ucb", "cabs_c_linear@tuned", "hier_mix"]),
+)  # fmt: skip
+def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path_factory, steps, name):
+    folder, place = make_bundle(name, epsilon=0.3), tmp_path_factory.mktemp("retract")
+    router = Router.load(folder, log=place / "log.sqlite", seed=1)
+    made = [d.id for d in router.route_many(test_prompts[:12])]
+    never = EventLog(place / "never.sqlite")
+    events, gone = [], set()
+    for what, number, score in steps:
+        target = made[number % len(made)]
+        if target in gone:
+            with pytest.raises(RouterError, match="unknown decision"):
+                router.feedback(target, score=1.0)
+            continue
+        if what in ("retract", "row"):
+            router.retract(target, row=what == "row")
+            events = [e for e in events if e[0] != target]
+            gone |= {target} if what == "row" else set()
+        elif router.feedback(target, score=score / 10, source=what) == "recorded":
+            events.append((target, score / 10, what))
+    rows = {d.id: d for d in router.log.decisions()}
+    assert set(rows) == set(made) - gone
+    never.add_decisions([vars(rows[i]) for i in made if i in rows])
+    for target, score, source in events:
+        cost = next(r.cost for r in router.log.rewards() if (r.decision_id, r.source) == (target, source))
+        assert never.add_reward(target, score, cost, source, f"{target}:{source}") == "recorded"
+    never.close()
+    other = Router.load(folder, log=place / "never.sqlite", learned=place / "elsewhere")
+    assert state(router) == state(other)
+    assert [(r.decision_id, r.score, r.teaches) for r in router.log.rewards()] == [
+        (r.decision_id, r.score, r.teaches) for r in other.log.rewards()
+    ]
+    # a checkpoint from before, or none: the same
+    router.close()
+    again = Router.load(folder, log=place / "log.sqlite")
+    assert state(again) == state(other)
+    if events:
+        one, two = (read_events(r.log, r.arms, components=4) for r in (again, other))
+        assert all(
+            np.array_equal(getattr(one, n), getattr(two, n)) for n in ("actions", "scores", "pmf", "groups")
+        )
+    for r in (again, other):
+        r.close()
+
+
+def test_a_checkpoint_of_another_worker_is_not_used_after_a_retraction(make_bundle, test_prompts, tmp_path):
+    folder, place = make_bundle("lin_ucb", epsilon=0.1), tmp_path / "log.sqlite"
+    one = Router.load(folder, log=place)
+    other = Router.load(folder, log=place)
+    made = one.route_many(test_prompts[:6])
+    for d in made:
+        one.feedback(d.id, score=1.0)
+    other.follow()
+    other.checkpoint()
+    assert one.retract(made[2].id) == 1 and one.retract(made[2].id) == 0
+    assert other.learner.learnt == 6 and one.learner.learnt == 5
+    other.feedback(
+        made[2].id, score=0.0, source="user"
+    )  # may be scored again; nothing old is learnt on the way
+    other.follow()
+    assert other.learner.learnt == 6 and [r.score for r in other.log.rewards()].count(0.0) == 1
+    one.follow()
+    assert state(one) == state(other)
+    assert one.checkpoint() is not None  # it takes the place of the one that holds what was taken back
+    fresh = Router.load(folder, log=place)
+    assert state(fresh) == state(one)
+    for router in (one, other, fresh):
+        router.log.close()
+
+
+def test_a_bundle_saved_after_it_had_learnt_cannot_forget(make_bundle, test_prompts, tmp_path):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
+    made = router.route_many(test_prompts[:3])
+    router.feedback(made[0].id, score=1.0)
+    router.save(tmp_path / "next")
+    router.close()
+    later = Router.load(tmp_path / "next", log=tmp_path / "log.sqlite")
+    with pytest.raises(RouterError, match="was saved after it"):
+        later.retract(made[0].id)
+    new = later.route(test_prompts[4])
+    later.feedback(new.id, score=1.0)
+    assert later.retract(new.id) == 1
+    later.close()
+
+
+@SLOW
+@given(st.lists(st.tuples(st.sampled_from(["ask", "score", "compact"]), st.integers(0, 40)), max_size=40))
+def test_compacting_changes_nothing_that_is_learnt_or_estimated(
+    make_bundle, test_prompts, tmp_path_factory, steps
+):
+    folder, place = make_bundle("hier_mix", epsilon=0.3), tmp_path_factory.mktemp("compact")
+    router = Router.load(folder, log=place / "log.sqlite", seed=2)
+    asked: list[str] = []
+    scored: set[str] = set()
+    cut = 0.0
+    for what, number in steps:
+        if what == "ask":
+            asked.append(router.route(test_prompts[number % len(test_prompts)]).id)
+        elif what == "score" and asked and (logged := router.log.decision(id=asked[number % len(asked)])):
+            router.feedback(logged.id, score=number / 40)
+            scored.add(logged.id)
+        elif what == "compact":
+            rows = router.log.decisions()
+            cut = max(cut, rows[number % len(rows)].ts if rows else 0.0)
+            compact(router.log, cut)
+    before = state(router)
+    calls = router.log.counts()
+    made = compact(router.log, 1e12)
+    assert made["left"] == len(scored) == len(router.log.decisions())
+    assert router.log.counts() == calls and sum(n for _, _, n in calls) == len(asked)
+    if scored:
+        assert len(read_events(router.log, router.arms, components=4)) == len(scored)
+    router.close()
+    shutil.rmtree(place / "log.learned", ignore_errors=True)
+    fresh = Router.load(folder, log=place / "log.sqlite")
+    assert state(fresh) == before  # plays of removed decisions are known
+    assert fresh.learner.counted == len(asked)
+    fresh.close()
+
+
+def test_a_compacted_file_is_smaller_and_late_scores_say_why(make_bundle, test_prompts, tmp_path):
+    router = Router.load(make_bundle("carrot", epsilon=0.1), log=tmp_path / "log.sqlite")
+    made = [d for _ in range(20) for d in router.route_many(test_prompts)]
+    router.feedback(made[0].id, score=1.0)
+    router.log.close()
+    size = (tmp_path / "log.sqlite").stat().st_size
+    log = EventLog(tmp_path / "log.sqlite")
+    assert compact(log, 1e12) == {"removed": len(made) - 1, "left": 1}
+    with pytest.raises(RouterError, match="unknown decision"):
+        retract(log, made[1].id)
+    with pytest.raises(RouterError, match="unknown decision"):
+        log.add_reward(made[1].id, 1.0, 0.0, "user", "k")
+    log.close()
+    assert (tmp_path / "log.sqlite").stat().st_size < size / 3
+
+
+def test_sums_are_kept_not_counted(make_bundle, test_prompts, tmp_path, monkeypatch):
+    """What /metrics shows comes from sums: no query reads the table of decisions."""
+    router = Router.load(make_bundle("carrot", epsilon=0.1), log=tmp_path / "log.sqlite")
+    made = router.route_many(test_prompts[:9])
+    for d in made[:6]:
+        router.finish(d.id, status="answered", cost=0.25)
+    router.finish(made[0].id, status="answered", cost=0.5)  # said twice, counted once
+    router.finish(made[1].id, status="error")
+    router.feedback(made[0].id, score=1.0)
+    by_hand: dict = {}
+    for d in router.log.decisions():
+        by_hand[d.arm, d.status] = by_hand.get((d.arm, d.status), 0) + 1
+    asked: list[str] = []
+    router.log.database._db.set_trace_callback(asked.append)
+    assert {(a, s): n for a, s, n in router.log.counts()} == by_hand
+    assert router.log.reward_count() == 1 and router.log.spent() == pytest.approx(0.5 + 5 * 0.25)
+    assert asked and not any("FROM decisions" in sql for sql in asked)
+    router.close()
+
+
+def test_a_full_disk_is_a_log_error(make_bundle, test_prompts, tmp_path):
+    router = Router.load(make_bundle("carrot"), log=tmp_path / "log.sqlite")
+    with sqlite3.connect(tmp_path / "log.sqlite") as db:
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+    router.log.database._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(LogError, match="database or disk is full"):
+        for _ in range(50):
+            router.route_many(test_prompts)
+    router.log.database._db.execute("PRAGMA max_page_count = 1000000")
+    assert router.route(test_prompts[0]).model in router.arms  # space came back
+    router.close()
