@@ -16,7 +16,9 @@ ROUTER = click.option(
     help="Folder of the router, as `cabs export` wrote it.",
 )  # fmt: skip
 LOG = click.option(
-    "--log", help="Event log: an SQLite file or a PostgreSQL URL. Default: beside the router, ROUTER.events.sqlite."
+    "--log", envvar="CABS_LOG",
+    help="Event log: an SQLite file or a PostgreSQL URL; CABS_LOG keeps a password out of the list of processes. Default: "
+    "beside the router, ROUTER.events.sqlite.",
 )  # fmt: skip
 STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
 
@@ -138,23 +140,77 @@ def route(
 
 @click.command()
 @click.argument("decision")
-@click.option("--score", type=float, required=True, help="How good the answer was, from 0 to 1.")
+@click.option("--score", type=float, help="How good the answer was, from 0 to 1.")
 @click.option("--cost", type=float, help="What the call cost, USD. Default: as recorded or expected.")
-@click.option("--source", default="user", show_default=True, help="Who says so.")
+@click.option("--source", help="Who says so. Default: user; with --retract: all who scored it.")
+@click.option(
+    "--by", type=click.Choice(["id", "response_id", "call_id"]), default="id", show_default=True,
+    help="What DECISION is.",
+)  # fmt: skip
+@click.option(
+    "--retract", is_flag=True, help="Take its scores back: what was learnt is learnt again without them."
+)
+@click.option("--row", is_flag=True, help="With --retract: the decision as well.")
 @ROUTER
 @LOG
 def feedback(
-    decision: str, score: float, cost: float | None, source: str, folder: Path, log: str | None
-) -> None:
-    """Tell the router how good the answer of a DECISION was."""
+    decision: str, score: float | None, cost: float | None, source: str | None, by: str, retract: bool, row: bool,
+    folder: Path, log: str | None,
+) -> None:  # fmt: skip
+    """Tell the router how good the answer of a DECISION was, or take that back."""
     from cabs_core.router import Router
 
+    if retract == (score is not None) or (row and not retract):
+        raise click.UsageError("give either --score, or --retract (with or without --row)")
     router = Router.load(folder, log=_log(folder, log))
-    result = router.feedback(decision, score=score, cost=cost, source=source)
-    router.close()
-    click.echo(result)
-    if result == "conflict":
-        raise SystemExit(1)
+    try:
+        if retract:
+            found = router.named(**{by: decision})
+            gone = router.retract(found.id, source=source, row=row)
+            click.echo(f"scores taken back: {gone}{', and the decision' if row else ''}")
+            return
+        result = router.feedback_by(**{by: decision}, score=score, cost=cost, source=source or "user")
+        click.echo(result)
+        if result == "conflict":
+            raise SystemExit(1)
+    finally:
+        router.close()
+
+
+@click.group()
+def log() -> None:
+    """Look after a router's event log."""
+
+
+@log.command()
+@click.option(
+    "--older-than", type=click.FloatRange(min=0.0), required=True, metavar="DAYS",
+    help="Age in days from which decisions without a score are removed.",
+)  # fmt: skip
+@ROUTER
+@LOG
+def compact(older_than: float, folder: Path, log: str | None) -> None:
+    """Remove old decisions that were never scored, kept turns, and what was taken back.
+
+    What is learnt and estimated does not change: scored decisions stay whole, counts and costs stay. A removed decision
+    can no longer be scored. Servers may run meanwhile.
+    """
+    import time
+
+    from cabs_core.errors import RouterError
+    from cabs_core.router.database import is_postgres
+    from cabs_core.router.events import EventLog
+    from cabs_core.router.retention import compact as run
+
+    place = _log(folder, log)
+    if not is_postgres(place) and not Path(place).is_file():
+        raise RouterError(f"there is no log at {place}: name it with --log")
+    events = EventLog(place)
+    try:
+        found = run(events, time.time() - older_than * 86_400.0)
+    finally:
+        events.close()
+    click.echo(f"{found['removed']} rows removed, {found['left']} left")
 
 
 @click.command()

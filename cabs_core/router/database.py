@@ -8,7 +8,6 @@ No message holds the URL of a database, its password or its host.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import threading
 import time
@@ -28,6 +27,12 @@ Run = Callable[..., Any]
 PAUSE = 0.25
 #: seconds that connecting may take, where the URL does not say
 CONNECT = 3
+#: why connecting fails, as libpq words it
+_REASONS = (
+    "Connection refused", "Connection timed out", "timeout expired", "could not translate host name",
+    "password authentication failed", "no pg_hba.conf entry", "is starting up", "is shutting down", "too many clients",
+    "does not exist", "server closed the connection unexpectedly", "invalid integer value",
+)  # fmt: skip
 #: advisory lock of appending transactions in PostgreSQL: without it `seq` could become visible out of order
 _APPEND_LOCK = 0x6361_6273
 #: rows fetched at a time by `stream`
@@ -138,11 +143,10 @@ class Database:
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
-        last = re.sub(r".*\bfailed: ", "", text.splitlines()[0] if text else type(error).__name__)
-        for secret in (self._settings.get(k) for k in ("password", "host", "hostaddr")):
-            if secret and str(secret) in last:
-                last = type(error).__name__
-        return f"the event log in PostgreSQL cannot be {what}: {last}"
+        # what the driver says of a failed connection quotes the URL, a mistyped password as well: known reasons only
+        said = getattr(getattr(error, "diag", None), "message_primary", None)
+        why = said or next((reason for reason in _REASONS if reason in text), type(error).__name__)
+        return f"the event log in PostgreSQL cannot be {what}: {why}"
 
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
         """work(run), committed as a whole or undone; done again once where the server had closed the connection.

@@ -32,6 +32,7 @@ from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
 from cabs_core.router.encoder import TextEncoder, check_text
+from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
@@ -42,6 +43,8 @@ from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
+#: what a decision may be named by
+NAMES = ("id", "response_id", "call_id")
 
 
 @dataclass(frozen=True)
@@ -372,19 +375,24 @@ class Router:
         **name: str,
     ) -> str:
         """`feedback` for `response_id=` (of the upstream's answer) or `call_id=` (given to `route`)."""
-        if len(name) != 1 or next(iter(name)) not in ("response_id", "call_id"):
-            raise RouterError("feedback: name the decision by one of id, response_id, call_id")
         return self._feedback(name, score, cost, source, key)
+
+    def named(self, **name: str) -> Logged:
+        """The newest decision with this `id=`, `response_id=` or `call_id=`. Raises RouterError: there is none."""
+        if len(name) != 1 or next(iter(name)) not in NAMES:
+            raise RouterError(f"name the decision by one of {', '.join(NAMES)}")
+        ((what, value),) = name.items()
+        logged = self.log.decision(**name)
+        if logged is None:
+            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.name}")
+        return logged
 
     def _feedback(
         self, where: Mapping[str, str], score: float, cost: float | None, source: str, key: str | None
     ) -> str:
         score = _number(score, "score", 0.0, 1.0)
         cost = None if cost is None else _number(cost, "cost", 0.0, math.inf)
-        logged = self.log.decision(**where)
-        if logged is None:
-            ((what, value),) = where.items()
-            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.name}")
+        logged = self.named(**where)
         if cost is None:
             known = (logged.cost, logged.expected_cost, self._mean_cost(logged.arm))
             cost = next(float(c) for c in known if c is not None)
@@ -406,8 +414,8 @@ class Router:
             RouterError: unknown decision, or the bundle itself was saved after it had learnt from it.
         """
         before = self.manifest.provenance.get("continued", {})
-        logged = self.log.decision(id=decision_id)
-        if logged is not None and before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
+        logged = self.named(id=decision_id)
+        if before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
             raise RouterError(
                 f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved after it: train "
                 "and export it again, or roll back to one before it"
@@ -468,9 +476,7 @@ class Router:
             RouterError: the decision is not in the log.
         """
         name = decision if isinstance(decision, str) else decision.id
-        logged = self.log.decision(id=name)
-        if logged is None:
-            raise RouterError(f"unknown decision: id {name!r:.80} is not in {self.log.name}")
+        logged = self.named(id=name)
         made = Decision.from_dict(json.loads(logged.decision))
         if logged.embedding is None:
             raise RouterError(

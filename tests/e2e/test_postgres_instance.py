@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +9,7 @@ import dagster as dg
 import pytest
 from e2e_support import cabs, drop_pool, patience
 
+from cabs_core.bench.postgres import Postgres, program
 from cabs_core.errors import CabsError
 from cabs_dagster.definitions import build_defs
 from cabs_dagster.instance import open_instance, template
@@ -25,55 +21,15 @@ from cabs_dagster.sensors import pool_files
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def server_program(name: str) -> str:
-    """Path of a program of the PostgreSQL server; Debian keeps them off the PATH. Skips without one."""
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    path = shutil.which(name) or (str(places[-1]) if places else None)
-    if path is None:
-        pytest.skip(f"no {name} on this machine: install the PostgreSQL server to run this test")
-    return path
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[dict[str, str]]:
-    """The settings of a fresh PostgreSQL server (it refuses to run as root, so it runs as its own user then)."""
+    """The settings of a fresh PostgreSQL server."""
     pytest.importorskip("dagster_postgres", reason="extra [postgres] is not installed")
-    initdb, pg_ctl = server_program("initdb"), server_program("pg_ctl")
-    user = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(prefix="cabs-pg-"))  # a socket's path must be short
-    password = folder / "password"
-    password.write_text("only-for-this-test")
-    if user:
-        shutil.chown(folder, "postgres")
-        shutil.chown(password, "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def call(*arguments: str) -> None:
-        done = subprocess.run(
-            arguments, capture_output=True, text=True, cwd=folder, timeout=120 * patience(),
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, **user,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    data = str(folder / "data")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    try:
-        call(initdb, "-N", "-D", data, "-U", "cabs", "--auth=scram-sha-256", f"--pwfile={password}")
-        call(pg_ctl, "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start")
-        yield {
-            "CABS_PG_HOST": "127.0.0.1",
-            "CABS_PG_PORT": str(port),
-            "CABS_PG_USER": "cabs",
-            "CABS_PG_PASSWORD": password.read_text(),
-            "CABS_PG_DB": "postgres",
-        }
-    finally:
-        subprocess.run(
-            [pg_ctl, "-D", data, "-w", "-m", "immediate", "stop"], capture_output=True, cwd=folder, **user
-        )
-        shutil.rmtree(folder, ignore_errors=True)
+    if program("initdb") is None:
+        pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
+    with Postgres(seconds=120 * patience()) as made:
+        names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "DB"}
+        yield {f"CABS_PG_{names[k]}": v for k, v in made.settings.items()}
 
 
 @pytest.fixture

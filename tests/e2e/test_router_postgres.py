@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import threading
-from urllib.parse import quote
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from test_postgres_instance import server  # noqa: F401  (a fixture)
+from e2e_support import patience
+from test_router_killed import shared
 
+from cabs_core.bench.postgres import PASSWORD, Postgres, program
 from cabs_core.errors import RouterError
+from cabs_core.pool_files import ModelPool
+from cabs_core.router import Router, build_bundle
+from cabs_core.router.doctor import examine
 from cabs_core.router.events import EventLog
+from cabs_core.router.retention import compact, retract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    """A fresh server."""
+    pytest.importorskip("psycopg2", reason="extra [postgres] is not installed")
+    if program("initdb") is None:
+        pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
+    with Postgres(seconds=120 * patience()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    """A router of the small pool of the router's own tests."""
+    support, place = shared(), tmp_path_factory.mktemp("bundle")
+    pool = ModelPool.model_validate(support.POOL)
+    made = support.make_artifacts(place / "artifacts", pool)
+    build_bundle(place / "router", pool, made, policy="hier_mix", rho=300.0, epsilon=0.1)
+    return place / "router"
 
 
 def row(name: str) -> dict:
@@ -46,15 +74,22 @@ def story(log: EventLog) -> list:
         log.played(0, ["b"])[1],
         log.played(0, ["other"])[1],
         log.counts(),
+        log.reward_count(),
+        log.spent(),
         log.decision(call_id="nobody"),
+        [d.id for d, _ in log.scored()],
+        log.lessons(0, 10, ["b"])[1:],
     ]
+    log.add_decisions([row("one") | {"id": "turn", "kept": "one", "session": "s"}])
+    said += [log.decision(session="s").kept, log.played(0, ["b"]), len(list(log.outcomes("b")))]
+    said += [len(retract(log, "one", source="user")), [r.teaches for r in log.rewards()], log.revision]
+    said += [compact(log, 2.0), log.played(0, ["b"]), log.counts(), log.calls_of_others("b")]
     said += [log.take_lease("a", 60.0), log.take_lease("b", 60.0), log.lease()[0]]
     return said
 
 
-def test_as_in_sqlite_and_in_order_with_several_writers(server) -> None:  # noqa: F811
-    password = quote(server["CABS_PG_PASSWORD"])
-    url = f"postgresql://cabs:{password}@127.0.0.1:{server['CABS_PG_PORT']}/postgres"
+def test_as_in_sqlite_and_in_order_with_several_writers(server: Postgres) -> None:
+    url = server.url
     log = EventLog(url)
     assert story(log) == story(EventLog(":memory:"))
     logs = [EventLog(url) for _ in range(3)]
@@ -82,5 +117,61 @@ def test_as_in_sqlite_and_in_order_with_several_writers(server) -> None:  # noqa
     assert len(seen) == 180 and seen == sorted(set(seen))
     for each in (log, *logs):
         each.close()
-    with pytest.raises(RouterError, match="cannot be opened"):
-        EventLog("postgresql://cabs:wrong@127.0.0.1:1/postgres")
+
+
+def messages(call) -> str:
+    """Everything that an error says, causes included."""
+    with pytest.raises(RouterError) as caught:
+        call()
+    error: BaseException | None = caught.value
+    found = []
+    while error is not None:
+        found.append(repr(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return " ".join(found)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://cabs:pass-word@127.0.0.1:1/postgres", "postgresql://cabs:pass/word@127.0.0.1:1/x", "postgresql://cabs:pass word@[::1"],
+)  # fmt: skip
+def test_no_error_shows_where_the_database_is(url: str) -> None:
+    said = messages(lambda: EventLog(url))
+    assert (
+        "pass" not in said.replace("password@host", "").replace("the password", "")
+        and "127.0.0.1" not in said
+    )
+
+
+def test_a_router_serves_from_postgres_and_survives_its_restart(
+    server: Postgres, bundle: Path, caplog
+) -> None:
+    router = Router.load(bundle, log=server.url)
+    made = [router.route(f"What is {i} times {i + 1}?", call_id=f"c{i}") for i in range(5)]
+    router.finish(made[0].id, cost=1e-4, response_id="r0", latency=0.1)
+    assert router.feedback(made[0].id, score=1.0) == "recorded"
+    said = messages(lambda: router.feedback("nobody", score=1.0))
+    assert PASSWORD not in said and "postgresql" not in said and str(server.port) not in said
+
+    for mode in ("fast", "immediate"):
+        server.stop(mode)
+        begin = time.monotonic()
+        for _ in range(3):
+            said = messages(lambda: router.route("while the database is away"))
+            assert "LogError" in said and "only-for" not in said and str(server.port) not in said
+        assert time.monotonic() - begin < 2.0  # callers are not held up
+        server.start()
+        time.sleep(0.3)
+        again = router.route("and back", call_id="back")  # by itself
+        assert router.feedback_by(call_id="back", score=0.5) == "recorded"
+        assert router.log.decision(id=again.id).arm == again.model
+        server.restart(mode)  # connections that were cut while nobody asked: not one call fails
+        assert router.route("at once") and router.follow() == 0
+    found = examine(bundle, server.url)
+    assert found["decisions"] == 9 and found["rewards"] == 3 and found["log"] == "the PostgreSQL log"
+    assert router.retract(made[0].id) == 1 and router.learner.learnt == 2
+    text = "odd \x00 \ud800 text"
+    odd = Router.load(bundle, log=server.url, keep_prompts=True)
+    assert odd.route(text, call_id="\x00").model in odd.arms
+    assert "only-for" not in caplog.text and str(server.port) not in caplog.text
+    for each in (router, odd):
+        each.log.close()

@@ -4,6 +4,7 @@ POST /v1/chat/completions   model `cabs`, `cabs-rho-300`, or one of the models i
 GET  /v1/models             those names
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
 POST /v1/feedback           {id, response_id or call_id, score, cost, idempotency_key} -> recorded, duplicate; 404, 409
+POST /v1/feedback/retract   {id, response_id or call_id} -> how many of the caller's scores were taken back
 GET  /healthz, /metrics
 
 Errors have OpenAI's form. With keys set (CABS_SERVER_KEYS: name=key, separated by commas), every endpoint but
@@ -31,12 +32,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from cabs_core.errors import CabsError, RouterError
+from cabs_core.errors import CabsError, LogError, RouterError
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import Router
+from cabs_core.router.router import NAMES, Router
 from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.metrics import Histogram, metrics_text
@@ -128,6 +129,7 @@ def make_app(
             Route("/v1/models", _guarded(list_models)),
             Route("/v1/decision", _guarded(decide), methods=["POST"]),
             Route("/v1/feedback", _guarded(feedback), methods=["POST"]),
+            Route("/v1/feedback/retract", _guarded(retract), methods=["POST"]),
             Route("/healthz", health),
             Route("/metrics", _guarded(metrics)),
         ],
@@ -183,6 +185,9 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
         begin = time.perf_counter()
         try:
             return await endpoint(request)
+        except LogError as error:
+            logger.error("%s: %s", request.url.path, error)
+            return _refused(503, "the event log cannot be used now; try again", "internal_error")
         except CabsError as error:
             return _refused(404 if str(error).startswith("unknown decision") else 400, str(error))
         except Exception:
@@ -302,21 +307,35 @@ async def feedback(request: Request) -> Response:
         raise RouterError(
             f"unknown field {unknown[0]!r}: expected id, response_id or call_id, score, cost, idempotency_key"
         )
-    names = {k: body[k] for k in ("id", "response_id", "call_id") if body.get(k) is not None}
     key = body.get("idempotency_key")
-    if len(names) != 1 or not all(isinstance(v, str) for v in [*names.values(), key or ""]):
-        raise RouterError("expected one of id, response_id, call_id, as text")
+    if not isinstance(key, str | None):
+        raise RouterError("idempotency_key: expected text")
     source, router = request.state.source, state.keeper.router
-    ((what, value),) = names.items()
-    call, named = (
-        (router.feedback, {"decision_id": value}) if what == "id" else (router.feedback_by, {what: value})
-    )
     result = await state.forwarder.beside(
-        call, **named, score=body.get("score"), cost=body.get("cost"), source=source,
+        router.feedback_by, **_named(body), score=body.get("score"), cost=body.get("cost"), source=source,
         key=None if key is None else f"{source}:{key}",
     )  # fmt: skip
     status = 409 if result == "conflict" else 200
     return JSONResponse({"result": result}, status)
+
+
+async def retract(request: Request) -> Response:
+    """POST /v1/feedback/retract: the scores that the caller's key gave; what was learnt is learnt again beside requests."""
+    state, body = request.app.state, await _body(request)
+    if unknown := sorted(set(body) - set(NAMES)):
+        raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
+    router = state.keeper.router
+    logged = await state.forwarder.beside(router.named, **_named(body))
+    gone = await asyncio.to_thread(router.retract, logged.id, source=request.state.source)
+    return JSONResponse({"result": "retracted", "scores": gone})
+
+
+def _named(body: dict[str, Any]) -> dict[str, str]:
+    """The one name of a decision in a body. Raises RouterError."""
+    names = {k: body[k] for k in NAMES if body.get(k) is not None}
+    if len(names) != 1 or not all(isinstance(v, str) for v in names.values()):
+        raise RouterError(f"expected one of {', '.join(NAMES)}, as text")
+    return names
 
 
 async def health(request: Request) -> Response:

@@ -8,6 +8,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from cabs_core.errors import LogError, RouterError
 from cabs_core.ope import read_events
 from cabs_core.router import EventLog, Router
 from cabs_core.router.retention import compact, retract
+from cabs_dagster.cli import main
 
 SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -200,3 +202,25 @@ def test_a_full_disk_is_a_log_error(make_bundle, test_prompts, tmp_path):
     router.log.database._db.execute("PRAGMA max_page_count = 1000000")
     assert router.route(test_prompts[0]).model in router.arms  # space came back
     router.close()
+
+
+def test_from_the_shell(make_bundle, test_prompts, tmp_path):
+    folder = make_bundle("lin_ucb", epsilon=0.1)
+    place = ["--router", str(folder), "--log", str(tmp_path / "log.sqlite")]
+    router = Router.load(folder, log=tmp_path / "log.sqlite")
+    made = [router.route(text, call_id=f"call {i}").id for i, text in enumerate(test_prompts[:4])]
+    router.close()
+
+    def cabs(*words: str) -> str:
+        ran = CliRunner().invoke(main, [*words, *place])
+        assert ran.exit_code == 0, ran.output
+        return ran.output
+
+    assert cabs("feedback", "call 0", "--by", "call_id", "--score", "1") == "recorded\n"
+    assert cabs("feedback", made[0], "--retract") == "scores taken back: 1\n"
+    assert cabs("feedback", made[0], "--score", "0.5") == "recorded\n"
+    assert cabs("feedback", made[1], "--retract", "--row") == "scores taken back: 0, and the decision\n"
+    assert cabs("log", "compact", "--older-than", "1") == "0 rows removed, 4 left\n"
+    assert cabs("log", "compact", "--older-than", "0") == "3 rows removed, 1 left\n"
+    for words in (["--score", "1", "--retract"], ["--row", "--score", "1"], []):
+        assert CliRunner().invoke(main, ["feedback", made[0], *words, *place]).exit_code == 2

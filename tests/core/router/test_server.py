@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.bench.chaos import free_port, start_echo
-from cabs_core.errors import RouterError
+from cabs_core.errors import LogError, RouterError
 from cabs_core.router import EventLog, Router, promote, read_manifest
 from cabs_core.router.server.app import check_host, make_app, read_keys
 from cabs_core.router.server.upstreams import read_upstreams
@@ -389,3 +389,30 @@ def test_a_large_request_is_refused(place):
         answer = c.post("/v1/decision", json={"text": "x" * (21 << 20)})
         assert answer.status_code == 400 and "larger than 20 MiB" in answer.json()["error"]["message"]
         assert c.post("/v1/decision", json={"text": "word " * 200_000}).status_code == 200
+
+
+def test_scores_are_taken_back_by_whoever_gave_them(place):
+    keys = {"one": "key-of-one", "two": "key-of-two"}
+    with client(place, keys=keys) as c:
+        one, two = ({"authorization": f"Bearer {key}"} for key in keys.values())
+        name = c.post("/v1/decision", json={"text": "a question", "call_id": "abc"}, headers=one).json()["id"]
+        assert c.post("/v1/feedback", json={"call_id": "abc", "score": 1.0}, headers=one).status_code == 200
+        taken = c.post("/v1/feedback/retract", json={"id": name}, headers=two)
+        assert taken.json() == {"result": "retracted", "scores": 0}
+        taken = c.post("/v1/feedback/retract", json={"call_id": "abc"}, headers=one)
+        assert taken.json() == {"result": "retracted", "scores": 1}
+        assert c.app.state.keeper.router.learner.learnt == 0
+        assert c.post("/v1/feedback", json={"id": name, "score": 0.0}, headers=one).json() == {
+            "result": "recorded"
+        }
+        assert c.post("/v1/feedback/retract", json={"id": "nobody"}, headers=one).status_code == 404
+        assert c.post("/v1/feedback/retract", json={"score": 1.0}, headers=one).status_code == 400
+
+
+def test_a_log_that_cannot_be_used_is_no_mistake_of_the_client(place, monkeypatch):
+    with client(place) as c:
+        monkeypatch.setattr(
+            EventLog, "decision", lambda *a, **k: (_ for _ in ()).throw(LogError("at secret:5432"))
+        )
+        answer = c.post("/v1/feedback", json={"id": "x", "score": 1.0})
+        assert answer.status_code == 503 and "secret" not in answer.text
