@@ -9,17 +9,24 @@
 
 `network`, `network_training`: the paper's network. `propagation`: surrogates by residual correlation. The static
 predictors among which heads are chosen are in `cabs_core.predictors`.
-Importing this package imports no torch.
+A router imports `oracles` alone: what trains and diagnoses is imported when it is asked for, and torch by neither.
 """
 
-from cabs_core.oracles.diagnostics import diagnose
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.oracles.problems import build_problems
-from cabs_core.oracles.train import train_oracles
+from __future__ import annotations
 
-__all__ = [
-    "Oracles",
-    "build_problems",
-    "diagnose",
-    "train_oracles",
-]
+import importlib
+from typing import Any
+
+_WHERE = {
+    "Oracles": "cabs_core.oracles.oracles",
+    "build_problems": "cabs_core.oracles.problems",
+    "diagnose": "cabs_core.oracles.diagnostics",
+    "train_oracles": "cabs_core.oracles.train",
+}
+__all__ = list(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)
