@@ -79,7 +79,12 @@ def shortened(text: str, longest: int) -> str:
 
 #: Kinds of error that may go away by themselves.
 _TRANSIENT = (ConnectionError, TimeoutError, InterruptedError)
-_TRANSIENT_REQUESTS = ("ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout", "ChunkedEncodingError")
+_TRANSIENT_NAMES = {
+    "requests": ("ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout", "ChunkedEncodingError"),
+    "botocore": (
+        "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError",
+    ),
+}  # fmt: skip
 
 
 def is_transient(error: BaseException) -> bool:
@@ -88,9 +93,13 @@ def is_transient(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, _TRANSIENT):
             return True
-        if type(seen).__module__.startswith("requests.") and type(seen).__name__ in _TRANSIENT_REQUESTS:
+        if type(seen).__name__ in _TRANSIENT_NAMES.get(type(seen).__module__.split(".")[0], ()):
             return True
-        status = getattr(getattr(seen, "response", None), "status_code", 0) or 0
+        response = getattr(seen, "response", None)
+        if isinstance(response, dict):  # of botocore
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        else:
+            status = getattr(response, "status_code", 0) or 0
         if status == 429 or status >= 500:
             return True
         if "database is locked" in str(seen) or "Could not set lock" in str(seen):

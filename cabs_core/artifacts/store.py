@@ -14,11 +14,13 @@ from pathlib import Path
 
 from cabs_core.artifacts.provenance import RECORD_NAME, Record
 from cabs_core.atomic import atomic_directory, write_bytes
-from cabs_core.errors import ProvenanceError
+from cabs_core.errors import CabsError, ProvenanceError, StorageError
 from cabs_core.hashing import hash_folder
 from cabs_core.paths import cabs_home
 
 Parts = tuple[str, ...]
+#: protocols whose URLs begin with a bucket
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "r2", "oss")
 
 
 class ArtifactStore:
@@ -36,7 +38,13 @@ class ArtifactStore:
         if self.remote:
             from fsspec.core import url_to_fs  # noqa: PLC0415  (for stores that are not on this machine)
 
-            self._fs, root = url_to_fs(url)
+            try:
+                self._fs, root = url_to_fs(url)
+            except (ImportError, ValueError) as error:
+                raise StorageError(
+                    f"artifacts cannot be kept at {url}: {error}. CABS_ARTIFACTS takes a folder, or a URL whose fsspec driver "
+                    "is installed (s3://bucket/prefix: `make venv EXTRAS=s3`)"
+                ) from error
             self.root = Path(root)
         else:
             self.root = Path(url.split("://", 1)[-1]).expanduser().absolute()
@@ -50,7 +58,9 @@ class ArtifactStore:
         """The provenance record of an artifact; None when there is no finished artifact."""
         try:
             if self.remote:
-                return Record.parse(self._fs.cat_file(self._remote(parts, RECORD_NAME)))
+                with self._reaching(parts):
+                    data = self._fs.cat_file(self._remote(parts, RECORD_NAME))
+                return Record.parse(data)
             return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
         except FileNotFoundError:
             return None
@@ -69,7 +79,7 @@ class ArtifactStore:
             raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
         cached = cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
         if not (cached / RECORD_NAME).is_file():
-            with atomic_directory(cached) as temporary:
+            with self._reaching(parts), atomic_directory(cached) as temporary:
                 for name in [*record.files, RECORD_NAME]:
                     target = temporary / name
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,11 +95,13 @@ class ArtifactStore:
             return
         with tempfile.TemporaryDirectory(prefix="cabs-") as name:
             yield Path(name)
-            self._publish(parts, Path(name))
+            with self._reaching(parts):
+                self._publish(parts, Path(name))
 
     def _publish(self, parts: Parts, folder: Path) -> None:
         """The old record goes first and the new one comes last, so that a reader finds a whole artifact or none."""
         target = self._remote(parts)
+        self._check_bucket(parts)
         if self._fs.exists(target):
             if self._fs.exists(f"{target}/{RECORD_NAME}"):
                 self._fs.rm_file(f"{target}/{RECORD_NAME}")
@@ -100,12 +112,36 @@ class ArtifactStore:
             self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
             self._fs.put_file(str(folder / name), remote)
 
+    def _check_bucket(self, parts: Parts) -> None:
+        """StorageError without the bucket: some drivers would make one of any name that is asked for."""
+        bucket = str(self.root).split("/", 1)[0]
+        if self.url.split("://", 1)[0] in _BUCKETS and not self._fs.exists(bucket):
+            raise self._unreachable(parts, FileNotFoundError(f"there is no bucket {bucket!r}"))
+
+    @contextmanager
+    def _reaching(self, parts: Parts) -> Iterator[None]:
+        """Turn whatever a driver raises into StorageError, but for FileNotFoundError."""
+        try:
+            yield
+        except (CabsError, FileNotFoundError):
+            raise
+        except Exception as error:  # each driver has errors of its own
+            raise self._unreachable(parts, error) from error
+
+    def _unreachable(self, parts: Parts, error: Exception) -> StorageError:
+        return StorageError(
+            f"{self.location(parts)} cannot be read or written ({type(error).__name__}: {str(error)[:300]}). CABS_ARTIFACTS is "
+            f"{self.url}: check the bucket, the credentials and the endpoint of this machine. What was finished before is "
+            "kept, and the next run goes on from there"
+        )
+
     def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
         """Replace the record, then delete the given files (trace retention)."""
         if self.remote:
-            self._fs.pipe_file(self._remote(parts, RECORD_NAME), record.to_bytes())
-            for name in delete:
-                self._fs.rm_file(self._remote(parts, name))
+            with self._reaching(parts):
+                self._fs.pipe_file(self._remote(parts, RECORD_NAME), record.to_bytes())
+                for name in delete:
+                    self._fs.rm_file(self._remote(parts, name))
             return
         write_bytes(self.root.joinpath(*parts, RECORD_NAME), record.to_bytes())
         for name in delete:
@@ -115,7 +151,8 @@ class ArtifactStore:
         """Names directly below `parts`, sorted; folders that are being written are left out."""
         if self.remote:
             base = self._remote(parts)
-            found = self._fs.ls(base, detail=False) if self._fs.exists(base) else []
+            with self._reaching(parts):
+                found = self._fs.ls(base, detail=False) if self._fs.exists(base) else []
             names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in found]
         else:
             folder = self.root.joinpath(*parts)
@@ -125,8 +162,9 @@ class ArtifactStore:
     def delete(self, parts: Parts) -> None:
         """Remove an artifact, or everything below a prefix."""
         if self.remote:
-            if self._fs.exists(self._remote(parts)):
-                self._fs.rm(self._remote(parts), recursive=True)
+            with self._reaching(parts):
+                if self._fs.exists(self._remote(parts)):
+                    self._fs.rm(self._remote(parts), recursive=True)
             shutil.rmtree(cabs_home() / "cache" / "artifacts" / Path(*parts), ignore_errors=True)
         else:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
@@ -134,9 +172,10 @@ class ArtifactStore:
     def move(self, old: Parts, new: Parts) -> None:
         """Move everything below `old` to `new`, replacing what is there; nothing happens when there is nothing."""
         if self.remote:
-            if self._fs.exists(self._remote(old)):
-                self.delete(new)
-                self._fs.mv(self._remote(old), self._remote(new), recursive=True)
+            with self._reaching(old):
+                if self._fs.exists(self._remote(old)):
+                    self.delete(new)
+                    self._fs.mv(self._remote(old), self._remote(new), recursive=True)
             return
         if self.root.joinpath(*old).exists():
             self.delete(new)
@@ -181,7 +220,8 @@ class ArtifactStore:
         """Local copy of a remote store below `parts`, in the store's layout, for readers that want one tree."""
         local = cabs_home() / "cache" / "mirror"
         base = self._remote(parts)
-        remote_files = self._fs.find(base, detail=True) if self._fs.exists(base) else {}
+        with self._reaching(parts):
+            remote_files = self._fs.find(base, detail=True) if self._fs.exists(base) else {}
         wanted = set()
         for name, info in remote_files.items():
             relative = str(name).removeprefix(str(self.root)).lstrip("/")
@@ -190,7 +230,8 @@ class ArtifactStore:
             same = target.is_file() and target.stat().st_size == info.get("size")
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                self._fs.get_file(str(name), str(target))
+                with self._reaching(parts):
+                    self._fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
             if path.is_file() and path not in wanted:
                 path.unlink()
@@ -201,5 +242,6 @@ class ArtifactStore:
         """Copy a local folder to `parts` of a remote store, over what is there."""
         for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
             remote = self._remote(parts, path.relative_to(folder).as_posix())
-            self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
-            self._fs.put_file(str(path), remote)
+            with self._reaching(parts):
+                self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
+                self._fs.put_file(str(path), remote)

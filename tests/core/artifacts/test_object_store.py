@@ -1,0 +1,120 @@
+"""Artifacts on an object store: the same contents as on a folder, shared by machines, errors in words, kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests_support import TINY, chain_of
+
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.artifacts.provenance import RECORD_NAME
+from cabs_core.chain.make import make_artifact
+from cabs_core.errors import StorageError, is_transient
+
+pytest.importorskip("s3fs", reason="needs the extra s3")
+moto = pytest.importorskip("moto.server", reason="needs moto[server]")
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    """A client of an empty object store on this machine with a bucket `cabs`; fsspec's drivers find it, too."""
+    import boto3
+    import requests
+    import s3fs
+
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    for name, value in {
+        "ACCESS_KEY_ID": "test",
+        "SECRET_ACCESS_KEY": "test",
+        "DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="cabs")
+    yield client
+    server.stop()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def all_made(chain) -> dict[str, tuple[str, bool]]:
+    """{artifact: (content hash, whether it was there already)} of everything that a pool's chain has."""
+    targets = [chain.stage(name) for name in chain.stages if name != "off_policy"] + list(chain.replays())
+    made = {t.partition + t.name: make_artifact(chain, t) for t in targets}
+    return {name: (m.record.content, m.reused) for name, m in made.items()}
+
+
+def test_contents_are_those_of_a_folder_and_another_machine_uses_them_again(
+    s3, tmp_path, monkeypatch
+) -> None:
+    found = {}
+    for machine, artifacts in (("alone", ""), ("one", "s3://cabs/team"), ("two", "s3://cabs/team")):
+        home = tmp_path / machine
+        (home / "pools").mkdir(parents=True)
+        (home / "pools" / "tiny.yaml").write_text(TINY, encoding="utf-8")
+        monkeypatch.setenv("CABS_HOME", str(home))
+        monkeypatch.setenv("CABS_ARTIFACTS", artifacts)
+        found[machine] = all_made(chain_of())
+    assert {n: c for n, (c, _) in found["one"].items()} == {n: c for n, (c, _) in found["alone"].items()}
+    assert len(found["two"]) > 8 and all(reused for _, reused in found["two"].values())
+    assert not any(reused for _, reused in found["one"].values())
+
+
+def test_what_the_store_refuses_is_said(s3, monkeypatch) -> None:
+    def write(url: str) -> None:
+        with ArtifactStore(url).write(("splits", "tiny")) as folder:
+            (folder / "a.txt").write_text("a")
+
+    with pytest.raises(StorageError, match="no bucket 'nobody'.*CABS_ARTIFACTS is s3://nobody/x"):
+        write("s3://nobody/x")
+    assert [b["Name"] for b in s3.list_buckets()["Buckets"]] == ["cabs"]  # a mistyped one is not made
+    with pytest.raises(StorageError, match=r"fsspec driver.*is installed"):
+        ArtifactStore("nosuch://x")
+
+
+def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(StorageError, match="check the bucket, the credentials and the endpoint") as caught:
+        ArtifactStore("s3://cabs/x").record(("splits", "tiny"))
+    assert is_transient(caught.value)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from cabs_core.artifacts import ArtifactStore
+with ArtifactStore("s3://cabs/team").write(("splits", "tiny")) as folder:
+    for i in range(400):
+        (folder / f"{i:03d}.bin").write_bytes(b"x" * 20_000)
+    (folder / sys.argv[1]).write_text("{}")
+"""
+
+
+def test_killed_in_the_middle_of_an_upload_there_is_no_artifact_and_the_next_run_makes_it(s3) -> None:
+    store = ArtifactStore("s3://cabs/team")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, RECORD_NAME], env=os.environ.copy())
+    deadline = time.monotonic() + 120
+    while not s3.list_objects_v2(Bucket="cabs").get("KeyCount") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    uploaded = s3.list_objects_v2(Bucket="cabs").get("KeyCount", 0)
+    assert 0 < uploaded < 401
+    assert store.record(("splits", "tiny")) is None
+    with store.write(("splits", "tiny")) as folder:
+        (folder / "whole.txt").write_text("whole")
+    keys = [o["Key"] for o in s3.list_objects_v2(Bucket="cabs")["Contents"]]
+    assert keys == ["team/splits/tiny/whole.txt"]  # what the killed run had sent is gone
