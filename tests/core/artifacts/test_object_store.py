@@ -74,7 +74,7 @@ def test_what_the_store_refuses_is_said(s3, monkeypatch) -> None:
         with ArtifactStore(url).write(("splits", "tiny")) as folder:
             (folder / "a.txt").write_text("a")
 
-    with pytest.raises(StorageError, match="no bucket 'nobody'.*CABS_ARTIFACTS is s3://nobody/x"):
+    with pytest.raises(StorageError, match=r"no bucket 'nobody'.*CABS_ARTIFACTS is s3://nobody/x"):
         write("s3://nobody/x")
     assert [b["Name"] for b in s3.list_buckets()["Buckets"]] == ["cabs"]  # a mistyped one is not made
     with pytest.raises(StorageError, match=r"fsspec driver.*is installed"):
