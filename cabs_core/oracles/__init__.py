@@ -15,7 +15,13 @@ A router imports `oracles` alone: what trains and diagnoses is imported when it 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cabs_core.oracles.diagnostics import diagnose as diagnose
+    from cabs_core.oracles.oracles import Oracles as Oracles
+    from cabs_core.oracles.problems import build_problems as build_problems
+    from cabs_core.oracles.train import train_oracles as train_oracles
 
 _WHERE = {
     "Oracles": "cabs_core.oracles.oracles",
@@ -23,7 +29,7 @@ _WHERE = {
     "diagnose": "cabs_core.oracles.diagnostics",
     "train_oracles": "cabs_core.oracles.train",
 }
-__all__ = list(_WHERE)
+__all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
