@@ -69,3 +69,8 @@ def safe_name(name: str, what: str = "name") -> str:
             "letter or digit, at most 80 characters. Rename it."
         )
     return name
+
+
+def learned_folder(log: str | Path) -> Path:
+    """Where checkpoints lie for a log that is a file: router.events.sqlite -> router.events.learned."""
+    return Path(log).with_suffix(".learned")

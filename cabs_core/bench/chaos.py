@@ -1,6 +1,6 @@
 """kill -9 of servers under load: no decision and no reward may be lost, none counted twice.
 
-    cabs bench chaos --kills 30
+    cabs bench chaos --kills 30 [--postgres]
 
 Servers share one event log. Clients ask, and score answers late, twice or never, while servers are killed at random
 and started again: half of the time whichever holds the lease and writes checkpoints. In the end the log must hold
@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import numpy as np
 import requests
 
 from cabs_core.atomic import write_text
+from cabs_core.bench.postgres import Postgres
 from cabs_core.errors import CabsError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
@@ -36,7 +38,7 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
-from cabs_core.router.router import Router, learned_folder
+from cabs_core.router.router import Router
 
 _SERVER = (
     "import json, sys; from cabs_core.router.server.app import serve; "
@@ -146,10 +148,12 @@ def run_chaos(
     clients: int = 3,
     seed: int = 0,
     seconds: float = 0.5,
+    url: str | None = None,
 ) -> dict[str, Any]:
     """Kill servers under load, then compare the log with what clients know, and the states with each other.
 
     Args:
+        url: of an empty PostgreSQL database that holds the log; None: an SQLite file does.
         seconds: load between a restart and the next kill, on average.
 
     Returns:
@@ -161,7 +165,7 @@ def run_chaos(
         echo, upstream = start_echo()
         arms = Router.load(bundle).arms
         settings = {
-            "folder": str(Path(bundle).absolute()), "log": str(folder / "log.sqlite"), "every": 0.05, "checkpoint": 0.1,
+            "folder": str(Path(bundle).absolute()), "log": url or str(folder / "log.sqlite"), "every": 0.05, "checkpoint": 0.1,
             "upstreams": str(write_upstreams(folder / "upstreams.yaml", arms, upstream)),
         }  # fmt: skip
         ports = [free_port() for _ in range(servers)]
@@ -197,7 +201,7 @@ def run_chaos(
             for process in (*processes.values(), echo):
                 process.kill()
                 process.wait()
-        found = _judge(bundle, str(settings["log"]), crowd)
+        found = _judge(bundle, str(settings["log"]), crowd, folder / "none")
         return found | {
             "kills": kills,
             "of the lease holder": holders,
@@ -206,7 +210,7 @@ def run_chaos(
         }
 
 
-def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client]) -> dict[str, Any]:
+def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client], nowhere: Path) -> dict[str, Any]:
     log = EventLog(place)
     decisions, rewards = log.decisions(), log.rewards()
     ids = [d.id for d in decisions]
@@ -229,8 +233,8 @@ def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client]) -> dict[str
     log.close()
     states = {
         "from the last checkpoint": _state(bundle, place, None, None),
-        "from the whole log": _state(bundle, place, Path(place).with_name("none"), None),
-        "reward by reward": _state(bundle, place, Path(place).with_name("none"), 1),
+        "from the whole log": _state(bundle, place, nowhere, None),
+        "reward by reward": _state(bundle, place, nowhere, 1),
     }
     if len(set(states.values())) != 1:
         faults.append(f"states differ: {states}")
@@ -247,7 +251,7 @@ def _state(bundle: str | Path, place: str, learned: Path | None, step: int | Non
     """(hash of the policy's whole state, rewards learnt) after reading the log to its end."""
     heads = Heads(Oracles.load(Path(bundle) / "oracles"), needs_of(load_policy(Path(bundle) / "policy")))
     log = EventLog(place)
-    learner = Learner(bundle, read_manifest(bundle), log, heads, learned or learned_folder(place))
+    learner = Learner(bundle, read_manifest(bundle), log, heads, learned or log.checkpoints(bundle))
     last = log.last_reward()
     while True:
         learner.catch_up(step)
@@ -268,11 +272,16 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--postgres", action="store_true", help="keep the log in a PostgreSQL server of its own"
+    )
     options = parser.parse_args(list(argv))
     prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
-    found = run_chaos(
-        options.router, prompts, kills=options.kills, servers=options.servers, seed=options.seed
-    )
+    with Postgres() if options.postgres else nullcontext() as server:
+        found = run_chaos(
+            options.router, prompts, kills=options.kills, servers=options.servers, seed=options.seed,
+            url=None if server is None else server.url,
+        )  # fmt: skip
     print(json.dumps(found, indent=1))
     if json_path:
         write_text(json_path, json.dumps(found, indent=1))

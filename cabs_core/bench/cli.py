@@ -18,8 +18,8 @@ MEASUREMENTS = (
     "logs",
     "log_alone",
 )  # long, without peers: not part of `all`
-#: of a deployed router: time of a decision, time added to a call, kill -9 under load, a simulated deployment
-DEPLOYED = ("decision", "serve", "chaos", "deployment")
+#: of a deployed router: time of a decision, time added to a call, kill -9 under load, a large log, a simulated deployment
+DEPLOYED = ("decision", "serve", "chaos", "large_log", "deployment")
 ORCHESTRATION = ("backfill",)  # Dagster's overhead, on a finished pool
 
 
@@ -43,7 +43,7 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     `theory` measures what the paper's theorems predict, on generated data.
 
     With a router (--router DIR): `decision` times decisions from the prompt's text on, `serve` what `cabs serve` adds
-    to a call, `chaos` kills servers under load, `deployment` routes a pool's test split with late and missing rewards
+    to a call, `chaos` kills servers under load, `large_log` what a log of a million decisions costs, `deployment` routes a pool's test split with late and missing rewards
     and an outage.
 
     `backfill` (--pool NAME) times a backfill of a finished pool in a stock `dagster dev`.

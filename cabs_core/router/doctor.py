@@ -16,7 +16,6 @@ from cabs_core.paths import default_log
 from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.database import is_postgres
 from cabs_core.router.events import EventLog
-from cabs_core.router.router import learned_folder
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
@@ -44,7 +43,7 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         raise RouterError(f"there is no log at {place}: route something first, or name the log with --log")
     events = EventLog(place, read_only=not is_postgres(place))
     try:
-        return _examine(manifest, events, place)
+        return _examine(manifest, events, folder)
     finally:
         events.close()
 
@@ -67,7 +66,7 @@ class _Tally:
         }  # fmt: skip
 
 
-def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[str, Any]:
+def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[str, Any]:
     arms = {name: _Tally() for name in manifest.names}
     scores, costs, rhos = array("d"), array("d"), array("d")
     decisions = calls = failed = unscored = old = 0
@@ -88,7 +87,7 @@ def _examine(manifest: Manifest, events: EventLog, place: str | Path) -> dict[st
         scores.append(score)
         costs.append(cost)
         rhos.append(rho)
-    lease, checkpoint = events.lease(), _checkpoint(manifest.id, place)
+    lease, checkpoint = events.lease(), _checkpoint(manifest.id, events.checkpoints(folder))
     last = events.last_reward()
     utilities = clipped_utility(np.asarray(scores), np.asarray(costs), np.asarray(rhos))
     rows = [tally.row(name, decisions) for name, tally in arms.items()]
@@ -124,9 +123,11 @@ def _means(values: Sequence[float] | np.ndarray) -> list[float]:
     return [float(p.mean()) for p in parts if len(p)]
 
 
-def _checkpoint(bundle: str, place: str | Path) -> dict[str, int] | None:
+def _checkpoint(bundle: str, place: Path | None) -> dict[str, int] | None:
+    if place is None:
+        return None
     try:
-        data = json.loads((learned_folder(place) / bundle / "learned.json").read_text(encoding="utf-8"))
+        data = json.loads((place / bundle / "learned.json").read_text(encoding="utf-8"))
         return {name: int(data[name]) for name in ("counted", "applied", "learnt", "passed")}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import RouterError
+from cabs_core.paths import default_log, learned_folder
 from cabs_core.router.database import Database, Run
 from cabs_core.router.event_rows import (
     BODIES,
@@ -111,6 +112,12 @@ class EventLog:
         """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
         rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{_ENCODER}%",))
         return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
+
+    def checkpoints(self, bundle: str | Path) -> Path | None:
+        """Folder of checkpoints of what this log teaches: beside a file; of a database beside the bundle. None: nowhere."""
+        if self.dialect == "postgres":
+            return learned_folder(default_log(bundle)) / self.id[:16]
+        return None if self.place == ":memory:" else learned_folder(self.place)
 
     # -- decisions --------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Router:
 
     Args:
         folder: the bundle. log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
-        learned: folder of checkpoints; None: beside a log that is a file, else nowhere.
+        learned: folder of checkpoints; None: beside a log that is a file, for one in PostgreSQL beside the bundle.
         mode: route, shadow (decides and logs, answers with the fallback) or guarded (answers with the fallback
             until the policy beats it by more than `z` standard errors); None: the bundle's.
         epsilon: share of uniform exploration; None: the bundle's.
@@ -128,8 +128,8 @@ class Router:
             encoder = TextEncoder(self.manifest.encoder, self.manifest.identity, self.folder)
         self.encoder = encoder
         self.log = log if isinstance(log, EventLog) else EventLog(log)
-        if learned is None and self.log.dialect == "sqlite" and self.log.place != ":memory:":
-            learned = learned_folder(self.log.place)
+        if learned is None:
+            learned = self.log.checkpoints(self.folder)
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
         self.log.add_encoder(self.manifest.id, self.manifest.identity)
@@ -554,11 +554,6 @@ class Router:
         with self._lock:
             self.checkpoint()
             self.log.close()
-
-
-def learned_folder(log: str | Path) -> Path:
-    """Where checkpoints lie for a log that is a file: router.events.sqlite -> router.events.learned."""
-    return Path(log).with_suffix(".learned")
 
 
 def _number(value: Any, what: str, low: float, high: float) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from cabs_core.bench.chaos import run_chaos
+from cabs_core.bench.postgres import Postgres, program
 from cabs_core.pool_files import ModelPool
 from cabs_core.router import build_bundle
 
@@ -23,7 +25,12 @@ def shared():
     return module
 
 
-def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path, place: str) -> None:
+    if place == "postgres":
+        pytest.importorskip("psycopg2", reason="extra [postgres] is not installed")
+        if program("initdb") is None:
+            pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
     support = shared()
     pool = ModelPool.model_validate(support.POOL)
     build_bundle(
@@ -31,6 +38,8 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path) -> None:
         policy="cabs_c_linear@tuned", rho=300.0, epsilon=0.1,
     )  # fmt: skip
     prompts = [f"Question {i}: which of these numbers is larger, {i} or {i * 7 % 11}?" for i in range(30)]
-    found = run_chaos(tmp_path / "router", prompts, kills=3, clients=2)
+    with Postgres() if place == "postgres" else nullcontext() as server:
+        url = None if server is None else server.url
+        found = run_chaos(tmp_path / "router", prompts, kills=3, clients=2, url=url)
     assert found["faults"] == []
     assert found["rewards"] > 0 and found["decisions"] >= found["rewards"]
