@@ -23,6 +23,9 @@ class SourceRecord:
         remote: what it reads is downloaded, unless the pool names a mirror.
         table: it reads the file `source.path`.
         logged: one model answered each prompt; such a pool is not replayed but estimated from.
+        collected: the models are asked first (stages `answers` and `scores`), and `path` is called with the folders of both.
+        costs: `module:function`; called with the `PoolFile`, it returns the mean cost of a call of each model, USD, that is
+            to be expected before anything is asked. Of a collected source.
     """
 
     name: str
@@ -31,6 +34,8 @@ class SourceRecord:
     remote: bool = False
     table: bool = False
     logged: bool = False
+    collected: bool = False
+    costs: str = ""
 
     @property
     def module(self) -> str:
@@ -46,6 +51,14 @@ _BUILT_IN = (
         "a log: one model answered each prompt.",
         table=True,
         logged=True,
+    ),
+    SourceRecord(
+        "collect",
+        "cabs_core.collect.source:read_collected",
+        "prompts: the models are asked, and the answers scored.",
+        table=True,
+        collected=True,
+        costs="cabs_core.collect.plan:mean_costs",
     ),
     SourceRecord("synthetic", f"{_SOURCES}.synthetic:synthetic_raw", "generated prompts and outcomes."),
     SourceRecord("routerbench", f"{_SOURCES}.routerbench:read", "RouterBench (0-shot).", remote=True),

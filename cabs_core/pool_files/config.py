@@ -23,6 +23,7 @@ from pydantic import (
 
 from cabs_core.catalog import CONDITIONS, current_name, sources
 from cabs_core.paths import safe_name
+from cabs_core.pool_files.collect import Collect
 from cabs_core.pool_files.rhos import PAPER_GRID, rounded_rho
 
 RHO_GRID = PAPER_GRID
@@ -96,11 +97,12 @@ class Source(_Strict):
     """Where the outcomes come from."""
 
     kind: Annotated[str, AfterValidator(_known_source)] = Field(
-        description="file, logs, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
+        description="file, logs, collect, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
     )
     path: Text | None = Field(
         None,
-        description="file, logs: the table (logs: or the event log), relative to CABS_DATA_DIR or to the pool file",
+        description="file, logs: the table (logs: or the event log); collect: the table of prompts; relative to CABS_DATA_DIR "
+        "or to the pool file",
     )
     layout: Literal["tidy", "wide"] = "tidy"
     columns: Columns = Columns()
@@ -312,6 +314,9 @@ class ModelPool(_Strict):
     replay: Replay = Replay()
     policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=200)
     router: Deployed = Deployed()
+    collect: Collect | None = Field(
+        None, description="source kind collect: whom to ask, what it may cost, how answers are scored"
+    )
     reference_policy: Text = Field("lin_ucb", description="Relative cumulative regret is measured against it")
     tuning_budget: int = Field(
         12, ge=0, le=1000, description="Validation configurations tried per policy; 0: none"
@@ -351,6 +356,7 @@ class ModelPool(_Strict):
             raise ValueError("score_scale is for source kind file; the other sources have scores from 0 to 1")
         if self.logged:
             self._fits_a_log()
+        self._fits_a_collection()
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
             raise ValueError(
                 "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
@@ -401,6 +407,39 @@ class ModelPool(_Strict):
                     f"{field} cannot be used with source kind {self.source.kind!r}: a log knows the outcome of one model a "
                     "prompt, so it is not replayed"
                 )
+
+    def _fits_a_collection(self) -> None:
+        """`collect` and the source kind belong together; the models and those that its fields name exist."""
+        if self.collected != (self.collect is not None):
+            if self.collected:
+                raise ValueError(
+                    "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, scores)"
+                )
+            raise ValueError(f"collect is for source.kind collect; the source is {self.source.kind!r}")
+        if self.collect is None:
+            return
+        names = self.arm_names() or []
+        if not names:
+            raise ValueError("source.kind is collect, so models must name whom to ask")
+        if self.later_models:
+            raise ValueError(
+                "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own"
+            )
+        unknown = sorted(set(self.collect.limits) - {*names, *(judge.model for judge in self.collect.judges)})
+        if unknown:
+            raise ValueError(
+                f"collect.limits names {unknown[0]!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
+            )
+        for judge in self.collect.judges:
+            if judge.against is not None and judge.against not in names:
+                raise ValueError(
+                    f"collect.scores: against is {judge.against!r:.100}; expected a model of the pool: {names!r:.200}"
+                )
+
+    @property
+    def collected(self) -> bool:
+        """Whether answers are collected: the models are asked, and what they say is scored."""
+        return sources()[self.source.kind].collected
 
     @property
     def logged(self) -> bool:

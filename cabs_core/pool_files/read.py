@@ -68,6 +68,29 @@ class PoolFile:
             return None
         return self._places(self.pool.source.mirror, "source.mirror", self.path.parent)[0].absolute()
 
+    def beside(self, wanted: str, name: str) -> Path:
+        """Absolute path of a file that the pool file names; relative: beside it. name: the field, for messages.
+
+        Raises:
+            PoolError: there is no such file.
+        """
+        path = self._places(wanted, name, self.path.parent)[0].absolute()
+        if not _is(Path.is_file, path):
+            raise self._error(f"{name} {wanted!r:.120} is not at {shown_path(path)}")
+        return path
+
+    def collect_files(self) -> dict[tuple[str | int, ...], str]:
+        """{place in the file: path as written} of the files that `collect` names."""
+        collect = self.pool.collect
+        if collect is None:
+            return {}
+        found: dict[tuple[str | int, ...], str] = {("collect", "upstreams"): collect.upstreams}
+        for number, scorer in enumerate(collect.scores):
+            for name in ("path", "file", "labels"):
+                if isinstance(value := getattr(scorer, name, None), str):
+                    found["collect", "scores", number, name] = value
+        return found
+
     def source(self) -> Source:
         """The pool's source with absolute paths: the mirror's, and the table's where it reads one.
 
@@ -95,6 +118,8 @@ class PoolFile:
             table = self.table_path()
             beside = self._places(source.path or "", "source.path", self.path.parent)[0].absolute()
             changed["source", "path"] = table if table == beside else None
+        for place, written in self.collect_files().items():
+            changed[place] = self._places(written, "collect", self.path.parent)[0].absolute()
         spans = [(self.document.spans[place], path) for place, path in changed.items() if path is not None]
         for (start, end), path in sorted(spans, reverse=True, key=lambda item: item[0]):
             text = text[:start] + json.dumps(str(path), ensure_ascii=False) + text[end:]
@@ -122,6 +147,17 @@ class PoolFile:
             return default_log(deployed_folder(self.pool.name))
         return (self.path.parent / Path(named).expanduser()).absolute()
 
+    def scoring_files(self) -> dict[str, str]:
+        """{name: SHA-256} of the files that the scores of a collected pool are made with, such as labels."""
+        return self._named_files("scores")
+
+    def _named_files(self, part: str) -> dict[str, str]:
+        return {
+            ".".join(map(str, place)): hash_file(path)
+            for place, written in self.collect_files().items()
+            if place[1] == part and _is(Path.is_file, path := self._places(written, "collect", self.path.parent)[0])
+        }
+
     def log_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files of `log_path`; empty where there is no log."""
         return _hashes("log", self.log_path)
@@ -133,7 +169,7 @@ class PoolFile:
             PoolError: the table is not there.
         """
         if sources()[self.pool.source.kind].table:
-            return _hashes("table", self.table_path())
+            return _hashes("table", self.table_path()) | self._named_files("upstreams")
         folder = self.mirror_path()
         if folder is None:
             return {}

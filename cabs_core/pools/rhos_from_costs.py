@@ -6,12 +6,14 @@ path, size and time, so that listing pools reads no tables.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from cabs_core.atomic import write_text
+from cabs_core.catalog import sources
 from cabs_core.errors import CabsError
 from cabs_core.hashing import stable_hash
 from cabs_core.outcomes.load import load_outcomes
@@ -30,7 +32,7 @@ def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
     Where the table cannot be read, the rhos it had with the same settings are kept, else the paper's grid stands in:
     what reads the table says what is wrong with it.
     """
-    settings = pool_file.pool.content_hash(*OUTCOME_FIELDS)
+    settings = pool_file.pool.content_hash(*OUTCOME_FIELDS, "collect")
     memory = cabs_home() / "cache" / "rhos" / f"{pool_file.pool.name}.json"
     known = _read(memory)
     same = known is not None and known["settings"] == settings
@@ -54,6 +56,10 @@ def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
 
 def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
     try:
+        record = sources()[pool_file.pool.source.kind]
+        if record.costs:  # nothing was asked yet: what a call costs is expected from prices
+            module, _, function = record.costs.partition(":")
+            return grid_for_costs(getattr(importlib.import_module(module), function)(pool_file)), ""
         return grid_for_costs(load_outcomes(pool_file).costs.mean(axis=0)), ""
     except CabsError as error:
         return (), str(error)

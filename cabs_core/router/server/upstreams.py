@@ -82,6 +82,24 @@ class Upstreams(_Strict):
     cooldown: float = Field(10.0, ge=0)
 
 
+def load_upstreams(path: str | Path) -> Upstreams:
+    """Read the file.
+
+    Raises:
+        RouterError: it cannot be read or is invalid.
+    """
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Upstreams.model_validate(data)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RouterError(f"{path} cannot be read as YAML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"]) or "(top level)"
+        raise RouterError(f"{path}: {place}: {first['msg']} (found {first.get('input')!r:.100})") from None
+
+
 def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
     """Read and check the file for a router's models.
 
@@ -89,16 +107,7 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
         RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in the
             environment.
     """
-    path = Path(path)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found = Upstreams.model_validate(data)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RouterError(f"{path} cannot be read as YAML: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(p) for p in first["loc"]) or "(top level)"
-        raise RouterError(f"{path}: {place}: {first['msg']} (found {first.get('input')!r:.100})") from None
+    found = load_upstreams(path)
     missing = [arm for arm in arms if arm not in found.models]
     if missing:
         raise RouterError(

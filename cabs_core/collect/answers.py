@@ -1,0 +1,241 @@
+"""Collecting answers: every prompt to every model, or as many as decide the matter; and the table of what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.collect.asking import Lane, Purse, ask
+from cabs_core.collect.calls import Target
+from cabs_core.collect.plan import Collection, check_keys
+from cabs_core.collect.store import Answer, AnswerStore
+from cabs_core.errors import CabsError
+
+ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
+#: prompts whose answers are held in memory at a time
+_BLOCK = 1000
+#: least number of prompts of a part where the budget may end first
+_STEP = 20
+#: least number of complete prompts of which a table is made when the budget ends
+FEWEST = 30
+_SCHEMA = pa.schema(
+    [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
+    + [(n, pa.float64()) for n in ("n_input_tokens", "n_output_tokens", "cost", "latency")]
+    + [("estimated", pa.bool_())]
+)
+
+
+class CollectError(CabsError):
+    """A collection could not be completed; the message says how each model is doing. What was answered is kept."""
+
+
+@dataclass
+class Collected:
+    """What a collection came to.
+
+    Attributes:
+        prompts: number of prompts, of `order`, that every model kept has answered. models: the models kept.
+        dropped: {model: why it was asked no further}, by strategy `adaptive`.
+        lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls that broke off,
+            counted with the most that they can have cost; in_flight: number of those under way when an earlier run died.
+        stopped: why it ended before all prompts, if it did.
+        looks: of strategy `adaptive`, one dict a look at the verdict.
+    """
+
+    prompts: int
+    models: list[Target]
+    lanes: dict[str, Lane]
+    spent: float
+    paid: float
+    perhaps: float
+    in_flight: int
+    stopped: str = ""
+    dropped: dict[str, str] = field(default_factory=dict)
+    looks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def keys_of(collection: Collection, last: int | None = None) -> Iterator[str]:
+    """Keys of all calls of a collection."""
+    for target in collection.models:
+        for call in collection.calls(target, 0, last):
+            yield call.key
+
+
+def collect_answers(
+    collection: Collection,
+    store: AnswerStore,
+    notify: Callable[[str], None] = lambda text: None,
+    look: Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
+) -> Collected:
+    """Ask what has no answer yet.
+
+    Args:
+        look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '', {model to drop: why}, figures);
+            called after each part of the prompts.
+
+    Raises:
+        CollectError: a model could not be asked everything; the message says why, per model, and what to do.
+        RouterError: an API key is missing. StorageError: the store cannot be written to.
+    """
+    collect = collection.collect
+    check_keys(collection.models)
+    with store.asking(notify):
+        keys = list(keys_of(collection))
+        paid, perhaps, in_flight = store.spent(keys)
+        if in_flight:
+            notify(
+                f"{in_flight} calls were under way when an earlier run ended: they are asked again if they have no answer, and "
+                f"count with the most that they can have cost, {perhaps:.4f} USD"
+            )
+        purse = Purse(collect.max_usd, paid + perhaps)
+        models, lanes = list(collection.models), dict[str, Lane]()
+        found = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
+        for last in parts(collection, purse.most - purse.spent):
+            total = len(models) * (last - found.prompts)
+            first = found.prompts
+
+            def calls(target: Target, first: int = first, last: int = last) -> Iterator[Any]:
+                return collection.calls(target, first, last)
+
+            outcome = ask(calls, models, total, collect, store, purse, notify, lanes)
+            found.spent += outcome.spent
+            complete = _complete(collection, store, models, first, last)
+            _refuse_failures(collection, models, lanes, outcome.stopped)
+            if outcome.stopped:
+                found.prompts = first + complete
+                found.stopped = (
+                    f"the budget: another call could have passed max_usd ({collect.max_usd:g} USD)"
+                )
+                break
+            found.prompts = last
+            if look is not None and collect.strategy == "adaptive":
+                reason, dropped, figures = look(last, models)
+                found.looks.append({"prompts": last, "paid": purse.spent, **figures})
+                found.dropped |= dropped
+                models = found.models = [t for t in models if t.name not in dropped]
+                if reason:
+                    found.stopped = reason if last < len(collection.prompts) else ""
+                    break
+        found.paid = purse.spent
+    if found.prompts < min(FEWEST, len(collection.prompts)):
+        raise CollectError(
+            f"pool {collection.pool_file.pool.name}: {found.stopped or 'too few prompts'}; {found.prompts} prompts are answered by every "
+            f"model, and {FEWEST} are the least that a table is made of. Raise collect.max_usd: what was answered is kept"
+        )
+    return found
+
+
+def parts(collection: Collection, budget: float) -> list[int]:
+    """Numbers of prompts after which the collection pauses to look; the last one is its end.
+
+    Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts: what one has
+    answered ahead of the others would be of no use.
+    """
+    collect, n = collection.collect, len(collection.prompts)
+    if collect.strategy != "adaptive":
+        wanted = min(collect.sample, n) if collect.strategy == "sample" else n
+        most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, wanted))
+        step = max(_STEP, wanted // 50)
+        return [wanted] if most <= budget else [*range(step, wanted, step), wanted]
+    found, size = [], float(min(collect.sample, n))
+    while size < n:
+        found.append(int(size))
+        size = max(size * 1.3, size + 10)
+    return [*found, n]
+
+
+def _complete(
+    collection: Collection, store: AnswerStore, models: Sequence[Target], first: int, last: int
+) -> int:
+    """How many prompts from `first` on, in order, every model has answered."""
+    least = last - first
+    for target in models:
+        keys = [call.key for call in collection.calls(target, first, last)]
+        known = store.known(keys)
+        missing = next((i for i, key in enumerate(keys) if key not in known), len(keys))
+        least = min(least, missing)
+    return least
+
+
+def _refuse_failures(
+    collection: Collection, models: Sequence[Target], lanes: dict[str, Lane], budget: bool
+) -> None:
+    bad = [
+        t.name
+        for t in models
+        if lanes[t.name].state.startswith("given up") or (lanes[t.name].unanswered and not budget)
+    ]
+    if not bad:
+        return
+    lines = [f"  {t.name}: {described(lanes[t.name])}" for t in models]
+    raise CollectError(
+        f"pool {collection.pool_file.pool.name}: {', '.join(bad)} could not be asked everything. What was answered is kept, and not "
+        "asked again:\n" + "\n".join(lines) + f"\nMend it, or take {bad[0]!r} out of models, and run it again"
+    )
+
+
+def described(lane: Lane) -> str:
+    """How a model did, in words."""
+    text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {lane.usd:.4f} USD"
+    if lane.again:
+        text += f", {lane.again:,} repeats"
+    if lane.unanswered:
+        text += (
+            f", {lane.unanswered:,} without an answer{f' ({lane.note})' if lane.note and lane.open else ''}"
+        )
+    return text if lane.open else f"{text}; {lane.state}"
+
+
+def write_answers(
+    collection: Collection, found: Collected, store: AnswerStore, folder: Path
+) -> dict[str, Any]:
+    """Write `prompts.parquet` and `answers.parquet`, a block at a time; counts of what is in them, per model."""
+    chosen = np.sort(collection.order[: found.prompts])
+    kept = collection.prompts.take(chosen)
+    columns = sorted(kept.rows[0]) if len(kept) else []
+    table = {"query_id": kept.ids, "prompt": kept.texts, "task": kept.tasks}
+    if kept.splits is not None:
+        table["split"] = kept.splits
+    table |= {f"column {c}": [row[c] for row in kept.rows] for c in columns}
+    pq.write_table(
+        pa.table({k: pa.array(v, pa.string()) for k, v in table.items()}),
+        folder / PROMPTS,
+        compression="zstd",
+    )
+    counts: dict[str, dict[str, float]] = {t.name: {} for t in found.models}
+    hidden = collection.collect.keep == "hash"
+    with pq.ParquetWriter(folder / ANSWERS, _SCHEMA, compression="zstd") as writer:
+        for start in range(0, len(chosen), _BLOCK):
+            rows: list[dict[str, Any]] = []
+            block = chosen[start : start + _BLOCK]
+            for target in found.models:
+                keys = [collection.call(target, int(i)).key for i in block]
+                known = store.get(keys)
+                for i, key in zip(block, keys, strict=True):
+                    answer = known[key]
+                    rows.append(_row(collection.prompts.ids[int(i)], target, answer, hidden))
+                    _count(counts[target.name], answer)
+            writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
+    return {"models": counts}
+
+
+def _row(query: str, target: Target, answer: Answer, hidden: bool) -> dict[str, Any]:
+    return {
+        "query_id": query, "model": target.name, "key": answer.key, "state": answer.state, "text": None if hidden else answer.text,
+        "sha": answer.sha, "finish": answer.finish, "n_input_tokens": answer.tokens_in, "n_output_tokens": answer.tokens_out,
+        "cost": answer.usd, "latency": answer.seconds, "estimated": answer.estimated,
+    }  # fmt: skip
+
+
+def _count(counts: dict[str, float], answer: Answer) -> None:
+    for name, value in (
+        ("calls", 1.0), (answer.state, 1.0), ("usd", answer.usd), ("tokens in", answer.tokens_in or 0.0),
+        ("tokens out", answer.tokens_out or 0.0), ("seconds", answer.seconds or 0.0), ("without usage", float(answer.estimated)),
+    ):  # fmt: skip
+        counts[name] = counts.get(name, 0.0) + value

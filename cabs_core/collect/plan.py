@@ -1,0 +1,202 @@
+"""What a collection would ask and cost, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.collect.calls import CHARACTERS, Call, Target, question, targets
+from cabs_core.collect.prompts import Prompts, read_prompts
+from cabs_core.collect.store import AnswerStore
+from cabs_core.errors import DataError, RouterError
+from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.collect import Collect, Judge
+from cabs_core.router.server.upstreams import Upstream, load_upstreams
+
+#: output tokens that are expected where no answer of the model is known: this many, or the limit if that is smaller
+EXPECTED = 200.0
+#: characters of a token in dense text (code, digits, other scripts) and in plain prose, for the range
+_DENSE, _PROSE = 2.0, 5.0
+#: shortest answer, for the range
+_SHORT = 5.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One model of a plan.
+
+    Attributes:
+        calls: all that are needed; known: of those, answered already. tokens_in, tokens_out: expected, of the rest.
+        usd, low, high: cost of the rest; high is an answer of full length to each.
+    """
+
+    model: str
+    role: str
+    calls: int
+    known: int
+    tokens_in: float
+    tokens_out: float
+    usd: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection, ready to be made.
+
+    Attributes:
+        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts as they are asked, by seed.
+    """
+
+    pool_file: PoolFile
+    collect: Collect
+    prompts: Prompts
+    models: list[Target]
+    judges: dict[str, Target]
+    order: np.ndarray
+
+    def calls(self, target: Target, first: int = 0, last: int | None = None) -> Iterator[Call]:
+        """The calls that put the prompts of places first to last of the order to a model."""
+        for i in self.order[first:last]:
+            yield self.call(target, int(i))
+
+    def call(self, target: Target, place: int) -> Call:
+        """One prompt to one model."""
+        return Call(target, question(self.prompts.texts[place], self.collect.system))
+
+
+def collection_of(pool_file: PoolFile) -> Collection:
+    """Read what a pool of kind `collect` names: prompts and upstreams.
+
+    Raises:
+        PoolError, DataError, RouterError: a file, a column or a price is missing.
+    """
+    pool, collect = pool_file.pool, pool_file.pool.collect
+    assert collect is not None  # the pool's validation
+    prompts = read_prompts(pool_file)
+    names = pool.source_names() or {}
+    path = pool_file.beside(collect.upstreams, "collect.upstreams")
+    upstreams = load_upstreams(path).models
+    models = [
+        _renamed(t, shown)
+        for t, shown in zip(targets(collect, upstreams, list(names.values()), str(path)), names, strict=True)
+    ]
+    order = np.random.default_rng(collect.seed).permutation(len(prompts))
+    return Collection(pool_file, collect, prompts, models, _judges(collect, upstreams, str(path)), order)
+
+
+def _renamed(target: Target, shown: str) -> Target:
+    return Target(
+        shown, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
+    )
+
+
+def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, Target]:
+    found = {}
+    for judge in collect.judges:
+        (target,) = targets(collect, upstreams, [judge.model], origin)
+        own = getattr(target.upstream, "params", None) or {}
+        params = {**own, "temperature": 0, "max_tokens": judge.max_tokens}
+        found[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
+    return found
+
+
+def check_keys(targets: Iterable[Target]) -> None:
+    """RouterError where the API key of a model that is to be asked is not in the environment."""
+    for target in targets:
+        if target.upstream.key_env and not target.upstream.key():
+            raise RouterError(
+                f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the environment"
+            )
+
+
+def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
+    """What is left to ask, per model, with its cost and a range; judges as well.
+
+    What strategy `adaptive` may leave out is not left out here: it is the most that is asked.
+    """
+    collect, prompts = collection.collect, collection.prompts
+    wanted = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
+    lines, out = [], {}
+    for target in collection.models:
+        calls = list(collection.calls(target, 0, wanted))
+        known = store.get([c.key for c in calls], texts=False)
+        seen = [a.tokens_out for a in known.values() if a.tokens_out is not None]
+        out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
+        left = [c.characters for c in calls if c.key not in known]
+        lines.append(_line(target, "answers", len(calls), left, out[target.name]))
+    for judge in collect.judges:
+        target = collection.judges[judge.called]
+        lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out)))
+    return lines
+
+
+def _judged(
+    judge: Judge, collection: Collection, wanted: int, out: dict[str, float]
+) -> tuple[int, list[int], float]:
+    """(calls, characters of each, output tokens) of a judge over all answers; what is known already is not seen here."""
+    compared = judge.against is not None
+    models = [t.name for t in collection.models if t.name != judge.against]
+    applies = [
+        int(i)
+        for i in collection.order[:wanted]
+        if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
+    ]
+    sizes = []
+    for i in applies:
+        base = len(judge.rubric) + 600 + len(collection.prompts.texts[i])
+        for name in models:
+            answers = out[name] + (out.get(judge.against or "", 0.0) if compared else 0.0)
+            sizes += [int(base + CHARACTERS * answers)] * (2 if compared else 1)
+    return len(sizes), sizes, min(30.0, judge.max_tokens)
+
+
+def _line(target: Target, role: str, calls: int, left: Sequence[int], out: float) -> Line:
+    characters, n = float(sum(left)), len(left)
+    tokens_in, tokens_out = characters / CHARACTERS, n * out
+    return Line(
+        target.name, role, calls, calls - n, tokens_in, tokens_out, target.usd(tokens_in, tokens_out),
+        target.usd(characters / _PROSE, n * min(_SHORT, out)), target.usd(characters / _DENSE, n * target.max_tokens),
+    )  # fmt: skip
+
+
+def mean_costs(pool_file: PoolFile) -> list[float]:
+    """Cost of a call that is to be expected of each model by its price alone, USD: before anything is asked.
+
+    Raises:
+        PoolError, DataError, RouterError: prompts or upstreams cannot be read.
+    """
+    collection = collection_of(pool_file)
+    if not collection.models:
+        raise DataError("no models")
+    mean = float(np.mean([len(t) for t in collection.prompts.texts])) + len(collection.collect.system or "")
+    return [t.usd(mean / CHARACTERS, min(EXPECTED, t.max_tokens)) for t in collection.models]
+
+
+def described(lines: Sequence[Line], collection: Collection, spent: float) -> list[str]:
+    """The plan in words, for `cabs plan` and `cabs collect --dry-run`."""
+    collect = collection.collect
+    width = max(5, *(len(line.model) for line in lines))
+    shown = [
+        f"{'model':{width}s}  {'for':16s} {'calls':>8s} {'known':>8s} {'tokens in':>11s} {'out':>10s} {'USD':>10s}  range"
+    ]
+    shown += [
+        f"{x.model:{width}s}  {x.role:16.16s} {x.calls:8,} {x.known:8,} {x.tokens_in:11,.0f} {x.tokens_out:10,.0f} {x.usd:10.4f}"
+        f"  {x.low:.4f} to {x.high:.4f}"
+        for x in lines
+    ]
+    usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
+    shown.append(f"about {usd:.4f} USD ({low:.4f} to {high:.4f}); {spent:.4f} USD spent before")
+    caps = [
+        f"{collect.max_usd:g} USD for answers",
+        *(f"{j.max_usd:g} USD for {j.called}" for j in collect.judges),
+    ]
+    shown.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
+    if collect.strategy == "adaptive":
+        shown.append(
+            f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
+        )
+    return shown

@@ -1,0 +1,106 @@
+"""The prompts of a collection, with the columns that scoring needs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.errors import DataError
+from cabs_core.outcomes.raw import Place, text_column
+from cabs_core.outcomes.sources.file import column_names, read_columns
+from cabs_core.pool_files import PoolFile
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """n prompts.
+
+    Attributes:
+        ids: unique. texts, tasks: one each. splits: train, validation or test, where the table says so.
+        rows: the columns that scoring reads, as texts (missing: empty).
+    """
+
+    ids: list[str]
+    texts: list[str]
+    tasks: list[str]
+    splits: list[str] | None
+    rows: list[dict[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, places: np.ndarray) -> Prompts:
+        """Those at the given places, in that order."""
+        chosen = [int(i) for i in places]
+        return Prompts(
+            [self.ids[i] for i in chosen], [self.texts[i] for i in chosen], [self.tasks[i] for i in chosen],
+            None if self.splits is None else [self.splits[i] for i in chosen], [self.rows[i] for i in chosen],
+        )  # fmt: skip
+
+
+def read_prompts(pool_file: PoolFile) -> Prompts:
+    """The prompts of a pool whose source is `collect`: of a table, or those of a log, each once.
+
+    Raises:
+        PoolError, DataError: the table is not there, lacks a column, or a value is wrong.
+    """
+    pool = pool_file.pool
+    assert pool.collect is not None  # the pool's validation
+    path = pool_file.table_path()
+    columns, names = pool.source.columns, column_names(path)
+    needed = {"prompt": columns.prompt}
+    for field in ("query_id", "task", "split"):
+        wanted = getattr(columns, field)
+        if wanted in names:
+            needed[field] = wanted
+        elif wanted is not None and field in columns.model_fields_set:
+            raise _absent(path, f"source.columns.{field}", wanted, names)
+    read = {getattr(s, f, None) for s in pool.collect.scores for f in ("column", "reference")} - {None}
+    for wanted in [columns.prompt, *sorted(str(c) for c in read)]:
+        if wanted not in names:
+            raise _absent(
+                path, "source.columns.prompt" if wanted == columns.prompt else "collect.scores", wanted, names
+            )
+    frame, first = read_columns(path, sorted({*needed.values(), *map(str, read)}))
+    if not len(frame):
+        raise DataError(f"{path}: the table has no rows")
+    found = {f: text_column(frame[c], f, Place(str(path), first, c)).tolist() for f, c in needed.items()}
+    extra = {str(c): ["" if pd.isna(v) else str(v) for v in frame[str(c)]] for c in read}
+    texts = found["prompt"]
+    ids = found.get("query_id") or [
+        hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
+    ]
+    prompts = Prompts(
+        ids, texts, found.get("task", ["all"] * len(texts)), found.get("split"),
+        [{c: values[i] for c, values in extra.items()} for i in range(len(texts))],
+    )  # fmt: skip
+    if pool.tasks:
+        unknown = sorted(set(pool.tasks) - set(prompts.tasks))
+        if unknown:
+            raise DataError(
+                f"{path}: no task {unknown[0]!r} in the table. It has: {', '.join(sorted(set(prompts.tasks))):.400}"
+            )
+        prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
+    return _each_once(prompts, path, first, named="query_id" in found)
+
+
+def _each_once(prompts: Prompts, path: Path, first: int, *, named: bool) -> Prompts:
+    """Prompts without those that stand there again; the same id with another text is an error."""
+    place: dict[str, int] = {}
+    for i, name in enumerate(prompts.ids):
+        j = place.setdefault(name, i)
+        if prompts.texts[i] != prompts.texts[j] or (named and i != j):
+            raise DataError(
+                f"{path}, row {i + first}: query_id {name!r:.80} stands already in row {j + first}; expected each once"
+            )
+    return prompts if len(place) == len(prompts) else prompts.take(np.array(sorted(place.values())))
+
+
+def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
+    return DataError(
+        f"{path}: no column {wanted!r:.100}, which {field} names; columns are: {', '.join(names):.400}"
+    )
