@@ -1,4 +1,4 @@
-"""Assets `pool_file` (observed), `outcomes`, `splits`, `prompt_embeddings`: from a pool file to vectors."""
+"""Assets `pool_file` (observed), `answers`, `scores`, `outcomes`, `splits`, `prompt_embeddings`: from a pool file to vectors."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import data_check_specs, data_results
+from cabs_dagster.checks import INSTRUMENT, data_check_specs, data_results, instrument_result
 from cabs_dagster.metadata import RETRY, guarded, lineage, schema, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
@@ -51,12 +51,53 @@ pool_file = dg.AssetSpec(
 )
 
 
+@dg.asset(
+    **specs.stage("answers"),
+    partitions_def=partitions.pools,
+    description="What the models of a pool that collects (source kind collect) said to its prompts: each asked once, kept by content, "
+    "within `collect.max_usd`. Only the job collect_pool, `cabs run` and `cabs collect` ask: it costs money.",
+)
+def answers(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    if (nothing := _collects_nothing(context, cabs)) is not None:
+        return nothing
+    return stage_result(context, cabs, "answers", config.force)[2]
+
+
+@dg.asset(
+    **specs.stage("scores"),
+    partitions_def=partitions.pools,
+    check_specs=[INSTRUMENT],
+    description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with people, "
+    "its biases, with intervals.",
+)
+def scores(
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+) -> dg.MaterializeResult:
+    if (nothing := _collects_nothing(context, cabs)) is not None:
+        return nothing._replace(check_results=[instrument_result({})])
+    _, made, result = stage_result(context, cabs, "scores", config.force)
+    return result._replace(check_results=[instrument_result(made.record.summary)])
+
+
+def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult | None:
+    """The result for a pool that brings its outcomes: a run over all assets of its partition goes on."""
+    with guarded():
+        pool = cabs.chain(context.partition_key).pool
+    if pool.collected:
+        return None
+    text = f"pool {pool.name} brings its outcomes (source kind {pool.source.kind}): nothing is asked"
+    context.log.info(text)
+    return dg.MaterializeResult(metadata={"nothing to do": text})
+
+
 @dg.multi_asset(
     name="outcomes",
     specs=[
         dg.AssetSpec(
             "outcomes",
-            **specs.stage("outcomes"),
+            **specs.stage("outcomes", "answers", "scores"),
             description="Scores and costs of every model on every query: read from the pool's source, checked, and "
             "cut to the queries that every chosen model answered.",
             metadata=schema(OUTCOMES),

@@ -157,6 +157,20 @@ def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.A
             yield _result("router", name, severity, text, passed, {})
 
 
+_INSTRUMENT = (
+    "What limits the scores of collected answers: a judge that nobody measured, or that agrees little with people, favours length, "
+    "order or its own family; refusals that decide."
+)
+(INSTRUMENT,) = _specs("scores", partitions.pools, {"instrument": _INSTRUMENT})
+
+
+def instrument_result(summary: Mapping[str, Any]) -> dg.AssetCheckResult:
+    """Result of `instrument` from a summary of the stage `scores`."""
+    said = summary.get("_warnings", [])
+    text = "; ".join(said) or "nothing that is known limits the scores"
+    return _result("scores", INSTRUMENT.name, "WARN", text, not said, {})
+
+
 def sql_check_specs(key: dg.AssetKey, model) -> list[dg.AssetCheckSpec]:
     """One check for a model's SQL tests of each severity; failed errors stop what depends on the model."""
     specs = []

@@ -24,7 +24,7 @@ _PLATFORMS = ("github", "gitlab")
 def assets() -> list:
     """All assets, each linked to the source line that makes it."""
     made = [
-        data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
+        data.answers, data.scores, data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
         router.router, router.deployed_router, router.off_policy, replay.replay, replay.replay_audit, marts.marts,
         results.report, results.leaderboard, theory.theory,
     ]  # fmt: skip

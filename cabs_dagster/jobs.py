@@ -13,7 +13,10 @@ from cabs_dagster.specs import STAGE_TAG
 
 PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
 DEPLOY, EVALUATE = "deploy_pool", "evaluate_log"
-STAGES = tuple(POOL_STAGES)
+COLLECT = "collect_pool"
+#: stages that pay for calls: no other job, no schedule and no sensor runs them
+COLLECTED = ("answers", "scores")
+STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
 
 
 @dg.logger(description="Prints what the steps of a run say, one line each: for `cabs run`.")
@@ -69,6 +72,12 @@ def _job(name: str, stage: str, selection: dg.AssetSelection, text: str):
 _assets = dg.AssetSelection.assets
 _sql = dg.AssetSelection.key_prefixes("staging") | dg.AssetSelection.key_prefixes("marts")
 JOBS = [
+    _job(
+        COLLECT,
+        "collect",
+        _assets(*COLLECTED),
+        "Asks the models of a pool that collects, and scores what they say: it spends money.",
+    ),
     _job(PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
     _job(
         REPLAY,

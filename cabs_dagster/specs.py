@@ -27,6 +27,8 @@ CHAIN_JOBS = ("prepare", "deploy")
 #: asset: (group, kinds)
 _ASSETS: dict[str, tuple[str, set[str]]] = {
     "pool_file": ("data", {"yaml"}),
+    "answers": ("collection", {"python", "parquet"}),
+    "scores": ("collection", {"python", "parquet"}),
     "outcomes": ("data", {"python", "parquet"}),
     "splits": ("data", {"python", "parquet"}),
     "prompt_embeddings": ("data", {"python", "pytorch", "numpy"}),

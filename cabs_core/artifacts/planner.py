@@ -90,8 +90,10 @@ class Chain:
         except ProvenanceError as error:
             record, unreadable = None, (str(error),)
         inputs = dict[str, str]()
-        if target.stage == "outcomes":
+        if target.stage == ("answers" if self.pool.collected else "outcomes"):
             inputs = self.pool_file.external_files()
+        elif target.stage == "scores":
+            inputs = self.pool_file.scoring_files()
         elif target.stage == "off_policy" and not self.pool.logged:
             inputs = self.pool_file.log_files()
         for source in target.inputs:

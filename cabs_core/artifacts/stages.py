@@ -47,6 +47,7 @@ COVERED = (
     "cabs_core.policies.registry",
     "cabs_core.pool_files.read",
     "cabs_core.pool_files.config",
+    "cabs_core.pool_files.collect",
 )
 
 _DATA = ("outcomes", "splits", "prompt_embeddings")
@@ -54,6 +55,9 @@ _DATA = ("outcomes", "splits", "prompt_embeddings")
 POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
+        # Answers that were paid for are kept by content beside the artifacts, so making these again asks nothing twice.
+        Stage("answers", (), ("source", "models", "tasks", "collect"), only="collect"),
+        Stage("scores", ("answers",), ("collect",), ("cabs_core.collect.scorers.*",), only="collect"),
         Stage("outcomes", (), OUTCOME_FIELDS, ("cabs_core.outcomes.sources.*",)),
         Stage("splits", ("outcomes",), ("split", "shift")),
         Stage("prompt_embeddings", ("outcomes",), ("encoder",), ("cabs_core.encoders.tfidf",)),
@@ -157,6 +161,12 @@ class Target:
         settings = pick(self.pool, self.definition.settings)
         if self.stage == "outcomes" and self.pool.logged:
             settings |= pick(self.pool, ("split",))  # a log is completed from its train prompts
+        if (
+            self.stage == "answers"
+            and self.pool.collect is not None
+            and self.pool.collect.strategy == "adaptive"
+        ):
+            settings |= pick(self.pool, ("router.rho", "replay.rhos"))  # at which the verdict is sought
         if self.policy is not None:
             return settings | {"policy": self.policy, "rho": self.rho}
         if self.definition.over_policies:
@@ -170,6 +180,8 @@ class Target:
         if self.policy:
             return policy_code_version(self.policy)
         encoder = catalog.encoder_record(self.pool.encoder.name)
+        if self.stage == "scores" and self.pool.collect is not None:
+            return stage_code_version("scores", *self.pool.collect.modules)
         chosen = {"outcomes": catalog.sources()[self.pool.source.kind], "prompt_embeddings": encoder}.get(
             self.stage
         )
@@ -179,6 +191,8 @@ class Target:
     def inputs(self) -> tuple[Target, ...]:
         """The artifacts that are read to make this one."""
         names = self.definition.inputs
+        if self.stage == "outcomes" and self.pool.collected:
+            names = ("answers", "scores")
         encoder = catalog.encoder_record(self.pool.encoder.name)
         if self.stage == "prompt_embeddings" and encoder and encoder.fitted:
             names = (*names, "splits")  # fitted on the train split's prompts
@@ -196,9 +210,9 @@ def policy_modules(policy: str) -> tuple[str, ...]:
 
 
 @cache
-def stage_code_version(name: str, chosen: str = "") -> str:
-    """Code version of a pool stage; `chosen`: the module of the source or encoder that the pool names."""
-    return code_version((*stage_modules(name), *filter(None, [chosen])), COVERED)
+def stage_code_version(name: str, *chosen: str) -> str:
+    """Code version of a pool stage; `chosen`: modules that the pool names, of its source, encoder or own scores."""
+    return code_version((*stage_modules(name), *filter(None, chosen)), COVERED)
 
 
 @cache

@@ -42,6 +42,10 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
     for stage in chain.stages:
         status = chain.status(chain.stage(stage))
         click.echo(f"{stage:20s} {status.state:8s} {'; '.join(status.reasons)}")
+    if chain.pool.collected:
+        from cabs_core.collect.plan import plan_in_words
+
+        click.echo("\n".join(["", *plan_in_words(chain.pool_file), ""]))
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for target in chain.replays():

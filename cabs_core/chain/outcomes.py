@@ -22,7 +22,7 @@ def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> dict[str, Any]:
     """Read the pool's source, apply its options, save the table."""
-    table = load_outcomes(chain.pool_file)
+    table = load_outcomes(chain.pool_file, inputs or None)
     table.save(folder)
     scores, costs = table.means
     return {

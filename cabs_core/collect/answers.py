@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.collect.asking import Lane, Purse, ask
+from cabs_core.collect.asking import Lane, Progress, Purse, ask
 from cabs_core.collect.calls import Target
 from cabs_core.collect.plan import Collection, check_keys
 from cabs_core.collect.store import Answer, AnswerStore
@@ -96,14 +96,15 @@ def collect_answers(
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = list(collection.models), dict[str, Lane]()
         found = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
-        for last in parts(collection, purse.most - purse.spent):
-            total = len(models) * (last - found.prompts)
+        pauses = parts(collection, purse.most - purse.spent)
+        progress = Progress(len(models) * pauses[-1])
+        for last in pauses:
             first = found.prompts
 
             def calls(target: Target, first: int = first, last: int = last) -> Iterator[Any]:
                 return collection.calls(target, first, last)
 
-            outcome = ask(calls, models, total, collect, store, purse, notify, lanes)
+            outcome = ask(calls, models, progress, collect, store, purse, notify, lanes)
             found.spent += outcome.spent
             complete = _complete(collection, store, models, first, last)
             _refuse_failures(collection, models, lanes, outcome.stopped)

@@ -125,7 +125,7 @@ class Progress:
     done: int = 0
     failed: int = 0
     began: float = field(default_factory=time.monotonic)
-    _told: float = 0.0
+    _told: float = field(default_factory=time.monotonic)
 
     def tell(self, purse: Purse, notify: Callable[[str], None], *, every: float = 5.0) -> None:
         """Say it, at most once in `every` seconds."""
@@ -153,7 +153,7 @@ class Outcome:
 def ask(
     calls: Callable[[Target], Iterable[Call]],
     models: Sequence[Target],
-    total: int,
+    progress: Progress,
     collect: Collect,
     store: AnswerStore,
     purse: Purse,
@@ -163,14 +163,13 @@ def ask(
     """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no other.
 
     Args:
-        calls: the calls to one model, in order; they are not all held in memory. total: their number, for progress.
+        calls: the calls to one model, in order; they are not all held in memory. progress: is told of every call.
         purse: what may be spent. lanes: states from an earlier round; a model that was given up is not asked.
     """
     lanes = {} if lanes is None else lanes
     for target in models:
         lanes.setdefault(target.name, Lane(target, collect.limits.get(target.name, Limit())))
     before = purse.spent
-    progress = Progress(total)
 
     async def run() -> None:
         limit = sum(lanes[t.name].limit.concurrency for t in models)

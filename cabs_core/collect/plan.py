@@ -200,3 +200,16 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
             f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
         )
     return shown
+
+
+def plan_in_words(pool_file: PoolFile) -> list[str]:
+    """What a pool's collection would ask and cost now.
+
+    Raises:
+        PoolError, DataError, RouterError: a file, a column or a price is missing.
+    """
+    collection = collection_of(pool_file)
+    with AnswerStore() as store:
+        keys = [call.key for target in collection.models for call in collection.calls(target)]
+        paid, perhaps, _ = store.spent(keys)
+        return described(plan_of(collection, store), collection, paid + perhaps)

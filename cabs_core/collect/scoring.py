@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.collect.answers import CollectError, described
-from cabs_core.collect.asking import Purse, ask
+from cabs_core.collect.asking import Progress, Purse, ask
 from cabs_core.collect.calls import Call, Target
 from cabs_core.collect.plan import Collection, check_keys
 from cabs_core.collect.scorers import judge as judging
@@ -132,7 +132,7 @@ def _judge(
         def calls(_: Target) -> Iterator[Call]:
             return (call for _, call, _ in asked)
 
-        outcome = ask(calls, [target], len(asked), collection.collect, store, purse, notify)
+        outcome = ask(calls, [target], Progress(len(asked)), collection.collect, store, purse, notify)
     lane = outcome.lanes[target.name]
     if outcome.stopped or not lane.open or lane.unanswered:
         what = (

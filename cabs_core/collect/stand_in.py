@@ -227,6 +227,17 @@ def upstreams_text(port: int, models: tuple[str, ...] = tuple(PRICES)) -> str:
     return "\n".join(lines) + "\n"
 
 
+def label(path: Path) -> None:
+    """Fill in a sheet of `cabs judge sample` with what is right: a stand-in for people."""
+    with open(path, newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(row | {"score": int(row["answer"].endswith(right_answer(row["prompt"])))})
+
+
 def main() -> None:
     """Serve it on 127.0.0.1."""
     parser = argparse.ArgumentParser(description="A stand-in for providers and judge, with known quality.")
@@ -236,7 +247,13 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=300, help="Number of those prompts.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--upstreams", type=Path, help="Write an upstreams file for this port, and end.")
+    parser.add_argument(
+        "--label", type=Path, help="Fill in the scores of this sheet of `cabs judge sample`, and end."
+    )
     given = parser.parse_args()
+    if given.label:
+        label(given.label)
+        return
     if given.prompts:
         with open(given.prompts, "w", newline="", encoding="utf-8") as handle:
             writer = csv.DictWriter(handle, ["prompt", "kind", "answer"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files import ModelPool, PoolFile
 
 
-def load_outcomes(pool_file: PoolFile) -> Outcomes:
-    """Outcomes of a pool, from whatever source it names.
+def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
+    """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers and scores.
 
     Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop incomplete
     queries, rescale costs, later versions of models. `Outcomes.report` says what was done.
@@ -26,15 +27,22 @@ def load_outcomes(pool_file: PoolFile) -> Outcomes:
         PoolError, DataError: with the place, the value, what was expected and what to do.
     """
     pool = pool_file.pool
-    return apply_pool(read_source(pool_file), pool)
+    return apply_pool(read_source(pool_file, inputs), pool)
 
 
-def read_source(pool_file: PoolFile) -> RawOutcomes:
+def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> RawOutcomes:
     """Every model and query of the pool's source, before the pool's options."""
     record = sources()[pool_file.pool.source.kind]
     module, _, function = record.path.partition(":")
     read = getattr(importlib.import_module(module), function)
-    raw: RawOutcomes = read(pool_file if record.name == "file" else pool_file.source())
+    if record.collected and inputs is None:
+        name = pool_file.pool.name
+        raise DataError(
+            f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it would cost"
+        )
+    raw: RawOutcomes = read(
+        inputs if record.collected else pool_file if record.name == "file" else pool_file.source()
+    )
     return raw
 
 
@@ -74,6 +82,8 @@ def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
 def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """The pool's models and tasks with costs, on complete queries."""
     names = pool.source_names()
+    if names is not None and pool.collected:  # strategy adaptive may have dropped some
+        names = {shown: shown for shown in names if shown in raw.arms}
     if names is not None:
         raw = raw.select_models(names)
     elif len(raw.arms) < 2:

@@ -248,6 +248,11 @@ class Collect(_Strict):
         return max(int(self.params[k]) for k in ("max_tokens", "max_completion_tokens") if k in self.params)
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        """The user's modules that score."""
+        return tuple(s.function.partition(":")[0] for s in self.scores if isinstance(s, Function))
+
+    @property
     def judges(self) -> tuple[Judge, ...]:
         """The judges among the scores."""
         return tuple(scorer for scorer in self.scores if isinstance(scorer, Judge))

@@ -155,7 +155,8 @@ class PoolFile:
         return {
             ".".join(map(str, place)): hash_file(path)
             for place, written in self.collect_files().items()
-            if place[1] == part and _is(Path.is_file, path := self._places(written, "collect", self.path.parent)[0])
+            if place[1] == part
+            and _is(Path.is_file, path := self._places(written, "collect", self.path.parent)[0])
         }
 
     def log_files(self) -> dict[str, str]:

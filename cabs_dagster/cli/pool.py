@@ -29,7 +29,11 @@ def add(file: Path) -> None:
     from cabs_dagster.partitions import register
 
     given = load_pool_file(file)
-    if not sources()[given.pool.source.kind].remote:
+    if given.pool.collected:
+        from cabs_core.collect.plan import plan_in_words
+
+        click.echo("\n".join(plan_in_words(given)))
+    elif not sources()[given.pool.source.kind].remote:
         from cabs_core.validation.overview import overview
 
         click.echo(overview(given).text)
@@ -39,7 +43,8 @@ def add(file: Path) -> None:
     click.echo(f"{added.verb} pool {added.pool_file.pool.name}: {added.pool_file.path}")
     for change in added.changes:
         click.echo(f"  {change}")
-    click.echo(f"next: cabs run --pool {added.pool_file.pool.name}")
+    verb = "collect" if given.pool.collected else "run"
+    click.echo(f"next: cabs {verb} --pool {added.pool_file.pool.name}")
 
 
 @pool.command("list")
@@ -84,14 +89,14 @@ def list_(as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_pool)
 def show(name: str) -> None:
     """Show a pool: its settings, and what is there of it."""
-    from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
+    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.pools import find_pool
 
     pool_file = find_pool(name)
     click.echo(f"# {pool_file.path}")
     click.echo(json.dumps(pool_file.pool.model_dump(mode="json", exclude_defaults=True), indent=1))
     chain = Chain(ArtifactStore(), pool_file)
-    for stage in POOL_STAGES:
+    for stage in chain.stages:
         click.echo(f"{stage:20s} {chain.status(chain.stage(stage)).state}")
     states = [chain.status(target).state for target in chain.replays()]
     if states:  # of a log there are none

@@ -101,7 +101,13 @@ class Runner:
         config: dict[str, dict[str, Any]] = {op: {"force": True} for op in stale if force}
         if policies and "tuning" in stale:
             config.setdefault("tuning", {})["policies"] = list(policies)
-        self.execute(jobs.PREPARE, name, stale, {"ops": {op: {"config": c} for op, c in config.items()}})
+        for named, part in (
+            (jobs.COLLECT, [s for s in stale if s in jobs.COLLECTED]),
+            (jobs.PREPARE, [s for s in stale if s not in jobs.COLLECTED]),
+        ):
+            if part:
+                ops = {op: {"config": c} for op, c in config.items() if op in part}
+                self.execute(named, name, part, {"ops": ops})
 
     def _replay(self, pool_file: PoolFile, rho: float, policies, force: bool, number: str) -> None:
         chain, key = chain_over(Chain(self.store, pool_file), policies), grid_key(pool_file.pool.name, rho)

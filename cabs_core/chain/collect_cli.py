@@ -1,0 +1,134 @@
+"""`cabs collect` and `cabs judge sample | show`: answers that are paid for, and how well a judge scores them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cabs_core.chain.options import pool_argument, pool_name, pool_option
+
+
+@click.command()
+@pool_argument
+@pool_option("Name of a model pool whose source is `collect`; `cabs collect NAME` is the same.")
+@click.option("--dry-run", is_flag=True, help="Only say how many calls, tokens and USD are left to pay for.")
+@click.option("--force", is_flag=True, help="Make the tables again; what was answered is not asked again.")
+def collect(name: str | None, pool: str | None, dry_run: bool, force: bool) -> None:
+    """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how much.
+
+    Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from there.
+    """
+    from cabs_core.artifacts import ArtifactStore, Chain, Options
+    from cabs_core.atomic import remove_leftovers
+    from cabs_core.chain.make import make_artifact
+    from cabs_core.collect.plan import plan_in_words
+    from cabs_core.errors import PoolError
+    from cabs_core.pools.registry import active_pool
+
+    pool_file = active_pool(pool_name(name, pool))
+    if not pool_file.pool.collected:
+        kind = pool_file.pool.source.kind
+        raise PoolError(
+            f"pool {pool_file.pool.name} has source kind {kind!r}: there is nothing to collect; expected source.kind collect"
+        )
+    click.echo("\n".join(plan_in_words(pool_file)))
+    if dry_run:
+        return
+    store = ArtifactStore()
+    remove_leftovers(store.root)
+    options = Options(force=force, notify=lambda text: click.echo(f"  {text}", err=True))
+    for stage in ("answers", "scores"):
+        chain = Chain(store, pool_file)
+        _say(stage, make_artifact(chain, chain.stage(stage), options).record.summary)
+    click.echo(f"next: cabs run --pool {pool_file.pool.name}")
+
+
+def _say(stage: str, summary: Mapping[str, Any]) -> None:
+    if stage == "answers":
+        click.echo(f"{summary['prompts']:,} of {summary['of']:,} prompts, {len(summary['models'])} models")
+        for model, text in summary["models"].items():
+            click.echo(f"  {model}: {text}")
+        if summary["stopped"]:
+            click.echo(f"stopped: {summary['stopped']}")
+        for model, why in summary["dropped"].items():
+            click.echo(f"dropped: {model}, {why}")
+        spent, paid = summary["spent in this run, USD"], summary["spent in all, USD"]
+    else:
+        for model, score in summary["mean score"].items():
+            click.echo(f"  {model}: mean score {score:.3f}")
+        for text in summary["_warnings"]:
+            click.secho(f"note: {text}", fg="yellow")
+        spent, paid = summary["judging, USD in this run"], summary["judging, USD in all"]
+    click.echo(f"{stage}: {spent:.4f} USD in the run that made them, {paid:.4f} in all")
+
+
+@click.group()
+def judge() -> None:
+    """A judge among a pool's scores: answers for people to label, and how well it agrees with them."""
+
+
+@judge.command("sample")
+@pool_option("Name of the model pool; its answers must have been collected.")
+@click.option(
+    "--number",
+    type=click.IntRange(2, 100_000),
+    default=100,
+    show_default=True,
+    help="Answers to label, about.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default="labels.csv", show_default=True
+)
+def sample(pool: str | None, number: int, seed: int, out: Path) -> None:
+    """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
+
+    It holds all models' answers to prompts that are drawn at random, in random order and without the models' names. Put the
+    filled-in sheet beside the pool file and name it as the judge's `labels`.
+    """
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.chain.scores import sheet
+    from cabs_core.errors import DataError
+    from cabs_core.pools import find_pool
+
+    if out.exists():
+        raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
+    chain = Chain(ArtifactStore(), find_pool(pool_name(None, pool)))
+    found = sheet(chain.verified(chain.stage("answers")), number, seed)
+    found.to_csv(out, index=False)
+    click.echo(
+        f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 to 1)"
+    )
+    click.echo(
+        f"next: name it in the pool file (collect.scores: {{kind: judge, ..., labels: {out.name}}}), then cabs collect"
+    )
+
+
+@judge.command("show")
+@pool_option("Name of the model pool; its scores must have been made.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
+def show(pool: str | None, as_json: bool) -> None:
+    """Print how well the pool's judges agree with people, and what they favour, with 95 % intervals."""
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.chain.scores import INSTRUMENT
+    from cabs_core.collect.instrument import in_words
+    from cabs_core.pools import find_pool
+
+    chain = Chain(ArtifactStore(), find_pool(pool_name(None, pool)))
+    text = (chain.verified(chain.stage("scores")) / INSTRUMENT).read_text(encoding="utf-8")
+    if as_json:
+        click.echo(text)
+        return
+    found = json.loads(text)
+    for name, data in found["judges"].items():
+        click.echo(f"judge {name} ({data['model']})")
+        for line in in_words(data):
+            click.echo(f"  {line}")
+    if not found["judges"]:
+        click.echo(f"no judge: scores are made by {', '.join(s['kind'] for s in found['scores'].values())}")
+    for line in found["refusals"]:
+        click.echo(f"note: {line}")

@@ -1,0 +1,180 @@
+"""Stage `scores`: the answers of a collected pool scored, and what is known of the instrument that scored them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.collect import instrument
+from cabs_core.collect.answers import ANSWERS
+from cabs_core.collect.plan import collection_of
+from cabs_core.collect.scorers.labels import blank_sheet, read_labels
+from cabs_core.collect.scoring import Cell, Scored, instruments, score_cells
+from cabs_core.collect.source import SCORES, cells_of
+from cabs_core.collect.store import AnswerStore
+from cabs_core.errors import DataError
+
+if TYPE_CHECKING:
+    from cabs_core.artifacts import Chain, Options, Target
+    from cabs_core.collect.plan import Collection
+    from cabs_core.pool_files.collect import Judge
+
+INSTRUMENT = "instrument.json"
+#: answers that are shown where judge and people differ
+_EXAMPLES = 10
+_LONGEST = 600
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> dict[str, Any]:
+    """Score every answer, measure every judge that has labels, and write both."""
+    collection = collection_of(chain.pool_file)
+    cells = cells_of(inputs["answers"])
+    with AnswerStore() as store:
+        hidden = collection.collect.keep == "hash"
+        if hidden:
+            cells = _with_texts(cells, inputs["answers"], store)
+        found = score_cells(collection, cells, store, options.notify)
+        if hidden:
+            store.forget_texts(pq.read_table(inputs["answers"] / ANSWERS, columns=["key"])["key"].to_pylist())
+    _write(folder / SCORES, cells, found)
+    shown: dict[str, Any] = {
+        "scores": instruments(collection.collect.scores),
+        "judges": {j.called: _measured(j, collection, cells, found) for j in collection.collect.judges},
+        "refusals": _refusals(cells, found),
+    }
+    (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
+    models = sorted({c.model for c in cells})
+    names = np.array([c.model for c in cells], dtype=object)
+    said = [
+        f"judge {name}: {text}"
+        for name, data in shown["judges"].items()
+        for text in instrument.warnings(data)
+    ]
+    said += shown["refusals"]
+    return {
+        "rows": len(cells),
+        "without a score": int(np.isnan(found.score).sum()),
+        "mean score": {m: round(float(np.nanmean(found.score[names == m])), 4) for m in models},
+        "scored by": {s.called: s.kind for s in collection.collect.scores},
+        "judging, USD in this run": found.spent,
+        "judging, USD in all": found.paid,
+        "replies without a grade": found.unread,
+        "_warnings": said,
+        "_judges": shown["judges"],
+    }
+
+
+def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
+    """The cells with texts from the store, where they lie until they are scored."""
+    keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
+    known = store.get(keys)
+    return [
+        Cell(**(vars(c) | {"text": known[k].text if k in known else None}))
+        for c, k in zip(cells, keys, strict=True)
+    ]
+
+
+def _write(path: Path, cells: Sequence[Cell], found: Scored) -> None:
+    columns: dict[str, Any] = {
+        "query_id": pa.array([c.query for c in cells], pa.string()),
+        "model": pa.array([c.model for c in cells], pa.string()),
+        "score": pa.array(found.score, from_pandas=True),
+    }
+    columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in found.parts.items()}
+    pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def _measured(judge: Judge, collection: Collection, cells: Sequence[Cell], found: Scored) -> dict[str, Any]:
+    """What is known of a judge: by labels of people if there are any, and by order if it compares."""
+    values = found.parts[judge.called]
+    shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
+    pairs = found.preferences.get(judge.called, [])
+    if pairs:
+        shown["position"] = instrument.position([(cells[i].query, a, b) for i, a, b in pairs])
+    if judge.labels is None:
+        return shown
+    labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
+    people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+    rows = np.flatnonzero(~np.isnan(people) & ~np.isnan(values)).tolist()
+    if len(rows) < 2:
+        return shown
+    chosen = [cells[i] for i in rows]
+    shown |= instrument.measure(
+        shown["model"], values[rows], people[rows], [c.query for c in chosen], [c.model for c in chosen],
+        np.array([len(c.text or "") for c in chosen]),
+    )  # fmt: skip
+    shown["means"] = _corrected(cells, values, people)
+    apart = sorted(rows, key=lambda i: -abs(values[i] - people[i]))[:_EXAMPLES]
+    shown["examples"] = [
+        {
+            "prompt": cells[i].prompt[:_LONGEST], "answer": (cells[i].text or "")[:_LONGEST], "model": cells[i].model,
+            "judge": float(values[i]), "people": float(people[i]),
+        }
+        for i in apart if abs(values[i] - people[i]) >= 0.5
+    ]  # fmt: skip
+    return shown
+
+
+def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) -> dict[str, Any]:
+    """{model: mean by the judge, and what people would give (prediction-powered)}."""
+    names, found = np.array([c.model for c in cells], dtype=object), {}
+    for model in sorted(set(names.tolist())):
+        mine = (names == model) & ~np.isnan(values)
+        labelled = mine & ~np.isnan(people)
+        if labelled.sum() >= 2:
+            corrected = instrument.corrected_mean(
+                values[labelled], people[labelled], values[mine & ~labelled]
+            )
+            found[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
+    return found
+
+
+def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
+    """Sentences about refused and truncated answers."""
+    models = list(dict.fromkeys(c.model for c in cells))
+    states = np.array([c.state for c in cells], dtype=object)
+    names = np.array([c.model for c in cells], dtype=object)
+    said = []
+    for model in models:
+        mine = states[names == model]
+        for state, what in (
+            ("refused", "refused to answer"),
+            ("truncated", "were cut at the limit of tokens (collect.params)"),
+        ):
+            part = float((mine == state).mean())
+            if part > instrument.NOTABLE:
+                said.append(f"{model}: {part:.0%} of its answers {what}")
+    table = {name: found.score[names == name] for name in models}
+    refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
+    text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)
+    return [*said, text] if text else said
+
+
+def sheet(answers: Path, number: int, seed: int) -> pd.DataFrame:
+    """About `number` answers for people to label: all models' answers to prompts drawn at random, shuffled, without names.
+
+    Raises:
+        DataError: the texts were not kept.
+    """
+    cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
+    if not cells or cells[0].text is None:
+        raise DataError(
+            "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, or keep texts"
+        )
+    rng = np.random.default_rng(seed)
+    queries = np.array(sorted({c.query for c in cells}), dtype=object)
+    models = len({c.model for c in cells})
+    drawn = set(rng.permutation(queries)[: max(2, -(-number // models))].tolist())
+    chosen = [c for c in cells if c.query in drawn]
+    order = rng.permutation(len(chosen)).tolist()
+    return blank_sheet([chosen[i].prompt for i in order], [chosen[i].text or "" for i in order])

@@ -1,0 +1,263 @@
+"""A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that allow for it.
+
+    measured = measure(judged, people, ...)         # on the answers that people labelled
+    corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected by the labelled ones
+
+Sources: Cohen 1960 (kappa); Wilson 1927; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight of the judged part is chosen so
+that labels alone are never better).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm, t
+
+REPLICATES = 1000
+#: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)
+LOW_KAPPA = 0.6
+#: share of refused or truncated answers of a model that is worth a word
+NOTABLE = 0.05
+_FAMILIES = (
+    ("openai", r"gpt|chatgpt|^o[1-9]|davinci"), ("anthropic", r"claude"), ("google", r"gemini|gemma|palm"),
+    ("meta", r"llama"), ("mistral", r"mistral|mixtral|codestral|ministral"), ("alibaba", r"qwen|qwq"), ("deepseek", r"deepseek"),
+    ("microsoft", r"phi-?\d"), ("cohere", r"command|aya"), ("xai", r"grok"), ("amazon", r"nova|titan"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval, from n items."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
+
+
+def family_of(model: str) -> str:
+    """Who made a model, by its name; for an unknown name its first word."""
+    name = model.rsplit("/", 1)[-1].casefold()
+    return next(
+        (family for family, pattern in _FAMILIES if re.search(pattern, name)), re.split(r"[-_ .:]", name)[0]
+    )
+
+
+def share(hits: int, n: int) -> Estimate:
+    """A share with Wilson's interval."""
+    z = float(norm.ppf(0.975))
+    p, centre = hits / n, (hits + z**2 / 2) / (n + z**2)
+    half = z / (n + z**2) * np.sqrt(n * p * (1 - p) + z**2 / 4)
+    return Estimate(p, float(max(centre - half, 0.0)), float(min(centre + half, 1.0)), n)
+
+
+def kappa(a: np.ndarray, b: np.ndarray) -> float:
+    """Cohen's kappa of two verdicts (right where at least 0.5); nan where both never differ from one value."""
+    x, y = a >= 0.5, b >= 0.5
+    chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
+    return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
+
+
+def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed: int = 0) -> Estimate:
+    """A figure of rows with a percentile interval; groups (prompts) are drawn again, whole.
+
+    Args:
+        figure: (indices of rows) -> value; replicates in which it is nan are left out.
+    """
+    names, group = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(group))[:-1])
+    rng = np.random.default_rng(seed)
+    drawn = [
+        figure(np.concatenate([members[g] for g in rng.integers(len(names), size=len(names))]))
+        for _ in range(REPLICATES)
+    ]
+    with np.errstate(all="ignore"):
+        low, high = np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
+    return Estimate(figure(np.arange(len(group))), float(low), float(high), len(group))
+
+
+def slope(error: np.ndarray, doublings: np.ndarray) -> float:
+    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length."""
+    centred = doublings - doublings.mean()
+    spread = float(centred @ centred)
+    return float(centred @ (error - error.mean()) / spread) if spread > 1e-12 else float("nan")
+
+
+def measure(
+    judge: str,
+    judged: np.ndarray,
+    people: np.ndarray,
+    queries: Sequence[str],
+    models: Sequence[str],
+    lengths: np.ndarray,
+) -> dict[str, Any]:
+    """What n labelled answers say about a judge.
+
+    Args:
+        judge: the upstream's name of the judge's model. judged, people: `[n]` scores in [0, 1].
+        queries, models: n names each. lengths: `[n]` characters of the answers.
+
+    Returns:
+        JSON values: agreement (share of equal verdicts), kappa, length (score per doubling of an answer's length, people
+        the same), models ({model: judge minus people}), own family (its own minus others; absent where there is only one).
+    """
+    error, doublings = judged - people, np.log2(np.maximum(lengths, 1))
+    found: dict[str, Any] = {
+        "labelled": len(judged),
+        "agreement": asdict(share(int(((judged >= 0.5) == (people >= 0.5)).sum()), len(judged))),
+        "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
+        "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows]))),
+        "models": {},
+    }
+    names = np.array(models, dtype=object)
+    for model in sorted(set(models)):
+        mine = names == model
+        rows = np.flatnonzero(mine).tolist()
+        found["models"][model] = asdict(bootstrap([queries[i] for i in rows], _mean_of(error[rows])))
+    own = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
+    if own.any() and not own.all():
+        found["own family"] = asdict(bootstrap(queries, lambda rows: _gap(error[rows], own[rows]))) | {
+            "family": family_of(judge)
+        }
+    return found
+
+
+def _mean_of(values: np.ndarray) -> Callable[[np.ndarray], float]:
+    return lambda rows: float(values[rows].mean())
+
+
+def _gap(error: np.ndarray, own: np.ndarray) -> float:
+    return float(error[own].mean() - error[~own].mean()) if own.any() and not own.all() else float("nan")
+
+
+def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    """Of comparisons in both orders, (query, share when first, share when second): how much the first place is worth.
+
+    Returns:
+        first: mean of share when first minus share when second; flips: share of pairs whose winner depends on the order.
+    """
+    gaps = np.array([first - second for _, first, second in shares])
+    queries = [query for query, _, _ in shares]
+    return {
+        "first": asdict(bootstrap(queries, _mean_of(gaps))),
+        "flips": asdict(share(int((gaps != 0).sum()), len(gaps))),
+    }
+
+
+def corrected_mean(judged: np.ndarray, people: np.ndarray, rest: np.ndarray, level: float = 0.95) -> Estimate:
+    """The mean that people would give, from a labelled sample and judgements of all: prediction-powered.
+
+    Args:
+        judged, people: `[n]` of the labelled items, drawn at random. rest: `[N - n]` judged only.
+
+    Returns:
+        its estimate with a two-sided interval (Student's t with n - 1 degrees of freedom).
+    """
+    n, m = len(people), len(rest)
+    if n < 2:
+        return Estimate(float(people.mean()) if n else float("nan"), float("-inf"), float("inf"), n)
+    spread = float(judged.var(ddof=1))
+    weight = 0.0
+    if m and spread > 0:
+        pooled = float(np.concatenate([judged, rest]).var(ddof=1))
+        both = float(np.cov(people, judged, ddof=1)[0, 1])
+        weight = min(max(both / (pooled * (1 + n / m)), 0.0), 1.0)
+    value = float((people - weight * judged).mean() + (weight * rest.mean() if m else 0.0))
+    variance = float((people - weight * judged).var(ddof=1)) / n
+    if m > 1:
+        variance += weight**2 * float(rest.var(ddof=1)) / m
+    reach = float(t.ppf(0.5 + level / 2, n - 1)) * float(np.sqrt(variance))
+    return Estimate(value, value - reach, value + reach, n)
+
+
+def warnings(measured: Mapping[str, Any]) -> list[str]:
+    """Sentences about what was measured of a judge that limits what follows from its scores."""
+    if not measured.get("labelled"):
+        return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
+    said = []
+    found = Estimate(**measured["kappa"])
+    if not found.value >= LOW_KAPPA:
+        said.append(
+            f"agreement with people is low: kappa {found.value:.2f} ({found.low:.2f} to {found.high:.2f}), below {LOW_KAPPA:g}"
+        )
+    long = Estimate(**measured["length"])
+    if long.clear:
+        said.append(
+            f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of the length"
+        )
+    if "own family" in measured:
+        own = dict(measured["own family"])
+        family = own.pop("family")
+        gap = Estimate(**own)
+        if gap.low > 0:
+            said.append(
+                f"it favours models of its own family ({family}): {gap} of score more than others, against people"
+            )
+    for model, data in measured["models"].items():
+        bias = Estimate(**data)
+        if bias.clear and abs(bias.value) >= NOTABLE:
+            said.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
+    if "position" in measured and Estimate(**measured["position"]["first"]).clear:
+        said.append(
+            f"the order of two answers matters: the first place is worth {Estimate(**measured['position']['first'])}"
+        )
+    return said
+
+
+def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
+    """A sentence where another model would have the best mean score if refused answers were left out, else ''.
+
+    Args:
+        models: K names. scores: `[n, K]`, 0 where refused. refused: bool `[n, K]`.
+    """
+    with np.errstate(all="ignore"):
+        without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
+    best, other = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
+    if best == other:
+        return ""
+    return (
+        f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it is {models[other]}, which "
+        f"refused {refused[:, other].mean():.0%}"
+    )
+
+
+def in_words(measured: Mapping[str, Any]) -> list[str]:
+    """What was measured of a judge, one line a figure, with warnings last."""
+    lines = []
+    if measured.get("labelled"):
+        lines.append(f"compared with people on {measured['labelled']} answers")
+        same, k = Estimate(**measured["agreement"]), Estimate(**measured["kappa"])
+        lines.append(
+            f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} ({k.low:.2f} to {k.high:.2f})"
+        )
+        lines.append(f"error per doubling of an answer's length: {Estimate(**measured['length'])}")
+        lines += [
+            f"{model}: judge minus people {Estimate(**data)}" for model, data in measured["models"].items()
+        ]
+        for model, data in measured.get("means", {}).items():
+            people = Estimate(**data["people"])
+            lines.append(
+                f"{model}: mean score {data['judge']:.3f} by the judge; people would give {people.value:.3f} ({people.low:.3f} to {people.high:.3f})"
+            )
+        if "own family" in measured:
+            own = {k: v for k, v in measured["own family"].items() if k != "family"}
+            lines.append(f"own family ({measured['own family']['family']}) against others: {Estimate(**own)}")
+    if "position" in measured:
+        flips = Estimate(**measured["position"]["flips"])
+        lines.append(
+            f"first place: {Estimate(**measured['position']['first'])}; the winner depends on the order in {flips.value:.1%} of pairs"
+        )
+    return [*lines, *(f"note: {text}" for text in warnings(measured))]
