@@ -28,7 +28,8 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     for port in ("9100", "8090"):
         text = text.replace(port, str(free_port()))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_HOME"))}
-    environment |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment |= {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     with open(tmp_path / "said.txt", "w") as out:
         shell = subprocess.Popen(
             ["bash", "-c", text], cwd=tmp_path, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
