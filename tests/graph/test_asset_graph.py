@@ -135,7 +135,7 @@ def lines(*folders: str) -> int:
 def test_the_code_around_dagster_stays_small() -> None:
     assert len(list((ROOT / "cabs_dagster").glob("*.py"))) <= 12
     assert lines("cabs_dagster", "assets") <= 3100
-    assert lines("cabs_core/artifacts") <= 1030
+    assert lines("cabs_core/artifacts") <= 1100
 
 
 def test_dagster_is_pinned_to_one_minor_version() -> None:
