@@ -1,1 +1,1 @@
-"""Benchmarks against peers and measurements of this project: `cabs bench NAME` runs `main` of the module NAME."""
+"""What `cabs bench NAME` runs: `main` of the module NAME. Studies for the docs are in `benchmarks/` of the repository."""

@@ -27,7 +27,7 @@ import numpy as np
 
 from cabs_core.atomic import write_text
 from cabs_core.bench import shuffle
-from cabs_core.bench.chaos import free_port, start_echo, start_server, wait_for, write_upstreams
+from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
 
 

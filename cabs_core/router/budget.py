@@ -2,7 +2,7 @@
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
 
-Here rewards and costs come at once and every model is up. `cabs bench deployment --budget` routes from the text, with
+Here rewards and costs come at once and every model is up. `python -m benchmarks.deployment --budget` routes from the text, with
 late rewards and one model down for a while.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from probes.homes import fingerprints as fingerprints
 
-from cabs_core.bench.backfill import DevServer
+from benchmarks.backfill import DevServer
 
 ROOT = Path(__file__).resolve().parents[2]
 

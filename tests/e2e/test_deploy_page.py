@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.bench.chaos import free_port
+from cabs_core.bench.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "deploy.md"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.bench.chaos import free_port
+from benchmarks.chaos import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "no-scores.md"

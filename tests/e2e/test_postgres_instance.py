@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from e2e_support import cabs, drop_pool, patience
 
-from cabs_core.bench.postgres import Postgres, program
+from benchmarks.postgres import Postgres, program
 from cabs_core.errors import CabsError
 from cabs_dagster.definitions import build_defs
 from cabs_dagster.instance import open_instance, template

@@ -1,4 +1,4 @@
-"""Servers killed with -9 under load: the log and what was learnt are whole. `cabs bench chaos` does more of it."""
+"""Servers killed with -9 under load: the log and what was learnt are whole. `python -m benchmarks.chaos` does more of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.bench.chaos import run_chaos
-from cabs_core.bench.postgres import Postgres, program
+from benchmarks.chaos import run_chaos
+from benchmarks.postgres import Postgres, program
 from cabs_core.pool_files import ModelPool
 from cabs_core.router import build_bundle
 

@@ -12,7 +12,7 @@ import pytest
 from e2e_support import patience
 from test_router_killed import shared
 
-from cabs_core.bench.postgres import PASSWORD, Postgres, program
+from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.errors import RouterError
 from cabs_core.pool_files import ModelPool
 from cabs_core.router import Router, build_bundle

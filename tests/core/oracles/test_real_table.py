@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cabs_core.bench.oracles import compare, show, worse_than
+from benchmarks.oracles import compare, show, worse_than
 from cabs_core.encoders import embed_prompts
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.pool_files.config import Encoder

@@ -1,13 +1,15 @@
 """The benchmark compares like with like, and the study driver resumes and adds up."""
 
+import importlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from cabs_core.bench import study_problems, study_ranking
-from cabs_core.bench.cli import MEASUREMENTS, bench
+from cabs_core.bench.cli import BENCHES, bench
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import LINEAR, Ours, Peer, sweep
 from cabs_core.bench.study import main, run
@@ -79,10 +81,28 @@ def test_study_command(work, capsys):
     assert set(json.loads(out.read_text())["values"]["toy"]["clean"]) == {"random", "ridge"}
 
 
-@pytest.mark.parametrize("what", MEASUREMENTS)
-def test_options_reach_every_measurement(what):
+@pytest.mark.parametrize("what", sorted(set(BENCHES) - {"solver", "embed"}))
+def test_options_reach_every_benchmark_that_has_some(what):
     found = CliRunner().invoke(bench, [what, "--no-such-option"])
     assert found.exit_code == 2 and "unrecognized arguments: --no-such-option" in found.output
+
+
+@pytest.mark.parametrize("what", ["solver", "embed", "all"])
+def test_the_others_refuse_options(what):
+    found = CliRunner().invoke(bench, [what, "--no-such-option"])
+    assert found.exit_code == 2 and "takes no further arguments" in found.output
+
+
+STUDIES = Path(__file__).parents[3] / "benchmarks"
+SCRIPTS = sorted(path for path in STUDIES.glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_study_of_the_checkout_reads_its_own_options_and_is_listed(path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{path.stem}").main(["--no-such-option"])
+    assert ended.value.code == 2 and "unrecognized arguments: --no-such-option" in capsys.readouterr().err
+    assert f"`python -m benchmarks.{path.stem}`" in (STUDIES / "README.md").read_text(encoding="utf-8")
 
 
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.bench import drift
+from benchmarks import drift
 from cabs_core.problem.synthetic import synthetic_problem
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cabs_core.bench import readings
+from benchmarks import readings
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay

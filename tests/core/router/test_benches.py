@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.deployment import simulate
+from benchmarks.logs import main as measure_logs
 from cabs_core.bench import decision
-from cabs_core.bench.deployment import simulate
-from cabs_core.bench.logs import main as measure_logs
 from cabs_core.problem import ReplayProblem
 
 

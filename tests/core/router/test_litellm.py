@@ -13,7 +13,7 @@ litellm = pytest.importorskip("litellm")
 import httpx2 as httpx  # noqa: E402
 
 from cabs_core.bench import shuffle  # noqa: E402
-from cabs_core.bench.chaos import free_port, start_echo, wait_for  # noqa: E402
+from cabs_core.bench.servers import free_port, start_echo, wait_for  # noqa: E402
 from cabs_core.errors import RouterError  # noqa: E402
 from cabs_core.router import Router  # noqa: E402
 from cabs_core.router.litellm import CabsLogger  # noqa: E402

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cabs_core.bench.chaos import free_port, start_echo
+from cabs_core.bench.servers import free_port, start_echo
 from cabs_core.errors import LogError, RouterError
 from cabs_core.router import EventLog, Router, promote, read_manifest
 from cabs_core.router.server.app import check_host, make_app, read_keys

@@ -11,8 +11,8 @@ from unittest import mock
 
 import dagster as dg
 
+from benchmarks.backfill import DevServer
 from cabs_core.artifacts import POOL_STAGES
-from cabs_core.bench.backfill import DevServer
 
 from .. import homes
 from ..homes import MINE

@@ -1,6 +1,6 @@
 """Does a router's own log teach the next one? A real table, a router from a small part of it, and its traffic.
 
-    cabs bench logs [--pool paretobandit_k4 ...] [--seeds 5] [--epsilon 0.02 0.1] [--json FILE]
+    python -m benchmarks.logs [--pool paretobandit_k4 ...] [--seeds 5] [--epsilon 0.02 0.1] [--json FILE]
 
 For each seed: --train prompts with every model's outcome and 100 for validation; a policy trained on them routes the
 traffic, one answer a prompt, with uniform exploration; a quarter of the prompts is held out. Then the same policy is
@@ -149,9 +149,9 @@ def one(
     return found
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """`cabs bench logs`."""
-    parser = argparse.ArgumentParser(prog="cabs bench logs")
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measure, print, return the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.logs")
     parser.add_argument("--pool", nargs="+", default=list(RHOS))
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.02, 0.1])
@@ -163,7 +163,8 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[st
         "--encoder", help="in place of the pool's; a fitted one learns from all prompts' words"
     )
     parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args(list(argv))
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
         file = find_pool(name)
@@ -196,6 +197,10 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[st
                             f"    {what:14s} {shown['difference']:+.4f} ± {shown['standard error']:.4f}",
                             flush=True,
                         )
-    if json_path:
-        write_text(json_path, json.dumps(rows, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(rows, indent=1))
     return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """kill -9 of servers under load: no decision and no reward may be lost, none counted twice.
 
-    cabs bench chaos --kills 30 [--postgres]
+    python -m benchmarks.chaos --kills 30 [--postgres]
 
 Servers share one event log. Clients ask, and score answers late, twice or never, while servers are killed at random
 and started again: half of the time whichever holds the lease and writes checkpoints. In the end the log must hold
@@ -15,9 +15,6 @@ import hashlib
 import json
 import random
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,9 +26,9 @@ from typing import Any
 import numpy as np
 import requests
 
+from benchmarks.postgres import Postgres
 from cabs_core.atomic import write_text
-from cabs_core.bench.postgres import Postgres
-from cabs_core.errors import CabsError
+from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.router.bundle import read_manifest
@@ -39,51 +36,6 @@ from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.router import Router
-
-_SERVER = (
-    "import json, sys; from cabs_core.router.server.app import serve; "
-    "serve(json.loads(sys.argv[1]), host='127.0.0.1', port=int(sys.argv[2]), workers=int(sys.argv[3]))"
-)
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens to."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def start_echo() -> tuple[subprocess.Popen[bytes], int]:
-    """The stand-in upstream in a process of its own, once it listens."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "cabs_core.router.server.echo", "--port", str(port)])
-    wait_for(port)
-    return process, port
-
-
-def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
-    """A server with these settings (see `server.app.make_app`) in a process of its own; its output is discarded."""
-    command = [sys.executable, "-c", _SERVER, json.dumps(settings), str(port), str(workers)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def wait_for(port: int, seconds: float = 180.0) -> None:
-    """Wait until something listens at a port of 127.0.0.1. Raises CabsError after so many seconds."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise CabsError(f"nothing listens at 127.0.0.1:{port} after {seconds:g} s")
-
-
-def write_upstreams(path: Path, arms: Sequence[str], port: int) -> Path:
-    """An upstream file in which every model is the stand-in at this port."""
-    models = {
-        arm: {"url": f"http://127.0.0.1:{port}/v1", "price": {"input": 10.0, "output": 30.0}} for arm in arms
-    }
-    return write_text(path, json.dumps({"models": models}))
 
 
 class _Client(threading.Thread):
@@ -265,9 +217,9 @@ def _state(bundle: str | Path, place: str, learned: Path | None, step: int | Non
     return digest.hexdigest(), learner.learnt
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
-    """`cabs bench chaos`: print what held; exit code 1 where something did not."""
-    parser = argparse.ArgumentParser(prog="cabs bench chaos")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Print what held; exit code 1 where something did not."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos")
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--servers", type=int, default=2)
@@ -275,7 +227,8 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     parser.add_argument(
         "--postgres", action="store_true", help="keep the log in a PostgreSQL server of its own"
     )
-    options = parser.parse_args(list(argv))
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
     prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
     with Postgres() if options.postgres else nullcontext() as server:
         found = run_chaos(
@@ -283,8 +236,12 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
             url=None if server is None else server.url,
         )  # fmt: skip
     print(json.dumps(found, indent=1))
-    if json_path:
-        write_text(json_path, json.dumps(found, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(found, indent=1))
     if found["faults"]:
         raise SystemExit(1)
     return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Does a log alone make a router? Real tables of which each prompt shows one model's outcome, as `source.kind: logs` reads it.
 
-    cabs bench log_alone [--pool routerbench_sub3 ...] [--epsilon 0.1 0.3] [--seeds 5] [--json FILE]
+    python -m benchmarks.log_alone [--pool routerbench_sub3 ...] [--epsilon 0.1 0.3] [--seeds 5] [--json FILE]
 
 For each seed: the calls go to the model with the best mean score, but for a share `epsilon` that goes to all models alike.
 Policies are trained on the completed log of half of the prompts (and, as an upper bound, on these prompts' full
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.logs import World
 from cabs_core.atomic import write_text
-from cabs_core.bench.logs import World
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
 from cabs_core.ope.data import LoggedData, leading
@@ -106,14 +106,15 @@ def one(
     return found
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """`cabs bench log_alone`."""
-    parser = argparse.ArgumentParser(prog="cabs bench log_alone")
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measure, print, return the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.log_alone")
     parser.add_argument("--pool", nargs="+", default=list(POOLS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.1, 0.3])
     parser.add_argument("--encoder", default="tfidf-svd", help="in place of the pool's")
     parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args(list(argv))
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
         file = find_pool(name)
@@ -133,8 +134,8 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> list[dict[st
                     }
                 )
                 print(_line(rows[-1]), flush=True)
-    if json_path:
-        write_text(json_path, json.dumps(rows, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(rows, indent=1))
     return rows
 
 
@@ -161,3 +162,7 @@ def _line(row: dict[str, Any]) -> str:
     if "error" in row:
         text += f", error {row['error']:+.4f} (rms {row['root mean square']:.4f}), in the interval {row['covered']}"
     return text
+
+
+if __name__ == "__main__":
+    main()

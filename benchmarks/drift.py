@@ -1,6 +1,6 @@
 """Models that change under their names: LLMDrift's March snapshots answer the first half of a stream, June's the second.
 
-    cabs bench drift [--trials 10] [--delayed] [--policies NAME ...] [--json FILE]
+    python -m benchmarks.drift [--trials 10] [--delayed] [--policies NAME ...] [--json FILE]
 
 Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries, each asked once
 in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March. Utility by quarter of the stream, and
@@ -135,18 +135,18 @@ def _parts(values: np.ndarray, count: int) -> np.ndarray:
     return np.stack([part.mean(axis=1) for part in np.array_split(values, count, axis=1)], axis=1)
 
 
-def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Play the stream, print a table, return the figures."""
     parser = argparse.ArgumentParser(
-        prog="cabs bench drift", description="Models that change under their names."
+        prog="python -m benchmarks.drift", description="Models that change under their names."
     )
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument(
         "--delayed", action="store_true", help="Rewards 1 to 200 rounds late, one in ten never"
     )
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME")
-    parser.add_argument("--json", dest="json_path", default=json_path)
-    args = parser.parse_args(list(argv) if argv is not None else [])
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    args = parser.parse_args(argv)
     condition = "delayed_rewards" if args.delayed else "none"
     figures = quarters(snapshots(), args.trials, condition, args.policies)
     print("| policy | March | March | June | June | from June alone | regret by quarter |")
@@ -158,3 +158,7 @@ def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dic
     if args.json_path:
         write_text(args.json_path, json.dumps(figures, indent=1))
     return figures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Which reading of the paper reproduces its order of policies? Readings side by side on real tables.
 
-    cabs bench readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json FILE]
+    python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json FILE]
 
 TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says; everything
 offline from the train split; the same orders, features and rhos for every reading; nothing is tuned.
@@ -130,15 +130,15 @@ def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
     return {"values": values, "differences": differences}
 
 
-def main(json_path: str | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Play all readings on the pools asked for, print two tables, return the figures."""
     parser = argparse.ArgumentParser(
-        prog="cabs bench readings", description="Readings of the paper side by side."
+        prog="python -m benchmarks.readings", description="Readings of the paper side by side."
     )
     parser.add_argument("--pool", nargs="+", default=["openllm_lb_v2_carrot"])
     parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--json", dest="json_path", default=json_path)
-    args = parser.parse_args(list(argv) if argv is not None else [])
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    args = parser.parse_args(argv)
     figures = {
         pool: compare([play(build_problem(pool, seed)) for seed in args.split_seeds]) for pool in args.pool
     }
@@ -160,3 +160,7 @@ def _tables(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         pairs = (found["differences"][i] for found in figures.values())
         cells = (f"{pair['difference']:+.3f} ± {pair['se']:.3f}" for pair in pairs)
         yield f"| {better} - {worse} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

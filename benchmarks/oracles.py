@@ -1,6 +1,6 @@
 """The oracles against simple predictors on real outcomes: squared error and utility by regime, in pairs.
 
-    python -m cabs_core.bench.oracles [--pool NAME ...] [--split-seeds 0 1 2] [--json FILE]
+    python -m benchmarks.oracles [--pool NAME ...] [--split-seeds 0 1 2] [--json FILE]
 
 Everything is learned on train; early stopping, kNN's k, the kernel's stack and the choice of heads use
 validation; the figures are of the test split. A predictor's utility is that of the static router that plays
@@ -166,17 +166,15 @@ def worse_than(tables: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def main(
-    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Embed (through the store), train, compare, print; quick: the smallest pool, one split."""
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Embed (through the store), train, compare, print."""
     parser = argparse.ArgumentParser(
         description="Compare the oracles with simple predictors on real outcomes."
     )
-    parser.add_argument("--pool", nargs="+", default=["routerbench_sub3"] if quick else list(POOLS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0] if quick else [0, 1, 2])
-    parser.add_argument("--json", dest="json_path", default=json_path)
-    args = parser.parse_args(list(argv) if argv is not None else [])
+    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    args = parser.parse_args(argv)
     tables = []
     for name in args.pool:
         pool_file = find_pool(name)
@@ -194,4 +192,4 @@ def main(
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    main(argv=sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
 """What a large event log costs: `/metrics`, a restart from a checkpoint, a promoted bundle, `cabs doctor`, compaction.
 
-    cabs bench large_log --router router --decisions 1000000
+    python -m benchmarks.large_log --router router --decisions 1000000
 
 The log is filled with copies of decisions that the router made, under ids of their own, a share of them scored; all
 figures are taken on it afterwards, each in a process of its own.
@@ -94,7 +94,7 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
         command = [
             sys.executable,
             "-m",
-            "cabs_core.bench.large_log",
+            "benchmarks.large_log",
             "--router",
             str(bundle),
             "--one",
@@ -106,14 +106,15 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
     return found
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
-    """`cabs bench large_log`: fill a log, and print the figures."""
-    parser = argparse.ArgumentParser(prog="cabs bench large_log")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Fill a log, and print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.large_log")
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--decisions", type=int, default=1_000_000)
     parser.add_argument("--scored", type=float, default=0.1, help="share of the decisions with a score")
     parser.add_argument("--one", nargs=2, metavar=("WHAT", "LOG"), help="one figure, of a log that is there")
-    options = parser.parse_args(list(argv))
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
     bundle = Path(options.router).absolute()
     if options.one:
         found = measure(bundle, Path(options.one[1]), options.one[0])
@@ -121,10 +122,10 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
         with tempfile.TemporaryDirectory(prefix="cabs-large-log-") as name:
             found = run(bundle, options.decisions, options.scored, Path(name))
     print(json.dumps(found, indent=1))
-    if json_path:
-        write_text(json_path, json.dumps(found, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(found, indent=1))
     return found
 
 
 if __name__ == "__main__":
-    main(argv=sys.argv[1:])
+    main()

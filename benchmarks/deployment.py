@@ -1,6 +1,6 @@
 """A simulated deployment: the test split as traffic, through the router from the text on, and its replay beside it.
 
-    cabs bench deployment --router router --home .cabs/artifacts
+    python -m benchmarks.deployment --router router --home .cabs/artifacts
 
 Every prompt is routed once, in the order of the test split. Rewards come 1 to 200 requests late, one in ten never, and
 one model is down for a third of the time. The replay is of the same policy, options and order, with every reward at
@@ -103,14 +103,15 @@ def simulate(
     }  # fmt: skip
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
-    """`cabs bench deployment`."""
-    parser = argparse.ArgumentParser(prog="cabs bench deployment")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print, return the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.deployment")
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--home", default=".cabs/artifacts", help="folder of the artifacts it was made from")
     parser.add_argument("--budget", type=float, help="USD a request")
     parser.add_argument("--epsilon", type=float, help="default: the router's")
-    options = parser.parse_args(list(argv))
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
     pool, home = read_manifest(options.router).pool, Path(options.home)
     table = Outcomes.load(home / "outcomes" / pool)
     split = pq.read_table(home / "splits" / pool / "splits.parquet")["split"].to_pylist()
@@ -118,6 +119,10 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     problem = ReplayProblem.load(home / "replay_problem" / pool / "test")
     found = simulate(options.router, problem, prompts, budget=options.budget, epsilon=options.epsilon)
     print(json.dumps(found, indent=1))
-    if json_path:
-        write_text(json_path, json.dumps(found, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(found, indent=1))
     return found
+
+
+if __name__ == "__main__":
+    main()

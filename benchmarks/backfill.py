@@ -1,4 +1,4 @@
-"""`cabs bench backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to compute.
+"""`python -m benchmarks.backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to compute.
 
 The backfill is requested over GraphQL, as Dagster's page does it. Dagster's daemon looks for backfills every 30 s, and
 every partition is a run.
@@ -127,15 +127,21 @@ def measure(pool: str) -> dict[str, Any]:
     return {"pool": pool, "partitions": len(partitions), "whole_s": round(whole, 2), "runs_s": round(took, 2)}
 
 
-def main(json_path: str | None, argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="cabs bench backfill")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backfill")
     parser.add_argument("--pool", default="demo", help="a pool that is finished (default: demo)")
-    figures = measure(parser.parse_args(list(argv)).pool)
+    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    options = parser.parse_args(argv)
+    figures = measure(options.pool)
     print(
         f"{figures['partitions']} partitions: complete {figures['whole_s']:.1f} s after the request; "
         f"{figures['runs_s']:.1f} s from the first run's creation to the last one's end"
     )
-    if json_path:
-        write_text(json_path, json.dumps(figures, indent=1))
+    if options.json_path:
+        write_text(options.json_path, json.dumps(figures, indent=1))
     return figures
+
+
+if __name__ == "__main__":
+    main()
