@@ -16,7 +16,9 @@ DECISIONS = {
     "seq": "{serial}", "id": "TEXT NOT NULL UNIQUE", "ts": "{real} NOT NULL", "bundle": "TEXT NOT NULL",
     "arm": "TEXT NOT NULL", "p": "{real} NOT NULL", "rho": "{real} NOT NULL", "mode": "TEXT NOT NULL",
     "expected_cost": "{real}", "prompt_hash": "TEXT NOT NULL", "prompt_length": "{real} NOT NULL", "call_id": "TEXT",
-    "response_id": "TEXT", "session": "TEXT", "kept": "TEXT", "cost": "{real}", "latency": "{real}",
+    "response_id": "TEXT", "session": "TEXT", "kept": "TEXT", "caller": "TEXT", "input_cost": "{real}", "output_cost": "{real}",
+    "fixed_cost": "{real}", "cost": "{real}", "latency": "{real}", "tokens_in": "{real}", "tokens_out": "{real}",
+    "estimated": "INTEGER", "reason": "TEXT",
     "status": "TEXT NOT NULL DEFAULT 'decided'", "retracted": "INTEGER NOT NULL DEFAULT 0",
 }  # fmt: skip
 BODIES = {
@@ -60,7 +62,7 @@ TYPES = {
     },
 }
 #: facts that come with the end of a call
-ENDS = ("cost", "latency", "response_id")
+ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "reason")
 SECONDS_PER_DAY = 86_400.0
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])
 FROM = "decisions d LEFT JOIN bodies b ON b.seq = d.seq"
@@ -71,7 +73,11 @@ class Logged:
     """A decision as it stands in the log; arrays are decoded, `decision` is JSON text for `Decision.from_dict`.
 
     session: its conversation, as `sessions` names it. kept: id of the decision whose model this turn of a conversation
-    kept; pmf and target are empty then, and decision is ''.
+    kept; pmf and target are empty then, and decision is ''. caller: name of the key that asked for it. input_cost: the part
+    of expected_cost that was known before the call, that of the tokens in; output_cost: predicted for the tokens out,
+    before what was learnt (`charges`); fixed_cost: what the fallback was expected to
+    cost; USD. tokens_in, tokens_out: as the upstream counted them. estimated: cost was not reported, so it was put
+    together from characters and prices. reason: why the call failed.
     """
 
     seq: int
@@ -89,8 +95,16 @@ class Logged:
     response_id: str | None
     session: str | None
     kept: str | None
+    caller: str | None
+    input_cost: float | None
+    output_cost: float | None
+    fixed_cost: float | None
     cost: float | None
     latency: float | None
+    tokens_in: float | None
+    tokens_out: float | None
+    estimated: bool
+    reason: str | None
     status: str
     retracted: bool
     pmf: np.ndarray
@@ -146,7 +160,7 @@ def body_of(row: dict[str, Any]) -> list[Any]:
 
 def logged_of(row: Sequence[Any]) -> Logged:
     item = dict(zip([*DECISIONS, *(c for c in BODIES if c != "seq")], row, strict=True))
-    item["retracted"] = bool(item["retracted"])
+    item["retracted"], item["estimated"] = bool(item["retracted"]), bool(item["estimated"])
     item["decision"] = item["decision"] or ""
     for name in ("pmf", "target"):
         item[name] = np.array([] if item[name] is None else json.loads(item[name]), dtype=np.float64)

@@ -22,6 +22,7 @@ from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
 from cabs_core.router.bundle import Manifest
+from cabs_core.router.charges import LARGEST, Charges
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads
@@ -85,6 +86,7 @@ class Learner:
         """The checkpoint of this bundle and log, else the state of the bundle."""
         self.counted = self.applied = self.learnt = self.passed = 0
         self.evidence = Evidence()
+        self.charges = Charges(len(self.manifest.names))
         before = self.manifest.provenance.get("continued", {})
         #: bundles whose decisions this policy may learn from: its own, and those it was saved from
         self.lineage = {self.manifest.id, *before.get("lineage", [])}
@@ -102,6 +104,7 @@ class Learner:
                 return
             self.counted, self.applied = int(data["counted"]), int(data["applied"])
             self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
+            self.charges.set_state(data["charges"])
             if data["fallback"] == self.manifest.fallback:
                 self.evidence = Evidence(**data["evidence"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -114,6 +117,8 @@ class Learner:
     def _begin(self, before: dict[str, Any], log: str) -> None:
         """The state of the bundle, which may hold what this log had taught when it was saved."""
         self.policy = load_policy(self.bundle / "policy")
+        if before.get("charges"):
+            self.charges.set_state(before["charges"])
         if before.get("log") == log:
             self.counted, self.applied = int(before["counted"]), int(before["applied"])
 
@@ -152,7 +157,15 @@ class Learner:
         deltas = None
         if self.heads.needs.surrogate and logged.embedding is not None:
             deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(decision.arm, score)
-        self.policy.update(decision, score, cost, deltas=deltas)
+        taught = cost
+        if logged.output_cost is not None and logged.input_cost is not None:
+            self.charges.learn(decision.arm, cost - logged.input_cost, logged.output_cost)
+        if logged.expected_cost is not None and hasattr(self.policy, "paid"):
+            # a policy that corrects costs itself: where they are corrected here there is nothing left to correct, and
+            # elsewhere one outcome counts no more than it does here
+            known = logged.output_cost is not None
+            taught = logged.expected_cost if known else min(cost, LARGEST * logged.expected_cost)
+        self.policy.update(decision, score, taught, deltas=deltas)
         utility = float(clipped_utility(score, cost, logged.rho))
         fallback = self.manifest.names.index(self.manifest.fallback)
         weight = (logged.target[decision.arm] - (decision.arm == fallback)) / logged.p
@@ -173,7 +186,7 @@ class Learner:
             self.policy.save(temporary / "policy")
             content = {
                 "format": FORMAT, "bundle": self.manifest.id, "counted": self.counted, "applied": self.applied,
-                "log": self.log.id, "revision": self.revision, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
+                "charges": self.charges.state(), "log": self.log.id, "revision": self.revision, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
             }  # fmt: skip
             (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         return self.folder

@@ -31,6 +31,7 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
+from cabs_core.router.charges import Prices
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import EventLog, prompt_hash
@@ -94,6 +95,8 @@ class Router:
         seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the replay.
         keep_prompts: log the prompts themselves.
         encoder: an open `TextEncoder` of the same bundle, to share it.
+        prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known part plus what
+            was learnt about its output (`charges`); without, it is what the bundle predicts for the text.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Router:
         seed: int | str | None = None,
         keep_prompts: bool = False,
         encoder: TextEncoder | None = None,
+        prices: Mapping[str, float] | None = None,
     ):
         self.folder = Path(folder)
         self.manifest: Manifest = read_manifest(folder)
@@ -119,6 +123,7 @@ class Router:
         check_mode(self.mode, self.epsilon)
         self.fallback = self._arm(fallback or self.manifest.fallback)
         self.z, self.keep_prompts = float(z), keep_prompts
+        self.prices = Prices(self.arms, prices) if prices else None
         if fallback is not None and fallback != self.manifest.fallback:
             # evidence is kept against this arm
             self.manifest = replace(self.manifest, fallback=fallback, evidence={})
@@ -182,6 +187,8 @@ class Router:
         rho: float | None = None,
         budget: float | None = None,
         call_id: str | None = None,
+        caller: str | None = None,
+        tokens: float | None = None,
     ) -> Routed:
         """Decide which model answers a prompt.
 
@@ -190,11 +197,15 @@ class Router:
             rho: cost sensitivity for this request, score units per USD; None: the bundle's, or the pacer's.
             budget: USD > 0; models that are expected to cost more are left out.
             call_id: another name for the decision, for `feedback_by`.
+            caller: who asks, kept in the log.
+            tokens: of the whole request, where more than the text is sent; used where there are `prices`.
 
         Raises:
             RouterError: no text, an unknown model, no model left.
         """
-        return self.route_many([text], available=available, rho=rho, budget=budget, call_id=call_id)[0]
+        return self.route_many(
+            [text], available=available, rho=rho, budget=budget, call_id=call_id, caller=caller, tokens=tokens
+        )[0]
 
     def route_many(
         self,
@@ -204,6 +215,8 @@ class Router:
         rho: float | None = None,
         budget: float | None = None,
         call_id: str | None = None,
+        caller: str | None = None,
+        tokens: float | None = None,
     ) -> list[Routed]:
         """`route` for several prompts: embedded together, decided one after the other, logged in one step."""
         for text in texts:
@@ -218,23 +231,35 @@ class Router:
         with self._lock:
             for i, text in enumerate(texts):
                 used = self._rho(rho)
-                usable = mask if budget is None else self._affordable(mask, embeddings[i], lengths[i], budget)
-                request = replace(requests[i], rho=used, available=usable)
+                parts = self._charged(requests[i].predicted_costs, float(lengths[i]), tokens)
+                costs = requests[i].predicted_costs if parts is None else parts[0]
+                usable = mask
+                if budget is not None:
+                    known = self.heads.shown(embeddings[i], lengths[i])[1] if costs is None else costs
+                    usable = self._affordable(mask, known, budget)
+                predicted = None if requests[i].predicted_costs is None else costs
+                request = replace(requests[i], rho=used, available=usable, predicted_costs=predicted)
                 decision, target, wanted, explored, name = self._decide(request, usable)
-                expected = None
-                if request.predicted_costs is not None:
-                    expected = float(request.predicted_costs[decision.arm])
+                at = decision.arm
+                charges: dict[str, float | None] = {
+                    "expected_cost": None if costs is None else float(costs[at])
+                }
+                if costs is not None:
+                    charges["fixed_cost"] = float(costs[self.fallback])
+                if parts is not None:
+                    charges |= {"input_cost": float(parts[1][at]), "output_cost": float(parts[2][at])}
                 rows.append(
                     {
                         "id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": decision.arm_name,
                         "p": decision.probability, "pmf": decision.pmf, "target": target, "available": usable,
-                        "rho": decision.rho, "mode": self.mode, "expected_cost": expected,
+                        "rho": decision.rho, "mode": self.mode, **charges, "caller": caller,
                         "prompt_hash": prompt_hash(text), "prompt_length": lengths[i],
                         "prompt": text if self.keep_prompts else None, "embedding": embeddings[i],
                         "decision": json.dumps(decision.to_dict()), "call_id": call_id,
                     }
                 )  # fmt: skip
-                found.append(self._routed(name, decision, wanted, explored, embeddings[i], lengths[i]))
+                shown = None if parts is None else costs
+                found.append(self._routed(name, decision, wanted, explored, embeddings[i], lengths[i], shown))
         self.log.add_decisions(rows)
         return found
 
@@ -263,11 +288,19 @@ class Router:
         return self.policy.redraw(decision, arm, pmf), target, wanted, explored, name
 
     def _routed(
-        self, name: str, decision: Decision, wanted: int, explored: bool, embedding: np.ndarray, length: float
+        self,
+        name: str,
+        decision: Decision,
+        wanted: int,
+        explored: bool,
+        embedding: np.ndarray,
+        length: float,
+        charged: np.ndarray | None,
     ) -> Routed:
         @cache  # computed once, when first asked for
         def expect() -> tuple[dict[str, float], dict[str, float]]:
             scores, costs = self.heads.shown(embedding, length)
+            costs = costs if charged is None else charged
             return (
                 dict(zip(self.arms, scores.tolist(), strict=True)),
                 dict(zip(self.arms, costs.tolist(), strict=True)),
@@ -304,12 +337,20 @@ class Router:
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
         return float(rho)
 
-    def _affordable(
-        self, mask: np.ndarray | None, embedding: np.ndarray, length: float, budget: float
-    ) -> np.ndarray:
+    def _charged(
+        self, predicted: np.ndarray | None, length: float, tokens: float | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`; None: no prices."""
+        if self.prices is None:
+            return None
+        if predicted is None:
+            predicted = np.array([float(arm["mean_cost"]) for arm in self.manifest.arms])
+        into, out = self.prices.split(predicted, length, tokens)
+        return into + out * self.learner.charges.factors, into, out
+
+    def _affordable(self, mask: np.ndarray | None, costs: np.ndarray, budget: float) -> np.ndarray:
         if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0.0 < budget < math.inf:
             raise RouterError(f"budget {budget!r}: expected USD > 0")
-        costs = self.heads.shown(embedding, length)[1]
         usable = (costs <= budget) & (True if mask is None else mask)
         if not usable.any():
             least = costs.min() if mask is None else costs[mask].min()
@@ -526,6 +567,7 @@ class Router:
                 "continued": {
                     "lineage": sorted(self.learner.lineage),
                     "rewards": self.learner.learnt,
+                    "charges": self.learner.charges.state(),
                     "log": self.log.id,
                     "counted": self.learner.counted,
                     "applied": self.learner.applied,

@@ -1,0 +1,115 @@
+"""Expected costs: what is known before a call, and a factor that no single outcome moves far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.errors import RouterError
+from cabs_core.router import Router
+from cabs_core.router.charges import LARGEST, PRIOR, Charges, Prices
+
+TEXT = "How many legs do three spiders have together?"
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e9), st.floats(1e-9, 1e3)), max_size=60),
+    st.floats(0, 1e12),
+    st.floats(1e-9, 1),
+)
+def test_no_outcome_moves_a_factor_by_more_than_is_stated(rows, paid, predicted):
+    charges = Charges(2)
+    for row in rows:
+        charges.learn(0, *row)
+    before = charges.factors
+    charges.learn(0, paid, predicted)
+    change = charges.factors[0] / before[0]
+    assert 1 - 1 / (PRIOR + 1) - 1e-9 <= change <= 1 + (LARGEST - 1) / (PRIOR + 1) + 1e-9
+    assert charges.factors[1] == 1.0
+
+
+def test_a_factor_finds_a_wrong_prediction():
+    charges = Charges(1)
+    for _ in range(400):
+        charges.learn(0, 30.0, 1.0)
+    assert charges.factors[0] == pytest.approx(30.0, rel=0.5)
+    again = Charges(1)
+    again.set_state(charges.state())
+    assert again.factors == charges.factors
+    with pytest.raises(ValueError, match="charges"):
+        again.set_state({"n": [1.0, 2.0], "ratios": [1.0, 2.0]})
+
+
+def test_prices_split_what_is_known():
+    prices = Prices(["a", "b"], {"a": 1.0})
+    into, out = prices.split(np.array([1e-3, 2e-3]), 400.0, 40_000.0)
+    assert into == pytest.approx([0.04, 0.0]) and out == pytest.approx([1e-3 - 1e-4, 2e-3])
+    for bad in ({"c": 1.0}, {"a": -1.0}):
+        with pytest.raises(RouterError, match="prices"):
+            Prices(["a", "b"], bad)
+
+
+def shares(router: Router, n: int = 200) -> dict[str, float]:
+    made = [router.route(f"{TEXT} {i % 50}").model for i in range(n)]
+    return {arm: made.count(arm) / n for arm in router.arms}
+
+
+def played(router: Router, n: int) -> str:
+    """The model of the largest share after n honest outcomes."""
+    for i in range(n):
+        made = router.route(f"{TEXT} {i % 50}", tokens=12.0)
+        router.feedback(
+            made.id, score=float(made.model == "mistralai_mistral-7b-chat"), cost=made.costs[made.model]
+        )
+    found = shares(router)
+    return max(found, key=lambda arm: found[arm])
+
+
+@pytest.mark.parametrize("priced", [True, False])
+def test_one_long_conversation_drives_no_model_out_of_play(make_bundle, priced):
+    """40,000 tokens in at .1 USD per million: .004 USD, 1,000 times a usual call; the answer was good."""
+    folder = make_bundle("hier_mix", epsilon=0.0)
+    router = Router.load(
+        folder, seed=3, prices=dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
+    )
+    model = played(router, 150)
+    before = shares(router)[model]
+    assert before > 0.6
+    made = router.route(TEXT, available=[model], tokens=40_000.0)
+    router.feedback(made.id, score=1.0, cost=0.004)
+    assert shares(router)[model] > before - 0.15
+
+
+@pytest.mark.parametrize("priced", [True, False])
+def test_one_absurd_cost_drives_no_model_out_of_play(make_bundle, priced):
+    folder = make_bundle("hier_mix", epsilon=0.0)
+    router = Router.load(
+        folder, seed=4, prices=dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
+    )
+    model = played(router, 150)
+    before = shares(router)[model]
+    made = router.route(TEXT, available=[model], tokens=12.0)
+    router.feedback(made.id, score=1.0, cost=0.05)
+    assert shares(router)[model] > before - 0.15
+
+
+def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle, tmp_path):
+    folder = make_bundle("carrot", epsilon=0.1)
+    prices = dict.fromkeys(Router.load(folder).arms, 0.1)
+    router = Router.load(folder, log=tmp_path / "log.sqlite", prices=prices)
+    for i in range(5):
+        made = router.route(f"{TEXT} {i}", tokens=1_000.0)
+        row = router.log.decision(id=made.id)
+        assert row.expected_cost == pytest.approx(made.costs[made.model]) and row.input_cost == pytest.approx(
+            1e-4
+        )
+        router.feedback(made.id, score=1.0, cost=10 * made.costs[made.model])
+    factors = router.learner.charges.factors
+    assert (factors > 1).any()
+    router.save(tmp_path / "saved")
+    router.close()
+    again = Router.load(folder, log=tmp_path / "log.sqlite", prices=prices)
+    assert np.array_equal(again.learner.charges.factors, factors)
+    assert np.array_equal(Router.load(tmp_path / "saved", prices=prices).learner.charges.factors, factors)
