@@ -22,7 +22,7 @@ from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
 from cabs_core.router.bundle import Manifest
-from cabs_core.router.charges import LARGEST, Charges
+from cabs_core.router.charges import Charges
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads
@@ -160,11 +160,8 @@ class Learner:
         taught = cost
         if logged.output_cost is not None and logged.input_cost is not None:
             self.charges.learn(decision.arm, cost - logged.input_cost, logged.output_cost)
-        if logged.expected_cost is not None and hasattr(self.policy, "paid"):
-            # a policy that corrects costs itself: where they are corrected here there is nothing left to correct, and
-            # elsewhere one outcome counts no more than it does here
-            known = logged.output_cost is not None
-            taught = logged.expected_cost if known else min(cost, LARGEST * logged.expected_cost)
+            if hasattr(self.policy, "paid"):  # a policy that corrects costs itself: this was done here
+                taught = logged.expected_cost if logged.expected_cost is not None else cost
         self.policy.update(decision, score, taught, deltas=deltas)
         utility = float(clipped_utility(score, cost, logged.rho))
         fallback = self.manifest.names.index(self.manifest.fallback)

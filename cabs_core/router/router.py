@@ -123,7 +123,7 @@ class Router:
         check_mode(self.mode, self.epsilon)
         self.fallback = self._arm(fallback or self.manifest.fallback)
         self.z, self.keep_prompts = float(z), keep_prompts
-        self.prices = Prices(self.arms, prices) if prices else None
+        self.prices = Prices(self.arms, prices or {})
         if fallback is not None and fallback != self.manifest.fallback:
             # evidence is kept against this arm
             self.manifest = replace(self.manifest, fallback=fallback, evidence={})
@@ -340,10 +340,13 @@ class Router:
     def _charged(
         self, predicted: np.ndarray | None, length: float, tokens: float | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`; None: no prices."""
-        if self.prices is None:
-            return None
+        """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`.
+
+        None: neither the policy nor a price asks for costs.
+        """
         if predicted is None:
+            if not np.isfinite(self.prices.input).any():
+                return None
             predicted = np.array([float(arm["mean_cost"]) for arm in self.manifest.arms])
         into, out = self.prices.split(predicted, length, tokens)
         return into + out * self.learner.charges.factors, into, out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,17 +218,22 @@ def test_bonus_is_the_confidence_width(make_bundle, test_prompts):
 
 
 def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_prompts):
-    """The router's state is the bare policy's after the same decisions and outcomes."""
+    """The router's state is the bare policy's after the same decisions and outcomes.
+
+    What is learnt about costs is learnt beside the policy (`charges`): it sees the costs that are then expected.
+    """
     for name in ("lin_ts", "cabs_c_linear@tuned", "hier_mix", "cabs_mix"):
         router = Router.load(make_bundle(name, epsilon=0.0), seed="bundle")
         bare = load_policy(make_bundle(name, epsilon=0.0) / "policy")
         for i, text in enumerate(test_prompts[:25]):
             d = router.route(text)
             request = router.heads.requests(router.embed([text]), np.array([float(len(text))]))[0]
+            if request.predicted_costs is not None:
+                request = replace(request, predicted_costs=np.array(list(d.costs.values())))
             own = bare.decide(request)
             assert own.arm_name == d.model
             router.feedback(d.id, score=float(i % 3 == 0), cost=1e-4)
-            bare.update(own, float(i % 3 == 0), 1e-4)
+            bare.update(own, float(i % 3 == 0), d.costs[d.model] if hasattr(bare, "paid") else 1e-4)
         bare_state = state(bare)
         for key, value in state(router.learner.policy).items():
             assert np.allclose(value, bare_state[key], atol=1e-12), (name, key)
