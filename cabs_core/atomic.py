@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cabs_core.errors import StorageError
@@ -53,13 +56,79 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             _remove(temporary)
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a folder may hold that a writer replaces: a folder with anything else is somebody's, and stays.
+
+    Attributes:
+        what: for messages: `a saved policy`.
+        marker: name of the file that every such folder has.
+        names: patterns (fnmatch, of the path below the folder) of all its other files.
+        keys: entries that the marker, a JSON object, has.
+    """
+
+    what: str
+    marker: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+
+def check_replaceable(path: str | Path, contents: Contents) -> None:
+    """StorageError unless `path` is absent, an empty folder, or a folder that holds these contents and nothing else."""
+    given, path = path, Path(path)
+    if not path.name or path.name == "..":
+        raise StorageError(
+            f"{str(given)!r} is no new folder: name one for {contents.what}, for instance {str(path / 'new')!r}"
+        )
+    advice = f"Nothing was changed. Name another folder for {contents.what}"
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise StorageError(f"{path} is a {'link' if path.is_symlink() else 'file'}, not a folder. {advice}.")
+    if not path.exists():
+        return
+    found = sorted(
+        p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_symlink() or not p.is_dir()
+    )
+    if not found:
+        return
+    known = (contents.marker, *contents.names)
+    foreign = [name for name in found if not any(fnmatchcase(name, pattern) for pattern in known)]
+    if not foreign and not _is_marker(path / contents.marker, contents.keys):
+        foreign = found
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise StorageError(
+            f"{path} holds {foreign[0]!r}{more}, which is no part of {contents.what} and would be lost. {advice}, or move "
+            "that elsewhere."
+        )
+
+
+def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
+    """Whether this is the marker; a damaged one counts, a readable one of something else does not."""
+    if not path.is_file():
+        return False
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if keys else {}
+    except (OSError, ValueError, RecursionError):
+        return True
+    return isinstance(found, dict) and set(keys) <= set(found)
+
+
 @contextmanager
-def atomic_directory(path: str | Path) -> Iterator[Path]:
+def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Path]:
     """Yield a fresh temporary folder beside `path`; it replaces the whole folder when the block ends well.
 
     Where the system can swap two names (Linux), killing this process leaves the old folder or the new one; elsewhere
     there is a moment with neither.
+
+    Args:
+        path: the folder.
+        contents: what may be replaced; None for a folder of CABS_HOME, where everything is ours.
+
+    Raises:
+        StorageError: `path` holds anything else, or the disk refuses. What was there stays.
     """
+    if contents is not None:
+        check_replaceable(path, contents)
     path = Path(path)
     temporary = _beside(path)
     with storage_errors(path):
@@ -67,6 +136,8 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
         temporary.mkdir()
         try:
             yield temporary
+            if contents is not None:  # somebody may have put a file there meanwhile
+                check_replaceable(path, contents)
             if not path.exists():
                 os.replace(temporary, path)
             elif not exchange(temporary, path):

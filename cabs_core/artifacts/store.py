@@ -79,7 +79,7 @@ class ArtifactStore:
             raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
         cached = cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
         if not (cached / RECORD_NAME).is_file():
-            with self._reaching(parts), atomic_directory(cached) as temporary:
+            with self._reaching(parts), atomic_directory(cached, None) as temporary:
                 for name in [*record.files, RECORD_NAME]:
                     target = temporary / name
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class ArtifactStore:
     def write(self, parts: Parts) -> Iterator[Path]:
         """Yield an empty local folder; whatever it holds at the end, record included, becomes the artifact."""
         if not self.remote:
-            with atomic_directory(self.root.joinpath(*parts)) as temporary:
+            with atomic_directory(self.root.joinpath(*parts), None) as temporary:
                 yield temporary
             return
         with tempfile.TemporaryDirectory(prefix="cabs-") as name:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import altair as alt
 import pandas as pd
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.plots import Figure, FigureTable, render_page
 from cabs_core.plots.theme import Style, default_styles
 
@@ -144,7 +144,9 @@ def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
 
 def write_page(figures: Mapping[str, Any], folder: Path) -> Path:
     """The page in a folder that is replaced as a whole."""
-    with atomic_directory(folder) as temporary:
+    with atomic_directory(
+        folder, Contents("this page", "index.html", ("figures.json", "*.png"))
+    ) as temporary:
         fill(figures, temporary)
     return folder
 

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from cabs_core.oracles.network import OracleNetwork
 
 FORMAT = 1
+CONTENTS = Contents(
+    "saved oracles",
+    "oracles.json",
+    ("README.md", "*.safetensors", "predictors/*/predictor.json", "predictors/*/predictor.npz"),
+    ("arms", "chosen"),
+)
 #: predictors whose scores go into every replay problem
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 
@@ -197,7 +203,7 @@ class Oracles:
             "network": None if self.network is None else self.network.shape.to_dict(),
             "metrics": self.metrics,
         }
-        with atomic_directory(folder) as temporary:
+        with atomic_directory(folder, CONTENTS) as temporary:
             (temporary / "oracles.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
             (temporary / "README.md").write_text(
                 model_card(self.arms, self.chosen, self.metrics), encoding="utf-8"

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError
 
 FORMAT = 1
@@ -201,7 +201,13 @@ class Outcomes:
             "content_hash": self.content_hash(),
             "report": self.report,
         }
-        with atomic_directory(folder) as temporary:
+        contents = Contents(
+            "saved outcomes",
+            "meta.json",
+            ("queries.parquet", "outcomes.parquet"),
+            ("content_hash", "queries"),
+        )
+        with atomic_directory(folder, contents) as temporary:
             pq.write_table(pa.table(queries), temporary / "queries.parquet", compression="zstd")
             pq.write_table(pa.table(cells), temporary / "outcomes.parquet", compression="zstd")
             (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import CabsError, PolicyError, ProvenanceError
 from cabs_core.policies import checks
 from cabs_core.policies.ledger import Ledger
@@ -30,6 +30,15 @@ from cabs_core.policies.ledger import Ledger
 FORMAT = 4
 READS = (1, 2, 3, 4)
 HEADER, ARRAYS = "policy.json", "state.npz"
+CONTENTS = Contents(
+    "a saved policy",
+    HEADER,
+    (
+        ARRAYS,
+        *(f"{part}/predictor.{kind}" for part in ("predictor", "cost_predictor") for kind in ("json", "npz")),
+    ),
+    ("name", "arms"),
+)
 #: arrays of the ledger, beside those of the class
 _PLACES, _BITS = "learnt_places", "learnt_bits"
 #: what reading damaged bytes can raise
@@ -158,6 +167,7 @@ def save(policy: Any, folder: str | Path) -> Path:
 
     Raises:
         PolicyError: the state is not sound; what was saved before stays.
+        StorageError: the folder holds anything but a saved policy; it stays as it is.
     """
     arrays, values = policy.state()
     arrays = {name: np.asarray(value) for name, value in arrays.items()}
@@ -170,7 +180,7 @@ def save(policy: Any, folder: str | Path) -> Path:
         "options": policy.settings.model_dump(mode="json"), "values": values,
         "router": policy.router, "version": policy.version, "since": policy.since, "learnt_by": learnt_by,
     }  # fmt: skip
-    with atomic_directory(folder) as temporary:
+    with atomic_directory(folder, CONTENTS) as temporary:
         (temporary / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")
         with open(temporary / ARRAYS, "wb") as handle:
             np.savez(handle, **arrays, **{_PLACES: places, _BITS: bits})

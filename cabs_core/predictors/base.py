@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
@@ -118,7 +118,8 @@ def save_state(
     folder: str | Path, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
 ) -> Path:
     """Write arrays (npz, no pickle) and settings (JSON) of the predictor called `name`."""
-    with atomic_directory(folder) as temporary:
+    contents = Contents("a saved predictor", "predictor.json", ("predictor.npz",), ("name", "settings"))
+    with atomic_directory(folder, contents) as temporary:
         np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
         text = json.dumps({"format": FORMAT, "name": name, "settings": dict(settings)}, indent=1)
         (temporary / "predictor.json").write_text(text, encoding="utf-8")

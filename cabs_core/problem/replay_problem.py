@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
@@ -257,7 +257,11 @@ class ReplayProblem:
     def save(self, folder: str | Path) -> Path:
         """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
         folder = Path(folder)
-        with atomic_directory(folder) as temporary:
+        names = tuple(f"{item.name}.npy" for item in fields(self))
+        contents = Contents(
+            "a saved replay problem", "meta.json", (*names, "static_scores.*.npy"), ("content_hash", "arrays")
+        )
+        with atomic_directory(folder, contents) as temporary:
             for name, value in self.arrays().items():
                 np.save(temporary / f"{name}.npy", value, allow_pickle=False)
             meta = {

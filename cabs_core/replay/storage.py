@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import split_name
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
@@ -146,7 +146,8 @@ def save_replay_result(
         "arms": _arms(traces, keys),
         "rounds": _rounds(traces, keys),
     }
-    with atomic_directory(folder) as temporary:
+    contents = Contents("a saved replay", "run.parquet", tuple(f"{name}.parquet" for name in tables))
+    with atomic_directory(folder, contents) as temporary:
         for name, table in tables.items():
             _write(table, temporary / f"{name}.parquet", plain=name in ("run", "trials"))
     return run

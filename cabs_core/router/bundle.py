@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.hashing import hash_file
 
@@ -81,7 +81,7 @@ class Manifest:
 @contextmanager
 def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
     """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well."""
-    with atomic_directory(folder) as temporary:
+    with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {
             path.relative_to(temporary).as_posix(): hash_file(path)
@@ -91,6 +91,17 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
         draft = Manifest(**{**manifest, "files": files, "id": "", "format": FORMAT})
         content = asdict(draft) | {"id": draft.digest()}
         (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def contents_of(folder: str | Path) -> Contents:
+    """What a bundle at `folder` consists of, so that nothing else that lies there is ever replaced."""
+    try:
+        data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
+        files = tuple(data["files"])
+    except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
+        parts = ("policy", "oracles", "encoder", "neighbours")
+        files = (SEEN, "README.md", "events.sqlite", *(f"{part}/*" for part in parts))
+    return Contents("a router", HEADER, files, ("files", "identity"))
 
 
 def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:

@@ -56,9 +56,11 @@ def export(
     import tempfile
 
     from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.atomic import check_replaceable
     from cabs_core.pools import find_pool
     from cabs_core.router import build_bundle, promote, read_manifest
     from cabs_core.router.build import BUNDLE
+    from cabs_core.router.bundle import contents_of
 
     chain = Chain(ArtifactStore(), find_pool(pool))
     inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
@@ -69,6 +71,7 @@ def export(
         all(v is None or v == said[k] for k, v in asked.items()) and not free and mode == "route" and prompts
     )
     ready = chain.store.folder(made.target.parts) / BUNDLE
+    check_replaceable(out, contents_of(out))
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as temporary:

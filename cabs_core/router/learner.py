@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import atomic_directory
+from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
@@ -179,7 +179,8 @@ class Learner:
                     return None
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        with atomic_directory(self.folder) as temporary:
+        contents = Contents("what a router learnt", "learned.json", ("policy/*",), ("bundle", "applied"))
+        with atomic_directory(self.folder, contents) as temporary:
             self.policy.save(temporary / "policy")
             content = {
                 "format": FORMAT, "bundle": self.manifest.id, "counted": self.counted, "applied": self.applied,

@@ -20,14 +20,14 @@ from cabs_core.atomic import atomic_directory, write_bytes
 from cabs_core.errors import StorageError
 folder, way = sys.argv[1:]
 write_bytes(folder + "/file", b"old")
-with atomic_directory(folder + "/dir") as d:
+with atomic_directory(folder + "/dir", None) as d:
     (d / "a").write_text("old")
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:
     if way == "bytes":
         write_bytes(folder + "/file", bytes(20_000))
     else:
-        with atomic_directory(folder + "/dir") as d:
+        with atomic_directory(folder + "/dir", None) as d:
             (d / "b").write_text("half")
             np.save(d / "a.npy", np.zeros(5_000)) if way == "npy" else np.savez(d / "a.npz", a=np.zeros(5_000))
 except StorageError as error:
@@ -75,7 +75,7 @@ def test_a_disk_that_refuses(tmp_path, monkeypatch, code, step):
 
 
 def _folder(path: Path) -> None:
-    with atomic_directory(path) as temporary:
+    with atomic_directory(path, None) as temporary:
         (temporary / "a").write_text("new")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cabs_core.atomic import write_text
-from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.problem import ReplayProblem
 from cabs_core.router import (
     Router,
@@ -210,6 +210,27 @@ def test_promote_and_roll_back(make_bundle, tmp_path):
     assert roll_back(place) == ids[0] == read_manifest(place).id
     assert roll_back(place) == ids[1] == read_manifest(place).id
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deployed", "deployed.previous"]
+
+
+def test_promotion_keeps_what_is_not_a_router(make_bundle, tmp_path):
+    one, two, place = make_bundle("lin_ts"), make_bundle("carrot"), tmp_path / "deployed"
+    previous = place.with_name("deployed.previous")
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"'notes.txt'.*would be lost"):
+        promote(one, place)
+    assert [p.name for p in place.iterdir()] == ["notes.txt"] and not previous.exists()
+    (place / "notes.txt").unlink()
+    promote(one, place)
+    previous.mkdir()
+    (previous / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"'notes.txt'"):
+        promote(two, place)
+    assert read_manifest(place).id == read_manifest(one).id and (previous / "notes.txt").is_file()
+    (previous / "notes.txt").unlink()
+    (place / "policy" / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"policy/notes.txt"):
+        promote(two, place)
 
 
 def test_a_worse_challenger_is_not_promoted(make_bundle, artifacts, problem, test_prompts):
