@@ -58,8 +58,8 @@ POOL_STAGES: dict[str, Stage] = {
         # Answers that were paid for are kept by content beside the artifacts, so making these again asks nothing twice.
         Stage("answers", (), ("source", "models", "tasks", "collect"), only="collect"),
         Stage("scores", ("answers",), ("collect",), ("cabs_core.collect.scorers.*",), only="collect"),
-        Stage("outcomes", (), OUTCOME_FIELDS, ("cabs_core.outcomes.sources.*",)),
-        Stage("splits", ("outcomes",), ("split", "shift")),
+        Stage("outcomes", (), (*OUTCOME_FIELDS, "accept"), ("cabs_core.outcomes.sources.*",)),
+        Stage("splits", ("outcomes",), ("split", "shift", "accept")),
         Stage("prompt_embeddings", ("outcomes",), ("encoder",), ("cabs_core.encoders.tfidf",)),
         Stage("oracles", _DATA, ("oracle", "features", "labels")),
         Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels")),

@@ -22,6 +22,7 @@ class SourceRecord:
         description: one sentence fragment, with its full stop.
         remote: what it reads is downloaded, unless the pool names a mirror.
         table: it reads the file `source.path`.
+        ordered: the models' rows are joined by their order, not by a key, so that they may be misaligned.
         logged: one model answered each prompt; such a pool is not replayed but estimated from.
         collected: the models are asked first (stages `answers` and `scores`), and `path` is called with the folders of both.
         costs: `module:function`; called with the `PoolFile`, it returns the mean cost of a call of each model, USD, that is
@@ -36,6 +37,7 @@ class SourceRecord:
     logged: bool = False
     collected: bool = False
     costs: str = ""
+    ordered: bool = False
 
     @property
     def module(self) -> str:
@@ -63,7 +65,9 @@ _BUILT_IN = (
     SourceRecord("synthetic", f"{_SOURCES}.synthetic:synthetic_raw", "generated prompts and outcomes."),
     SourceRecord("routerbench", f"{_SOURCES}.routerbench:read", "RouterBench (0-shot).", remote=True),
     SourceRecord("sprout", f"{_SOURCES}.sprout:read", "SPROUT, of CARROT.", remote=True),
-    SourceRecord("openllm_v2", f"{_SOURCES}.openllm_v2:read", "the Open LLM Leaderboard v2.", remote=True),
+    SourceRecord(
+        "openllm_v2", f"{_SOURCES}.openllm_v2:read", "the Open LLM Leaderboard v2.", remote=True, ordered=True
+    ),
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.inputs import plain
 from cabs_core.outcomes.load import load_outcomes
-from cabs_core.validation.catalog import Stage, check_names
+from cabs_core.validation.catalog import Stage
 from cabs_core.validation.run import run_checks
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
     from cabs_core.outcomes import Outcomes
     from cabs_core.pool_files import ModelPool
+
+ACCEPT = "if that is how the data are, put `accept: [{}]` into the pool file"
 
 
 def build(
@@ -41,10 +43,11 @@ def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
     """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its record."""
-    blocking = {spec.name for spec in check_names(stage) if spec.blocking}
     results = run_checks(stage, table, splits=split, pool=pool)
-    failed = [r for r in results if not r.passed and r.name in blocking]
+    failed = [r for r in results if not r.passed and r.severity == "ERROR"]
     return {
         "_checks": [plain(result) for result in results],
-        "_blocked": [f"{r.name}: {r.observed}, expected {r.expected}" for r in failed],
+        "_blocked": [
+            f"{r.name}: {r.observed}, expected {r.expected} ({ACCEPT.format(r.name)})" for r in failed
+        ],
     }

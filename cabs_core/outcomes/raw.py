@@ -242,6 +242,7 @@ class RawOutcomes:
             "queries_dropped": int(incomplete.sum()),
             "missing_cells": per_model["score"],
             "missing_costs": per_model["cost"],
+            "left_out_scores": self._scores_of(incomplete),
             "dropped_by_task": {
                 str(t): {"read": int(r), "dropped": int(d)}
                 for t, r, d in zip(tasks, read, dropped, strict=True)
@@ -261,6 +262,15 @@ class RawOutcomes:
             source_splits=kept.source_splits,
             report=report,
         )
+
+    def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
+        """{model: [number, mean, standard deviation]} of the known scores of these rows, where there are two or more."""
+        found = {}
+        for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
+            known = column[~np.isnan(column)]
+            if len(known) > 1:
+                found[arm] = [len(known), float(known.mean()), float(known.std(ddof=1))]
+        return found
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,11 @@ class ModelPool(_Strict):
         description="Queries for which some model has no score or no cost: drop_queries leaves them out and counts "
         "them, error refuses the table, price first takes the arm's price for costs that lack, then drops",
     )
+    accept: tuple[Text, ...] = Field(
+        (),
+        max_length=100,
+        description="Checks on data whose failure is accepted: they no longer stop a run; the report and the leaderboard say so",
+    )
     split: Split = Split()
     encoder: Encoder = Encoder()
     oracle: Oracle = Oracle()

@@ -32,6 +32,7 @@ class Blocks:
             significant correlations, joined unless their mean correlation is surely negligible.
         conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
         rows: rows used.
+        apart: indices of the blocks that prove misalignment, none or at least two (see `_apart`).
     """
 
     correlations: np.ndarray
@@ -40,6 +41,7 @@ class Blocks:
     blocks: list[list[int]]
     conclusive: bool
     rows: int
+    apart: tuple[int, ...] = ()
 
 
 def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) -> Blocks:
@@ -78,7 +80,36 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     members = _merge_unless_unrelated(members, observed, negligible, len(rows))
     blocks = sorted((arms[block].tolist() for block in members), key=lambda b: (-len(b), b[0]))
     conclusive = len(blocks) > 1 or bool(2 / np.sqrt(len(rows)) < negligible)
-    return Blocks(correlations, float(threshold), typical, blocks, conclusive, len(rows))
+    apart = _apart(blocks, correlations, threshold, len(rows))
+    return Blocks(correlations, float(threshold), typical, blocks, conclusive, len(rows), apart)
+
+
+def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int) -> tuple[int, ...]:
+    """Blocks that correlate inside, and not with another block that does.
+
+    A model without a relative proves nothing: it may be unlike the others, and in true tables some are. If models share
+    one difficulty of the queries, with whatever loadings, the correlation across two blocks is the geometric mean of
+    those inside them. Blocks are set apart where it is below half of that by three standard errors, and each
+    correlates inside by more than chance gives any pair. `tests/core/validation/test_alignment.py` states the rate of
+    false alarms.
+    """
+
+    def inside(block: list[int]) -> float:
+        pairs = correlations[np.ix_(block, block)][np.triu_indices(len(block), 1)]
+        return float(pairs.mean()) if len(pairs) and pairs.max() > 1.25 * threshold else 0.0
+
+    found: set[int] = set()
+    for a in range(len(blocks)):
+        for b in range(a):
+            one, other = inside(blocks[a]), inside(blocks[b])
+            if min(one, other) <= 0:
+                continue
+            across = float(np.abs(correlations[np.ix_(blocks[a], blocks[b])].mean()))
+            sizes = [(1 + (len(blocks[k]) - 1) * r) / len(blocks[k]) for k, r in ((a, one), (b, other))]
+            error = float(np.sqrt(sizes[0] * sizes[1] / rows))
+            if across + 3 * error < 0.5 * np.sqrt(one * other):
+                found |= {a, b}
+    return tuple(sorted(found))
 
 
 def _merge_unless_unrelated(

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.errors import DataError, shortened
+from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
-from cabs_core.validation.catalog import check_names
+from cabs_core.validation.catalog import CHECKS, CheckResult, Stage
 from cabs_core.validation.run import run_checks
 
 _LISTED = 12
+STAGES: tuple[Stage, ...] = ("outcomes", "splits")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def overview(pool_file: PoolFile) -> Overview:
         PoolError, DataError: what `cabs run` would say.
     """
     outcomes = load_outcomes(pool_file)
-    _refuse_what_a_run_would(outcomes, pool_file)
+    failed = _refuse_what_a_run_would(outcomes, pool_file)
     lines = [
         *_shape(outcomes),
         *_costs_from(outcomes),
@@ -51,28 +52,46 @@ def overview(pool_file: PoolFile) -> Overview:
         *_repeated(outcomes),
         *_rhos(outcomes, pool_file),
     ]
-    return Overview(outcomes, tuple(lines), tuple(_warnings(outcomes, pool_file)))
+    return Overview(outcomes, tuple(lines), (*failed, *_warnings(outcomes, pool_file)))
 
 
-def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> None:
+def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """DataError for a check that stops a run; else what the others warn of."""
     pool = pool_file.pool
+    unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
+    if unknown:
+        raise PoolError(
+            f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. The checks are: "
+            f"{', '.join(spec.name for spec in CHECKS)}"
+        )
     splits = split_under(outcomes, pool.split, pool.replay.condition)
-    for stage in ("outcomes", "splits"):
-        blocking = [spec.name for spec in check_names(stage) if spec.blocking]
-        for found in run_checks(stage, outcomes, splits, pool, only=blocking):
-            if not found.passed:
+    warnings = []
+    for stage in STAGES:
+        for found in run_checks(stage, outcomes, splits, pool):
+            if not found.passed and found.severity == "ERROR":
                 raise DataError(
                     f"{outcomes.report.get('origin', pool.name)}: check {found.name} fails: {found.observed}; expected "
                     f"{found.expected}. {found.description}{_advice(found.name, outcomes)}"
                 )
+            if not found.passed:
+                warnings.append(warning_text(found))
+    return warnings
+
+
+def warning_text(found: CheckResult) -> str:
+    """A failed check that stops nothing, in a sentence or two."""
+    means = next(spec.means for spec in CHECKS if spec.name == found.name) or f"Expected: {found.expected}."
+    accepted = "accepted by the pool file" if found.accepted else "does not stop a run"
+    return f"{found.observed}. {means} (check {found.name}, {accepted})"
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:
+    accept = f" If that is how the data are, put `accept: [{check}]` into the pool file"
     missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
     if check != "queries_kept" or not missing:
-        return ""
+        return accept
     worst = max(missing, key=lambda arm: missing[arm])
-    return f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`"
+    return f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`.{accept}"
 
 
 def _shape(outcomes: Outcomes) -> list[str]:

@@ -1,7 +1,4 @@
-"""The tables that the expectations look at: cells, queries, models, prompts, blocks, splits.
-
-Each is small or cheap to build, and every check is a plain expectation on one of them.
-"""
+"""The tables that the expectations look at, and why an expectation does not apply. Each is small."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from cabs_core.catalog import sources
-from cabs_core.outcomes import PUBLISHED, Outcomes, outcomes_from_frame
+from cabs_core.outcomes import PUBLISHED, Outcomes
 from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
 from cabs_core.validation.alignment import (
@@ -27,63 +24,77 @@ from cabs_core.validation.alignment import (
 
 #: queries behind the paper's averages, where known exactly
 PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
+#: scores of a model on queries that were left out from which its mean there is compared
+_FEWEST_LEFT_OUT = 20
 
 
 class Tables:
-    """Tables derived from outcomes (or from a tidy table that is not yet known to be sound)."""
+    """Tables derived from outcomes, each made when a check asks for it.
+
+    Args:
+        outcomes: of the pool. splits: `[n]` or None. pool: for wanted fractions and the paper's figures.
+        embeddings: `[n, e]` of the prompts, or None: features of the texts alone.
+    """
 
     def __init__(
         self,
-        outcomes: Outcomes | pd.DataFrame,
-        splits: np.ndarray | None,
-        pool: ModelPool | None,
-        embeddings: np.ndarray | None,
+        outcomes: Outcomes,
+        splits: np.ndarray | None = None,
+        pool: ModelPool | None = None,
+        embeddings: np.ndarray | None = None,
     ) -> None:
-        self.pool = pool
-        self.splits = splits
-        self.embeddings = embeddings
-        if isinstance(outcomes, Outcomes):
-            self.report: dict[str, Any] = outcomes.report
-            self.__dict__["outcomes"] = outcomes
-            self.cells = outcomes.to_frame().drop(columns="prompt")
-            self._query_rows = pd.DataFrame(
-                {"query_id": outcomes.query_ids, "prompt": outcomes.prompts, "task": outcomes.tasks}
-            )
-        else:
-            self.report = {}
-            self.cells = outcomes.drop(columns="prompt", errors="ignore")
-            columns = [c for c in ("query_id", "prompt", "task") if c in outcomes.columns]
-            self._query_rows = outcomes[columns].drop_duplicates()
-            if "task" not in columns:
-                self._query_rows = self._query_rows.assign(task="all")
-            self._frame = outcomes
-        self.arms = list(outcomes.arms) if isinstance(outcomes, Outcomes) else self._expected_arms()
-
-    def _expected_arms(self) -> list[str]:
-        names = self.pool.arm_names() if self.pool else None
-        return names or sorted(self.cells["model"].dropna().unique())
+        self.outcomes, self.splits, self.pool, self.embeddings = outcomes, splits, pool, embeddings
+        self.report: dict[str, Any] = outcomes.report
 
     @property
     def logged(self) -> str:
         """Why models cannot be compared on the same queries, or ''."""
         return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
 
+    @property
+    def keyed(self) -> str:
+        """Why models' rows cannot easily be in different orders, or ''."""
+        ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
+        return "" if ordered else "the rows of the models are joined by a key"
+
+    def unrecorded(self, column: str) -> str:
+        """Why a number of the calls cannot be checked, or ''."""
+        return "" if column in self._numbers else f"{column} is not recorded"
+
     @cached_property
-    def outcomes(self) -> Outcomes:
-        """Dense arrays; of a faulty table, its sound part."""
-        return _complete_part(self._frame, self.arms)
+    def _numbers(self) -> dict[str, np.ndarray]:
+        o = self.outcomes
+        cells = {
+            "cost": o.costs, "n_input_tokens": o.input_tokens, "n_output_tokens": o.output_tokens, "latency": o.latencies
+        }  # fmt: skip
+        return {name: a for name, a in cells.items() if a is not None and not np.isnan(a).all()}
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """Calls that decide a check of a range: of each model, those with the smallest and the largest of every number."""
+        o = self.outcomes
+        wanted = np.zeros(o.scores.shape, dtype=bool)
+        for array in self._numbers.values():
+            for pick, fill in ((np.argmin, np.inf), (np.argmax, -np.inf)):
+                wanted[pick(np.where(np.isnan(array), fill, array), axis=0), np.arange(len(o.arms))] = True
+        i, j = np.nonzero(wanted)
+        return pd.DataFrame(
+            {
+                "query_id": o.query_ids[i],
+                "model": np.array(o.arms)[j],
+                **{name: array[i, j] for name, array in self._numbers.items()},
+            }
+        )
 
     @cached_property
     def queries(self) -> pd.DataFrame:
-        """One row per (query_id, prompt, task): a query id that stands twice has two prompts or tasks."""
-        rows = self._query_rows.reset_index(drop=True)
-        text = rows["prompt"].fillna("").astype("str")
+        """One row per query: its id, the beginning of its prompt, and how long that is."""
+        o = self.outcomes
         return pd.DataFrame(
             {
-                "query_id": rows["query_id"],
-                "task": rows["task"],
-                "prompt_start": text.str.slice(0, 120),
-                "prompt_chars": text.str.strip().str.len().astype(int),
+                "query_id": o.query_ids,
+                "prompt_start": [p[:120] for p in o.prompts],
+                "prompt_chars": o.prompt_lengths,
             }
         )
 
@@ -104,6 +115,50 @@ class Tables:
         frame = pd.DataFrame(rows)
         frame["share_dropped"] = frame["dropped"] / frame["read"]
         return frame.sort_values("share_dropped", ascending=False, ignore_index=True)
+
+    @cached_property
+    def left_out(self) -> pd.DataFrame:
+        """One row per model with scores on queries that were left out: its mean there and on those that are kept."""
+        o = self.outcomes
+        rows = []
+        for model, (n, mean, sd) in self.report.get("left_out_scores", {}).items():
+            if model not in o.arms or n < _FEWEST_LEFT_OUT:
+                continue
+            own = o.scores[:, o.arms.index(model)]
+            pooled = (own.var() * len(own) + sd**2 * (n - 1)) / max(len(own) + n - 2, 1)
+            error = float(np.sqrt(pooled * (1 / len(own) + 1 / n)))
+            gap = float(own.mean() - mean)
+            rows.append(
+                {
+                    "model": model, "kept_score": float(own.mean()), "left_out_score": mean, "left_out": n,
+                    "difference": gap, "low": gap - 1.96 * error, "high": gap + 1.96 * error,
+                    "p_value": float(2 * stats.norm.sf(abs(gap) / error)) if error > 0 else float(gap == 0),
+                }
+            )  # fmt: skip
+        frame = pd.DataFrame(rows)
+        if rows:
+            frame["adjusted_p_value"] = np.minimum(1.0, frame["p_value"] * len(frame))
+            frame = frame.sort_values("p_value", ignore_index=True)
+        return frame
+
+    @property
+    def none_left_out(self) -> str:
+        """Why there is nothing to compare, or ''."""
+        return (
+            ""
+            if len(self.left_out)
+            else f"no model has scores on {_FEWEST_LEFT_OUT} queries that were left out"
+        )
+
+    @property
+    def left_out_line(self) -> str:
+        """The model that differs most, with its interval."""
+        worst = self.left_out.iloc[0]
+        return (
+            f"{worst['model']} scores {worst['kept_score']:.3f} on the queries that are kept and {worst['left_out_score']:.3f} "
+            f"on {worst['left_out']:,.0f} that are left out because another model has no score or cost there (difference "
+            f"{worst['difference']:+.3f}, 95 % interval {worst['low']:+.3f} to {worst['high']:+.3f})"
+        )
 
     @cached_property
     def models(self) -> pd.DataFrame:
@@ -156,28 +211,38 @@ class Tables:
             }
         )
 
-    @cached_property
-    def published(self) -> tuple[pd.DataFrame, str]:
-        """Models with the paper's means beside ours, and why the comparison does not apply ('' if it does)."""
+    @property
+    def contradicting_examples(self) -> list[dict[str, Any]]:
+        """The repeated prompts whose scores differ most."""
+        return _records(
+            self.duplicates.sort_values("score_difference", ascending=False, kind="stable").head(8)
+        )
+
+    @property
+    def unpublished(self) -> str:
+        """Why the paper's figures do not apply, or ''."""
         pool = self.pool
         if pool is None or pool.paper_benchmark is None:
-            return pd.DataFrame(), "the pool is none of the paper's benchmarks"
-        benchmark = pool.paper_benchmark
-        wanted = PUBLISHED_QUERIES.get(benchmark)
+            return "the pool is none of the paper's benchmarks"
+        wanted = PUBLISHED_QUERIES.get(pool.paper_benchmark)
         if not sources()[pool.source.kind].remote and len(self.outcomes) != wanted:
-            return pd.DataFrame(), (
+            return (
                 f"the pool holds {len(self.outcomes):,} queries, the paper's averages are over "
                 f"{f'{wanted:,}' if wanted else 'another number'}"
             )
-        if pool.tasks:
-            return pd.DataFrame(), "the pool holds some of the benchmark's tasks only"
-        rows = {name: row for row in PUBLISHED[benchmark] for name in (row.name, row.source_name)}
+        return "the pool holds some of the benchmark's tasks only" if pool.tasks else ""
+
+    @cached_property
+    def published(self) -> pd.DataFrame:
+        """Models with the paper's means beside ours."""
+        assert self.pool is not None and self.pool.paper_benchmark is not None  # see `unpublished`
+        rows = {n: row for row in PUBLISHED[self.pool.paper_benchmark] for n in (row.name, row.source_name)}
         frame = self.models[["model", "mean_score", "mean_cost"]].copy()
         frame["published_score"] = [rows[m].score if m in rows else np.nan for m in frame["model"]]
         frame["published_cost"] = [rows[m].cost if m in rows else np.nan for m in frame["model"]]
         frame["score_difference"] = (frame["mean_score"] - frame["published_score"]).abs()
         frame["cost_difference"] = (frame["mean_cost"] - frame["published_cost"]).abs()
-        return frame[frame["published_score"].notna()], ""
+        return frame[frame["published_score"].notna()]
 
     @cached_property
     def found_blocks(self) -> Blocks:
@@ -195,7 +260,7 @@ class Tables:
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
-        """One row per block of models that correlate within tasks (one block: all is well)."""
+        """One row per block of models that correlate within tasks; `blocks_in_all` is 1 unless it is set apart."""
         found = self.found_blocks
         rows = []
         for number, block in enumerate(found.blocks):
@@ -209,10 +274,43 @@ class Tables:
                     "size": len(block),
                     "mean_correlation_inside": float(np.nanmean(inside)) if len(inside) else None,
                     "largest_correlation_outside": float(np.nanmax(np.abs(across))) if across.size else None,
-                    "blocks_in_all": len(found.blocks),
+                    "blocks_in_all": len(found.blocks) if number in found.apart else 1,
                 }
             )
         return pd.DataFrame(rows)
+
+    @property
+    def blocks_found(self) -> dict[str, Any]:
+        """What the test of alignment rests on."""
+        found = self.found_blocks
+        return {
+            "blocks": _records(self.blocks.drop(columns="blocks_in_all")),
+            "threshold": found.threshold,
+            "typical_correlation": found.typical,
+            "queries_used": found.rows,
+            "enough_queries_to_tell": found.conclusive,
+        }
+
+    @property
+    def blocks_line(self) -> str:
+        """The blocks that are set apart, and which of them the prompts predict."""
+        found, blocks = self.found_blocks, self.blocks
+        if not found.apart:
+            unsure = "" if found.conclusive else " (too few queries to tell blocks apart)"
+            alone = sum(len(block) == 1 for block in found.blocks) if len(found.blocks) > 1 else 0
+            more = f"; {alone} models correlate with no other, which proves nothing" if alone else ""
+            return f"no blocks set apart among {int(blocks['size'].sum())} models{unsure}{more}"
+        parts = "; ".join(f"block {r.block} ({r.size}): {r.models}" for r in blocks.itertuples())
+        follow = self.block_texts[self.block_texts["predictable"]]["block"].tolist()
+        which = (
+            f"predictable from the text: block {', '.join(map(str, follow))}"
+            if follow
+            else "none follows the text"
+        )
+        return (
+            f"{len(blocks)} unrelated blocks of models, so their rows seem not to be about the same queries "
+            f"({which}). {parts}"
+        )
 
     @cached_property
     def block_texts(self) -> pd.DataFrame:
@@ -225,16 +323,25 @@ class Tables:
         frame["predictable"] = (found.p_values <= 0.01) & (found.groups >= 0.25 * strongest)
         return frame
 
-    # ------------------------------------------------------------------------------------------------- splits
+    @property
+    def texts_line(self) -> str:
+        """How well each block follows the prompts."""
+        return "; ".join(
+            f"block {r.block} ({r.size} models): r = {r.correlation_with_text:.3f}, p = {r.p_value:.2f}"
+            for r in self.block_texts.itertuples()
+        )
 
-    @cached_property
-    def assignment(self) -> pd.DataFrame:
-        """One row per entry of the split array."""
-        splits = np.asarray(self.splits)
-        ids = self.outcomes.query_ids
-        frame = pd.DataFrame({"split": [str(s) for s in splits.tolist()]})
-        frame["query_id"] = [ids[i] if i < len(ids) else f"(entry {i})" for i in range(len(splits))]
-        return frame
+    @property
+    def texts_found(self) -> dict[str, Any]:
+        """Blocks and models with their correlations."""
+        models = np.round(self.found_predictability.models, 4).tolist()
+        return {
+            "blocks": _records(self.block_texts),
+            "correlation_by_model": dict(zip(self.outcomes.arms, models, strict=True)),
+            "features": "text" if self.embeddings is None else "embeddings",
+        }
+
+    # ------------------------------------------------------------------------------------------------- splits
 
     @cached_property
     def prompts_in_splits(self) -> pd.DataFrame:
@@ -345,31 +452,25 @@ class Tables:
             }
         )
 
-    @cached_property
-    def source_split(self) -> tuple[pd.DataFrame, str]:
-        """One row: share of queries in the source's own split; and why the check does not apply ('' if it does)."""
-        o = self.outcomes
+    @property
+    def no_source_split(self) -> str:
+        """Why the source's own split does not matter, or ''."""
         kind = self.pool.split.kind if self.pool else "random"
-        if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
-            return pd.DataFrame(), "the pool does not use the source's own split"
+        if kind not in ("default", "column") or self.outcomes.source_splits is None or self.shift_wanted:
+            return "the pool does not use the source's own split"
+        return ""
+
+    @cached_property
+    def source_split(self) -> pd.DataFrame:
+        """One row: share of queries in the source's own split."""
+        o = self.outcomes
+        assert o.source_splits is not None  # see `no_source_split`
         moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self._codes())
+        first = str(o.query_ids[moved[0]]) if len(moved) else None
         return pd.DataFrame(
-            {
-                "share_kept": [1 - len(moved) / len(o)],
-                "moved": [len(moved)],
-                "first_moved": [str(o.query_ids[moved[0]]) if len(moved) else None],
-            }
-        ), ""
+            {"share_kept": [1 - len(moved) / len(o)], "moved": [len(moved)], "first_moved": [first]}
+        )
 
 
-def _complete_part(frame: pd.DataFrame, arms: list[str]) -> Outcomes:
-    """The sound part of a tidy table, for the checks that need dense arrays."""
-    wanted = [c for c in ("query_id", "prompt", "task", "model", "score", "cost") if c in frame.columns]
-    sound = frame[wanted].dropna()
-    sound = sound[sound["score"].between(0, 1) & sound["cost"].between(0, 1e9)]
-    sound = sound[sound["model"].isin(arms) & (sound["prompt"].str.strip() != "")]
-    sound = sound.drop_duplicates(["query_id", "model"])
-    first = sound.drop_duplicates("query_id").set_index("query_id")
-    sound = sound[sound["prompt"].to_numpy() == first["prompt"].reindex(sound["query_id"]).to_numpy()]
-    counts = sound.groupby("query_id")["model"].transform("size")
-    return outcomes_from_frame(sound[counts == sound["model"].nunique()])
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]

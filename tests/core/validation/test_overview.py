@@ -49,7 +49,8 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     assert "repeated prompts: 1, the most often (2 times) 'Ticket 0: refund" in text
     assert "chosen from the costs" in text
     assert "one right answer is worth from 0.002 USD (rho 500) to 0.5 USD (rho 2)" in text
-    assert found.warnings == ()
+    assert len(found.warnings) == 1 and "no router can gain" in found.warnings[0]
+    assert "(check alignment_text, does not stop a run)" in text
 
 
 def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Path) -> None:
