@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.errors import EncoderError, RouterError
+from cabs_core.errors import EncoderError, PolicyError, RouterError
 from cabs_core.inputs import outcomes_of, plain, split_of, tuned_options
 from cabs_core.metrics import latency_percentiles
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -42,11 +42,12 @@ def build(
         choice = build_bundle(folder / BUNDLE, pool, inputs)
         with one_torch_thread():
             timed = measure_latency(folder / BUNDLE, test_prompts(inputs), decisions=DECISIONS, warmup=WARMUP)
-    except (RouterError, EncoderError) as error:  # an encoder that no router can run here, say
+    except (RouterError, EncoderError, PolicyError) as error:  # an encoder that no router can run here, say
         shutil.rmtree(folder / BUNDLE, ignore_errors=True)
         return {"not made": str(error), **summary}
     manifest = read_manifest(folder / BUNDLE)
     return {
+        **({"not played": choice.failed} if choice.failed else {}),
         "policy": choice.policy, "rho": choice.rho, "models": len(manifest.arms), "bundle": manifest.id,
         "chosen": "named in the pool" if pool.router.policy else "best on validation",
         f"utility minus the best model's, on validation{', predicted' if pool.logged else ''}": choice.evidence()["mean"],
@@ -108,14 +109,17 @@ def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict
     """Times of single online calls of every policy at the pool's middle rho, written to `path`; rows for display."""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     rho, tuned = latency.typical_rho(pool.replay.rhos), tuned_options(inputs)
-    times = [
-        latency.time_decisions(
-            problem, policy, rho, seed=pool.replay.order_seed, pool=pool.name,
-            latency_weight=pool.replay.latency_weight, options=tuned.get(policy, {}),
-        )
-        for policy in pool.policies
-        if latency.serves_online(policy)
-    ]  # fmt: skip
+    times, failed = [], {}
+    for policy in filter(latency.serves_online, pool.policies):
+        try:
+            timed = latency.time_decisions(
+                problem, policy, rho, seed=pool.replay.order_seed, pool=pool.name,
+                latency_weight=pool.replay.latency_weight, options=tuned.get(policy, {}),
+            )  # fmt: skip
+        except PolicyError as error:  # its own fault: the others are timed all the same
+            failed[policy] = str(error)
+            continue
+        times.append(timed)
     latency.save_times(times, pool.name, path)
     rows = []
     for t in times:
@@ -124,4 +128,6 @@ def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict
             {"policy": t.policy, "decide_p50_us": decide["p50"], "decide_p99_us": decide["p99"],
              "update_p50_us": update["p50"], "update_p99_us": update["p99"]}
         )  # fmt: skip
-    return {"rows": sum(len(t.decide_us) for t in times), "_rows": rows}
+    return {
+        "rows": sum(len(t.decide_us) for t in times), "_rows": rows, **({"not timed": failed} if failed else {})
+    }  # fmt: skip

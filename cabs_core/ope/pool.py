@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, PolicyError, RouterError
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_frame, read_table
 from cabs_core.ope.evaluate import evaluate
@@ -37,6 +37,7 @@ from cabs_core.threads import one_blas_thread
 #: leading components of the embeddings that the models of outcomes see
 COMPONENTS = 32
 
+_FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
 #: columns of an estimate; empty where the log cannot tell
 _OUTCOME = ("outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high")
 
@@ -145,7 +146,17 @@ def evaluate_pool(
     for policy in policies or [p for p in pool.policies if deployable(p)]:
         notify(f"{policy}: estimating from {len(data):,} decisions")
         for rho in rhos or pool.replay.rhos:
-            found = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
+            try:
+                found = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
+            except (
+                PolicyError,
+                RouterError,
+            ) as error:  # its own fault: the others are estimated all the same
+                rows.append(dict.fromkeys((*_FACTS, *_OUTCOME)) | {
+                    "pool": pool.name, "policy": policy, "rho": float(rho), "refused": f"it cannot be asked: {error}",
+                    "n": len(data), "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+                })  # fmt: skip
+                continue
             facts = {k: v for k, v in asdict(found).items() if k != "rows"}
             shared = {"pool": pool.name, "policy": policy, **facts}
             if found.refused:
@@ -158,7 +169,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows as an Arrow table whose types do not depend on what was refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused"), ("n", "groups")
     names = [
-        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", "n_eff", "max_weight", "mean_weight", "coverage", "assumed",
+        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed",
     ]  # fmt: skip
     kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
     kinds["assumed"] = pa.bool_()

@@ -16,7 +16,7 @@ from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.predictors import CostPredictor, load_score_predictor
+from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures, length_features
@@ -33,7 +33,6 @@ CONTENTS = Contents(
     ("arms", "chosen"),
 )
 #: predictors whose scores go into every replay problem
-STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 
 
 @dataclass

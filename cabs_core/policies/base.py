@@ -41,7 +41,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.ledger import Ledger
-from cabs_core.policies.requests import Decision, Request, Surrogate
+from cabs_core.policies.requests import EVERYTHING, Decision, Reads, Request, Surrogate
 from cabs_core.problem.replay_problem import LIMIT
 
 if TYPE_CHECKING:
@@ -393,6 +393,13 @@ class Policy(ABC):
                 "Build one policy per rho, or use option target='score' where the policy has it."
             )
         return rho
+
+    def reads(self) -> Reads:
+        """What it reads of a request, under its options; the default is all that a live router can compute."""
+        return EVERYTHING
+
+    def fit_for_serving(self, offline: Offline) -> None:  # noqa: B027
+        """Fit what later requests need from the train split, before the policy is saved for a router."""
 
     def any_rho_now(self) -> bool:
         """Whether this policy, with its options, serves any rho per request."""

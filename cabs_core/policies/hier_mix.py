@@ -63,7 +63,7 @@ from cabs_core.policies.hier_loop import (
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table, traced_weights
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Reads, Request
 
 LEAST_DISPERSION = 0.02
 
@@ -164,6 +164,12 @@ class HierMix(Policy):
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
         return self.need(request, "predicted_scores", len(self._arms)) if values is None else values
+
+    def reads(self) -> Reads:
+        """Context, predicted costs, and the scores that the anchored model starts from."""
+        anchor = self.settings.base
+        of_head = anchor == "carrot"
+        return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
 
     def _decide(self, request: Request) -> Decision:
         """Sample a model, then an arm."""

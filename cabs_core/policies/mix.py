@@ -32,7 +32,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
 
@@ -246,6 +246,10 @@ class CabsMix(Policy):
         out = np.empty(MODELS)
         mix_weights(self.losses, self.settings.temperature, out)
         return out
+
+    def reads(self) -> Reads:
+        """Context, both heads, surrogates."""
+        return Reads(context=True, scores=True, costs=True, surrogate=True)
 
     def _decide(self, request: Request) -> Decision:
         """Play the largest sampled value."""

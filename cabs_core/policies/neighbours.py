@@ -26,7 +26,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Offline, Stream
-from cabs_core.policies.requests import Request
+from cabs_core.policies.requests import Reads, Request
 from cabs_core.policies.static import StaticPolicy
 from cabs_core.predictors.clusters import (
     cluster_means,
@@ -73,6 +73,10 @@ class PointPolicy(StaticPolicy):
             )
         return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
 
+    def reads(self) -> Reads:
+        """The point that it learnt from."""
+        return Reads(embedding=self.on_embeddings, context=not self.on_embeddings)
+
     def values(self, request: Request) -> np.ndarray:
         """Values for the request's embedding (its context, where the policy was built without embeddings)."""
         point = request.embedding if self.on_embeddings else request.context
@@ -114,6 +118,22 @@ class PointPolicy(StaticPolicy):
         """PolicyError where the arrays have no row."""
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
+
+    def _grow(self) -> None:
+        if getattr(self, self._ARRAYS[0]) is not None:
+            self._add_last()
+
+    def _shrink(self, index: int) -> None:
+        if getattr(self, self._ARRAYS[0]) is not None:
+            self._drop(index)
+
+    def _add_last(self) -> None:
+        """Give the arm that came last its place in what was learnt."""
+        raise NotImplementedError
+
+    def _drop(self, index: int) -> None:
+        """Take an arm out of what was learnt."""
+        raise NotImplementedError
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
@@ -200,11 +220,11 @@ class AvengersPro(PointPolicy):
         votes: np.ndarray = near @ self.votes
         return votes
 
-    def _grow(self) -> None:
+    def _add_last(self) -> None:
         # the train split has no outcomes of the new arm: no votes
         self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
 
-    def _shrink(self, index: int) -> None:
+    def _drop(self, index: int) -> None:
         self.votes = np.delete(self.votes, index, axis=1)
 
 
@@ -256,11 +276,11 @@ class GuardedKnn(PointPolicy):
         out[:, fallback] = 0.0
         return out
 
-    def _grow(self) -> None:
+    def _add_last(self) -> None:
         # the train split has no outcomes of the new arm: its utility counts as 0
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
 
-    def _shrink(self, index: int) -> None:
+    def _drop(self, index: int) -> None:
         self.utilities = np.delete(self.utilities, index, axis=1)
 
 
@@ -325,12 +345,12 @@ class Eagle(PointPolicy):
         ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
         return ratings
 
-    def _grow(self) -> None:
+    def _add_last(self) -> None:
         # a new arm gets the lowest rating there is
         self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
         self.ratings = np.append(self.ratings, self.ratings.min())
 
-    def _shrink(self, index: int) -> None:
+    def _drop(self, index: int) -> None:
         self.utilities = np.delete(self.utilities, index, axis=1)
         self.ratings = np.delete(self.ratings, index)
 

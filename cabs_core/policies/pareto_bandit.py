@@ -28,7 +28,7 @@ from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.mix import arrival_table
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.regression import dot, observe, quadratic
 
 #: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the penalty
@@ -209,6 +209,10 @@ class ParetoBandit(Policy):
             assert costs is not None
             penalties = rho * costs
         return penalties
+
+    def reads(self) -> Reads:
+        """Context and predicted costs."""
+        return Reads(context=True, costs=True)
 
     def _decide(self, request: Request) -> Decision:
         """Play the largest upper bound less penalty."""

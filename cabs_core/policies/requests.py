@@ -44,6 +44,29 @@ class Request:
     available: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Reads:
+    """What a policy reads of a request: whoever makes requests computes that and no more.
+
+    Attributes:
+        context, scores, costs, surrogate, embedding, length: the fields `context`, `predicted_scores`,
+            `predicted_costs`, `surrogate`, `embedding` and `prompt_length`.
+        static: key of its predictions in `static_scores`; None: none.
+    """
+
+    context: bool = False
+    scores: bool = False
+    costs: bool = False
+    surrogate: bool = False
+    static: str | None = None
+    embedding: bool = False
+    length: bool = False
+
+
+#: a policy of which nothing is known gets whatever a live router can compute
+EVERYTHING = Reads(context=True, scores=True, costs=True, surrogate=True, embedding=True, length=True)
+
+
 #: format of `Decision.to_dict`; format 1 had no router, instance and version
 FORMAT = 2
 

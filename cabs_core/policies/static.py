@@ -21,7 +21,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.utility import expected_utility
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class RandomPolicy(StaticPolicy):
 
     any_rho: ClassVar[bool] = True
 
+    def reads(self) -> Reads:
+        """Nothing."""
+        return Reads()
+
     def _decide(self, request: Request) -> Decision:
         """Draw an arm."""
         rho, mask = self.rho_of(request), self.mask(request)
@@ -118,6 +122,10 @@ class BestSingle(StaticPolicy):
             if offline is None or not len(offline)
             else offline.utilities.mean(axis=0)
         )
+
+    def reads(self) -> Reads:
+        """Nothing."""
+        return Reads()
 
     def values(self, request: Request) -> np.ndarray:
         """Mean utilities, whatever the request."""
@@ -164,6 +172,10 @@ class Carrot(StaticPolicy):
     """Accuracy and cost heads, argmax of the expected clipped utility (the rule of the CARROT router)."""
 
     any_rho: ClassVar[bool] = True
+
+    def reads(self) -> Reads:
+        """Both heads."""
+        return Reads(scores=True, costs=True)
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities of the heads' predictions."""
@@ -221,6 +233,26 @@ class Predicted(StaticPolicy):
         if self.settings.predictor is not None:
             return current_name(self.settings.predictor)
         return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
+
+    @property
+    def own_predictor(self) -> bool:
+        """Whether it predicts by a predictor of its own: with options, or of a kind that the oracles do not hold."""
+        from cabs_core.predictors import STATIC  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+
+        return bool(self.predictor_settings) or self.key not in STATIC
+
+    def reads(self) -> Reads:
+        """The oracles' predictions of its key; else what its own predictor is asked with."""
+        if self.own_predictor:
+            return Reads(
+                costs=True, embedding=self.on_embeddings, context=not self.on_embeddings, length=True
+            )
+        return Reads(costs=True, static=self.key)
+
+    def fit_for_serving(self, offline: Offline) -> None:
+        """Fit its own predictor, where it has one."""
+        if self.own_predictor:
+            self._adopt(offline)
 
     @property
     def predictor_settings(self) -> dict[str, Any]:

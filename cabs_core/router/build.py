@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from cabs_core.catalog import encoder_record, policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.oracles.oracles import Oracles
@@ -45,11 +45,13 @@ class Choice:
         policy, rho: what was chosen, at which rho.
         rows: one dict per policy: policy, utility (mean clipped utility on validation), se (over queries), and
             lead, lead_se: paired difference to the fallback, which is the best single model of the train split.
+        failed: {policy: why} of candidates that could not be played.
     """
 
     policy: str
     rho: float
     rows: list[dict[str, Any]]
+    failed: dict[str, str] = field(default_factory=dict)
 
     def evidence(self) -> dict[str, float]:
         """Paired difference of the chosen policy to the fallback: mean, se, n."""
@@ -79,7 +81,7 @@ def choose_policy(
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
 
     Raises:
-        RouterError: none of them can be deployed.
+        RouterError: none of them can be deployed, or none could be played.
     """
     names = [p for p in dict.fromkeys(policies) if deployable(p)]
     if not names:
@@ -95,8 +97,13 @@ def choose_policy(
 
     base = per_query("best_single")
     rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
     for policy in names:
-        values = per_query(policy)
+        try:
+            values = per_query(policy)
+        except CabsError as error:  # its own fault: the others are compared all the same
+            failed[policy] = str(error)
+            continue
         lead = values - base
         root = np.sqrt(problem.n)
         rows.append(
@@ -105,7 +112,11 @@ def choose_policy(
                 "lead": float(lead.mean()), "lead_se": float(lead.std(ddof=1) / root), "n": problem.n,
             }
         )  # fmt: skip
-    return Choice(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows)
+    if not rows:
+        raise RouterError(
+            f"no policy could be played: {'; '.join(f'{p}: {why}' for p, why in failed.items())}"
+        )
+    return Choice(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows, failed)
 
 
 def build_bundle(
@@ -200,6 +211,7 @@ def build_bundle(
         },
     }  # fmt: skip
     made.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
+    made.fit_for_serving(stream.offline)
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")

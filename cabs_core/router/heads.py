@@ -7,66 +7,32 @@ decision. What an explanation shows beyond it is computed when asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from cabs_core.catalog import split_name
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import deltas_from_surrogates
 from cabs_core.policies.base import Policy
-from cabs_core.policies.requests import Request
+from cabs_core.policies.requests import Reads, Request
 
 #: predictor shown for policies that use no prediction of scores themselves
 SHOWN = "ridge"
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a policy reads of a request. static: name of a static predictor of scores, or None."""
-
-    context: bool = False
-    scores: bool = False
-    costs: bool = False
-    surrogate: bool = False
-    static: str | None = None
-
-
-def needs_of(policy: Policy) -> Needs:
-    """What `policy.decide` and `policy.update` need.
+def needs_of(policy: Policy) -> Reads:
+    """What a router computes for `policy.decide` and `policy.update`: what the policy says that it reads.
 
     Raises:
         RouterError: it needs outcomes that no live router sees.
     """
-    base, _ = split_name(policy.name)
     if policy.needs_outcomes or policy.full_feedback:
         raise RouterError(f"{policy.name} needs the outcomes of all arms: it exists in replay only")
-    if base in ("random", "best_single"):
-        return Needs()
-    if base == "carrot":
-        return Needs(scores=True, costs=True)
-    if base in ("knn", "ridge", "kernel_ridge"):
-        return Needs(costs=True, static=str(getattr(policy, "key", base)))
-    if base == "hier_mix":
-        anchor = policy.settings.base
-        return Needs(
-            context=True, costs=True, scores=anchor == "carrot", static=None if anchor == "carrot" else anchor
-        )
-    if base == "cabs_mix":
-        return Needs(context=True, scores=True, costs=True, surrogate=True)
-    if not hasattr(policy, "uses_surrogates"):  # another package's: it gets all there is
-        return Needs(context=True, scores=True, costs=True, surrogate=True)
-    surrogates = policy.uses_surrogates
-    return Needs(
-        context=True,
-        scores=surrogates,
-        costs=surrogates or policy.any_rho_now(),
-        surrogate=surrogates,
-    )
+    return policy.reads()
 
 
-def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
+def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     """The oracles cut down to what `needs` asks for, plus one predictor of scores and one of costs for explanations."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
@@ -93,7 +59,7 @@ def cut_oracles(oracles: Oracles, needs: Needs) -> Oracles:
 class Heads:
     """Requests of one policy from embeddings and prompt lengths (characters)."""
 
-    def __init__(self, oracles: Oracles, needs: Needs):
+    def __init__(self, oracles: Oracles, needs: Reads):
         self.oracles, self.needs = oracles, needs
 
     def requests(self, embeddings: np.ndarray, lengths: np.ndarray) -> list[Request]:
@@ -112,6 +78,8 @@ class Heads:
                 predicted_costs=None if costs is None else costs[i],
                 static_scores={name: value[i] for name, value in static.items()},
                 surrogate=self.surrogate(x[i], float(long[i])) if needs.surrogate else None,
+                embedding=x[i] if needs.embedding else None,
+                prompt_length=float(long[i]) if needs.length else None,
             )
             for i in range(len(x))
         ]

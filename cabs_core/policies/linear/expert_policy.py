@@ -17,7 +17,7 @@ from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.utility import margin
 
 
@@ -102,6 +102,11 @@ class ExpertPolicy(Policy):
     def target(self) -> str:
         """What the models learn: 'utility' (at the policy's rho) or 'score'."""
         return getattr(self.settings, "target", "utility")
+
+    def reads(self) -> Reads:
+        """Context; costs where it learns scores; with surrogates both heads and the propagation head."""
+        s = self.uses_surrogates
+        return Reads(context=True, scores=s, costs=s or self.any_rho_now(), surrogate=s)
 
     def any_rho_now(self) -> bool:
         """Models of scores serve every rho."""
