@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
-from cabs_core.errors import ResultError
+from cabs_core.errors import ResultError, StorageError
 from cabs_core.replay.storage import FILES, checkpoints, load_replay_result, load_trace, save_replay_result
 
 
@@ -162,9 +162,12 @@ def test_a_trace_read_with_its_record_at_hand_is_the_same(saved):
 
 def test_saving_again_replaces_the_folder(saved):
     problem, result, folder, _ = saved
-    (folder / "stray.txt").write_text("old")
     save_replay_result(result, problem, folder, pool=fake_pool())
-    assert not (folder / "stray.txt").exists()
+    assert load_replay_result(folder).actions.shape == result.actions.shape
+    (folder / "stray.txt").write_text("a user's")
+    with pytest.raises(StorageError, match=r"holds 'stray\.txt'"):
+        save_replay_result(result, problem, folder, pool=fake_pool())
+    assert (folder / "stray.txt").read_text() == "a user's"
     assert [p.name for p in folder.parent.iterdir()] == [folder.name]  # no temporary folders left
 
 
