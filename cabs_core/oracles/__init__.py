@@ -7,7 +7,7 @@
 
     report = diagnose(oracles, embeddings, outcomes, split)          # JSON: errors on test, per arm, calibration
 
-`network`, `network_training`: the paper's network. `propagation`: surrogates by residual correlation. The static
+`network`, `network_training`: the paper's network, by torch; `frozen_network`: its outputs, by NumPy. `propagation`: surrogates by residual correlation. The static
 predictors among which heads are chosen are in `cabs_core.predictors`.
 A router imports `oracles` alone: what trains and diagnoses is imported when it is asked for, and torch by neither.
 """

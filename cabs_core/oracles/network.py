@@ -12,26 +12,12 @@ begins at the best context-free propagation instead of at none.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-
-@dataclass(frozen=True)
-class NetworkShape:
-    """Sizes of the network. `inputs`: embedding and length features; `propagation`: width of u."""
-
-    inputs: int
-    arms: int
-    hidden: int = 256
-    propagation: int = 64
-    features: int = 128
-    dropout: float = 0.3
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
 
 
 @dataclass
@@ -101,3 +87,9 @@ class OracleNetwork(nn.Module):
         u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
         surrogates: torch.Tensor = ybar.unsqueeze(1) + surprise * self.direct + self.from_u(u)
         return surrogates
+
+    def freeze(self) -> FrozenNetwork:
+        """The same network as arrays, for everything that comes after training."""
+        return FrozenNetwork(
+            self.shape, {name: value.cpu().numpy() for name, value in self.state_dict().items()}
+        )

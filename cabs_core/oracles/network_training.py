@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.nn.functional import huber_loss, l1_loss, mse_loss
 
-from cabs_core.oracles.network import NetworkShape, OracleNetwork
+from cabs_core.oracles.frozen_network import NetworkShape
+from cabs_core.oracles.network import OracleNetwork
 from cabs_core.threads import one_torch_thread
 
 #: inputs, scores and costs of one split
@@ -172,27 +173,3 @@ def _constant_errors(train: Tensors, validation: Tensors) -> dict[str, float]:
     score = max(float(((vy - y.mean(0)) ** 2).mean()), 1e-6)
     cost = max(float(((vc - c.mean(0)) ** 2).mean()), 1e-6)
     return {"accuracy": score, "propagation": score, "cost": cost}
-
-
-@one_torch_thread()
-@torch.no_grad()
-def network_outputs(
-    network: OracleNetwork, inputs: np.ndarray, head: str, scores: np.ndarray | None = None
-) -> np.ndarray:
-    """Output of one head as an array: scores, costs (z), features, or surrogates, for which scores are given."""
-    parts = []
-    for start in range(0, len(inputs), 2048):
-        rows = slice(start, start + 2048)
-        x = torch.as_tensor(inputs[rows], dtype=torch.float32)
-        h = network.trunk(x)
-        if head == "costs":
-            found = network.costs(x, h)
-        elif head == "features":
-            found = network.features(h)
-        else:
-            found = network.accuracy(h)
-            if head == "surrogates":
-                assert scores is not None
-                found = network.propagate(h, found, torch.as_tensor(scores[rows], dtype=torch.float32))
-        parts.append(found.numpy())
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

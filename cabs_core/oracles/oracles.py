@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError
@@ -15,15 +15,13 @@ from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
+from cabs_core.oracles.frozen_network import FrozenNetwork
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
 from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures, length_features
 from cabs_core.predictors.simple import KnnPredictor
-
-if TYPE_CHECKING:
-    from cabs_core.oracles.network import OracleNetwork
 
 FORMAT = 1
 CONTENTS = Contents(
@@ -61,7 +59,7 @@ class Oracles:
     correlation: CorrelationPropagation
     pca: PcaFeatures
     chosen: dict[str, str]
-    network: OracleNetwork | None = None
+    network: FrozenNetwork | None = None
     head_pca: PcaFeatures | None = None
     scaling: dict[str, np.ndarray | np.float64] = field(default_factory=dict)
     blend: dict[str, float] = field(default_factory=dict)
@@ -163,10 +161,8 @@ class Oracles:
         """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
-        from cabs_core.oracles.network_training import network_outputs  # noqa: PLC0415  (torch takes seconds)
-
         inputs = self.network_inputs(embeddings, prompt_lengths)
-        out = network_outputs(self.network, inputs, head, None if scores is None else np.asarray(scores))
+        out = self.network.outputs(inputs, head, None if scores is None else np.asarray(scores))
         out = out.astype(np.float64)
         if head == "scores":
             out = np.clip(out, 0.0, 1.0)
@@ -209,10 +205,7 @@ class Oracles:
             )
             save_file(arrays, temporary / "arrays.safetensors")
             if self.network is not None:
-                from safetensors.torch import save_file as save_tensors  # noqa: PLC0415  (torch takes seconds)
-
-                state = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-                save_tensors(state, temporary / "network.safetensors")
+                self.network.save(temporary / "network.safetensors")
             for name, predictor in self.predictors.items():
                 predictor.save(temporary / "predictors" / name)
             self.costs.save(temporary / "predictors" / "cost")
@@ -239,7 +232,7 @@ class Oracles:
             )
         network = None
         if settings["network"] is not None:
-            network = _load_network(folder / "network.safetensors", settings["network"])
+            network = FrozenNetwork.load(folder / "network.safetensors", settings["network"])
         scaling = {
             k: v[0] if k.startswith("log_") or k == "input_scale" else v
             for k, v in without_prefix("scaling", arrays).items()
@@ -265,16 +258,3 @@ class Oracles:
             scaling=scaling,
             metrics=settings["metrics"],
         )
-
-
-def _load_network(path: Path, shape: dict[str, Any]) -> OracleNetwork:
-    from safetensors.torch import load_file  # noqa: PLC0415  (torch takes seconds)
-
-    from cabs_core.oracles.network import NetworkShape, OracleNetwork  # noqa: PLC0415  (torch takes seconds)
-
-    network = OracleNetwork(NetworkShape(**shape))
-    try:
-        network.load_state_dict(load_file(path))
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise ProvenanceError(f"{path}: not the weights of this network ({error}). Train it again.") from None
-    return network.eval().requires_grad_(False)

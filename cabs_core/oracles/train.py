@@ -100,7 +100,7 @@ def _add_network(
     device: str,
 ) -> None:
     from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
-    from cabs_core.oracles.network_training import Rows, network_outputs, train_network  # noqa: PLC0415  (torch takes seconds)
+    from cabs_core.oracles.network_training import Rows, train_network  # noqa: PLC0415  (torch takes seconds)
 
     logs = np.log1p(lengths[train])
     oracles.scaling = {
@@ -113,13 +113,14 @@ def _add_network(
     }
     standard = (c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
     inputs = oracles.network_inputs(x, lengths)
-    oracles.network, log = train_network(
+    network, log = train_network(
         Rows(inputs[train], y[train], standard[train]),
         Rows(inputs[validation], y[validation], standard[validation]),
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
         max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device),
     )  # fmt: skip
-    head = network_outputs(oracles.network, inputs[train], "features")
+    oracles.network = network.freeze()
+    head = oracles.network.outputs(inputs[train], "features")
     oracles.head_pca = PcaFeatures.fit(head, features.dim)
     oracles.metrics["training"] = log.to_dict()
 

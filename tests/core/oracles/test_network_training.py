@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from cabs_core.oracles.network import NetworkShape, OracleNetwork
+from cabs_core.errors import ProvenanceError
+from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
+from cabs_core.oracles.network import OracleNetwork
 from cabs_core.oracles.network_training import (
     Rows,
-    network_outputs,
     residual_slopes,
     train_network,
     validation_errors,
@@ -108,7 +109,7 @@ def test_training_beats_the_means_and_stops_at_the_best_epoch(rows):
     tensors = [torch.tensor(a, dtype=torch.float32) for a in vars(rows("validation")).values()]
     assert validation_errors(network, *tensors)["accuracy"] == pytest.approx(best["accuracy"], abs=1e-7)
     test = rows("test")
-    error = ((network_outputs(network, test.inputs, "scores") - test.scores) ** 2).mean()
+    error = ((network.freeze().outputs(test.inputs, "scores") - test.scores) ** 2).mean()
     assert error < ((rows("train").scores.mean(axis=0) - test.scores) ** 2).mean()
 
 
@@ -144,9 +145,38 @@ def test_two_arms_and_graded_scores_train(data):
     inputs, scores = rng.normal(size=(7, 5)), rng.random((7, 2))
     whole = network(torch.tensor(inputs, dtype=torch.float32), torch.tensor(scores, dtype=torch.float32))
     for head in ("scores", "costs", "features", "surrogates"):
-        found = network_outputs(network, inputs, head, scores)
-        assert np.isfinite(found).all() and np.array_equal(found, getattr(whole, head).detach().numpy())
+        found = network.freeze().outputs(inputs, head, scores)
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, getattr(whole, head).detach().numpy(), atol=1e-6)
     assert found.shape == (7, 2, 2)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2049])
+def test_the_frozen_network_is_torchs_for_any_number_of_rows(n):
+    network = untrained()
+    x, y = torch.randn(n, 12), torch.rand(n, 4)
+    with torch.no_grad():
+        whole = network(x, y)
+    frozen = network.freeze()
+    for head in ("scores", "costs", "features", "surrogates"):
+        found = frozen.outputs(x.numpy(), head, y.numpy())
+        expected = getattr(whole, head).numpy()
+        assert found.dtype == np.float32 and found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+def test_a_network_of_another_shape_is_refused(tmp_path):
+    frozen = untrained().freeze()
+    frozen.save(tmp_path / "n.safetensors")
+    same = FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict())
+    assert all(np.array_equal(same.weights[name], value) for name, value in frozen.weights.items())
+    with pytest.raises(ProvenanceError, match=r"'trunk.0.weight' is \(16, 12\), expected \(16, 13\)"):
+        FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict() | {"inputs": 13})
+    with pytest.raises(ProvenanceError, match="'anchor' is missing"):
+        FrozenNetwork(frozen.shape, {k: v for k, v in frozen.weights.items() if k != "anchor"})
+    (tmp_path / "n.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ProvenanceError, match="Train it again"):
+        FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict())
 
 
 def test_l1_fits_medians_and_huber_means():
