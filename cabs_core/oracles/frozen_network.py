@@ -94,9 +94,11 @@ class FrozenNetwork:
         h = _gelu(self._norm("trunk.1", self._linear("trunk.0", x)))
         h = _gelu(self._norm("trunk.5", self._linear("trunk.4", h)))
         if head == "costs":
-            return self._linear("cost", h) + self._linear("cost_skip", x)
+            costs: np.ndarray = self._linear("cost", h) + self._linear("cost_skip", x)
+            return costs
         if head == "features":
-            return np.tanh(self._linear("features.0", h))
+            features: np.ndarray = np.tanh(self._linear("features.0", h))
+            return features
         ybar = self._linear("accuracy", h)
         if head == "scores":
             return ybar

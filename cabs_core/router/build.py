@@ -30,6 +30,8 @@ from cabs_core.router.card import model_card
 from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
 from cabs_core.router.neighbours import Neighbours
+from cabs_core.router.requirements import NAME as REQUIREMENTS
+from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
 
 TRIALS = 3
@@ -235,6 +237,8 @@ def build_bundle(
         trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
         np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
+        needed = serving_requirements(name, settings["name"])
+        (folder / REQUIREMENTS).write_text(needed, encoding="utf-8")
     return choice
 
 

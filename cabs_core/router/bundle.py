@@ -2,6 +2,7 @@
 
     router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
     README.md     model card
+    requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
     encoder/      word statistics, for the encoder that is fitted (tfidf-svd)
@@ -100,7 +101,7 @@ def contents_of(folder: str | Path) -> Contents:
         files = tuple(data["files"])
     except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
         parts = ("policy", "oracles", "encoder", "neighbours")
-        files = (SEEN, "README.md", "events.sqlite", *(f"{part}/*" for part in parts))
+        files = (SEEN, "README.md", "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
     return Contents("a router", HEADER, files, ("files", "identity"))
 
 

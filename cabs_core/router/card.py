@@ -53,6 +53,11 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "* It knows prices and scores as they were in the outcomes. It learns from the scores it is given, and believes "
         "them.",
         "",
+        "## Serving it",
+        "",
+        "Neither an orchestrator nor torch is needed: in a virtual environment, `pip install --no-deps -r requirements.txt` "
+        "(this folder's), then `cabs-router serve --router .`.",
+        "",
         f"Made from problem {source['problem']}, pool settings {source['pool_settings']}, seed {source['seed']}.",
         "",
     ]

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import click
 
-from cabs_core.errors import CabsError, shortened
-
-_LONGEST = 8000
+from cabs_core.command import CommandGroup
 
 
-class _Group(click.Group):
-    """Shows the project's own errors, and files that the system refuses, as one message and exit code 2.
+class _Group(CommandGroup):
+    """Errors as one message, on the streams that the command began with."""
 
-    `CABS_TRACEBACK=1` shows where they arose.
-    """
-
-    def invoke(self, ctx: click.Context):
-        try:
-            with _own_output():
-                return super().invoke(ctx)
-        except (CabsError, OSError) as error:
-            text = str(error)
-            if isinstance(error, OSError) and not isinstance(error, CabsError):
-                if error.errno == errno.EPIPE:  # click knows what to do
-                    raise
-                place = f"{error.filename} cannot be used" if error.filename else "the system refused"
-                text = f"{place}: {error.strerror or error}"
-            if os.environ.get("CABS_TRACEBACK"):
-                raise
-            click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(shortened(text.strip(), _LONGEST), err=True)
-            sys.exit(2)
+    def around(self) -> AbstractContextManager[None]:
+        return _own_output()
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""What a machine that only serves a bundle installs: the list that is written into the bundle as requirements.txt.
+
+A list and not an extra, because an extra can only add to the dependencies of a distribution, and those of this one make
+the whole project. Every package is named with the version that made the bundle, with all that it depends on, so that
+`pip install --no-deps` needs to find nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from cabs_core.catalog import encoder_record, policy_record
+from cabs_core.errors import RouterError
+
+NAME = "requirements.txt"
+OWN = "cabs-routing"
+#: what every router imports: decisions, the event log, the command line, the server
+_ALWAYS = (
+    "aiohttp", "click", "filelock", "numba", "numpy", "packaging", "pydantic", "pyyaml", "safetensors", "scipy",
+    "starlette", "threadpoolctl", "uvicorn",
+)  # fmt: skip
+_TRANSFORMER = ("onnxruntime", "tokenizers")
+_FITTED = ("scikit-learn",)
+
+
+def serving_requirements(policy: str, encoder: str) -> str:
+    """Text of requirements.txt for a policy and a pool's encoder, with the versions that are installed here.
+
+    Raises:
+        RouterError: a package that serving needs is not installed here.
+    """
+    record = encoder_record(encoder)
+    fitted = record is not None and bool(record.path)
+    roots = [*_ALWAYS, *(_FITTED if fitted else _TRANSFORMER)]
+    roots += _distributions(
+        [policy_record(policy).path, *([record.path] if record is not None and fitted else [])]
+    )
+    lines = [
+        "# What serves this router, with the versions that made it and nothing else: no orchestrator, no torch.",
+        f"#   pip install --no-deps -r {NAME}",
+        f"# {OWN} itself may be a wheel that you built: add --find-links FOLDER.",
+        "# A log on PostgreSQL also needs psycopg2-binary, a router on an object store s3fs (or another fsspec driver).",
+    ]
+    if policy_record(policy).family == "neural":
+        lines.append(
+            f"# {policy} trains networks while it serves. Also: pip install torch=={_version('torch')}"
+        )
+    return "\n".join([*lines, *(f"{name}=={_version(name)}" for name in [OWN, *closure(roots)]), ""])
+
+
+def closure(roots: Iterable[str]) -> list[str]:
+    """Names of distributions, sorted: the roots and all that they depend on here, without extras and without this one.
+
+    Raises:
+        RouterError: one of them is not installed.
+    """
+    found: set[str] = set()
+    waiting = [_plain(name) for name in roots]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name == OWN:
+            continue
+        found.add(name)
+        for line in _distribution(name).requires or []:
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+                waiting.append(_plain(wanted.name))
+    return sorted(found)
+
+
+def _distributions(paths: Iterable[str]) -> list[str]:
+    """The distributions that classes `module:Class` come from."""
+    known = metadata.packages_distributions()
+    return [name for path in paths for name in known.get(path.partition(".")[0].partition(":")[0], [])]
+
+
+def _distribution(name: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        raise RouterError(
+            f"package {name!r}, which serves this router, is not installed: pip install {name}"
+        ) from None
+
+
+def _version(name: str) -> str:
+    return _distribution(name).version.partition("+")[0]  # `+cpu` names a build, which an index may not have
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
