@@ -60,6 +60,12 @@ def pool() -> ModelPool:
 
 
 @pytest.fixture(scope="session")
+def artifacts_of():
+    """artifacts_of(folder, pool) -> {stage: folder}, for a pool of a test's own."""
+    return make_artifacts
+
+
+@pytest.fixture(scope="session")
 def artifacts(tmp_path_factory, pool) -> dict[str, Path]:
     return make_artifacts(tmp_path_factory.mktemp("artifacts"), pool)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import make_artifacts
 from packaging.requirements import Requirement
 
 from cabs_core.catalog import all_policies, policy_record
@@ -97,7 +96,7 @@ def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_arti
     serve(tmp_path / "r")
 
 
-def test_the_oracle_network_serves_without_torch(tmp_path, pool) -> None:
+def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -> None:
     oracle = {"kind": "network", "hidden": 16, "max_epochs": 2}
     said = {
         **pool.model_dump(mode="json", exclude_unset=True),
@@ -105,7 +104,7 @@ def test_the_oracle_network_serves_without_torch(tmp_path, pool) -> None:
         "features": {"dim": 8, "kind": "head"},
     }
     own = ModelPool.model_validate(said)
-    inputs = make_artifacts(tmp_path / "artifacts", own)
+    inputs = artifacts_of(tmp_path / "artifacts", own)
     build_bundle(tmp_path / "r", own, inputs, policy="cabs_c_linear", rho=300.0)
     assert Oracles.load(tmp_path / "r" / "oracles").network is not None
     assert listed(tmp_path / "r").isdisjoint(NEVER)
