@@ -10,10 +10,26 @@ from typing import Any
 import click
 
 from cabs_core.pools.completion import complete_pool
+from cabs_core.router.remote import is_remote
+
+
+class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
+    """A folder as a Path, a URL as it is."""
+
+    name = "folder or URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        if is_remote(value):
+            return str(value)
+        found = Path(value)
+        if found.is_file():
+            self.fail(f"{found} is a file: expected the folder of a router", param, ctx)
+        return found
+
 
 ROUTER = click.option(
-    "--router", "folder", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True,
-    help="Folder of the router, as `cabs export` wrote it.",
+    "--router", "folder", type=_Place(), default="router", show_default=True,
+    help="Where the router is, as `cabs export` wrote it: a folder, or a URL such as s3://bucket/routers/my_pool.",
 )  # fmt: skip
 LOG = click.option(
     "--log", envvar="CABS_LOG",
@@ -28,7 +44,13 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
     "--pool", required=True, shell_complete=complete_pool,
     help="Name of the model pool; its chain must have been run.",
 )  # fmt: skip
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="router", show_default=True)
+@click.option(
+    "--out",
+    type=_Place(),
+    default="router",
+    show_default=True,
+    help="A folder, or a URL: s3://bucket/prefix.",
+)
 @click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")
 @click.option(
     "--rho", type=float, help="Cost sensitivity, score per USD. Default: the pool's, else its middle rho."
@@ -45,7 +67,7 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    pool: str, out: Path, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
+    pool: str, out: Path | str, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
     free: tuple[str, ...], prompts: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
@@ -61,6 +83,7 @@ def export(
     from cabs_core.router import build_bundle, promote, read_manifest
     from cabs_core.router.build import BUNDLE
     from cabs_core.router.bundle import contents_of
+    from cabs_core.router.remote import publish
 
     chain = Chain(ArtifactStore(), find_pool(pool))
     inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
@@ -71,10 +94,13 @@ def export(
         all(v is None or v == said[k] for k, v in asked.items()) and not free and mode == "route" and prompts
     )
     ready = chain.store.folder(made.target.parts) / BUNDLE
-    check_replaceable(out, contents_of(out))
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as temporary:
+    beside: Path | None = None
+    if isinstance(out, Path):
+        check_replaceable(out, contents_of(out))
+        out = out.absolute()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = out.parent
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
         candidate = Path(temporary) / "router"
         if default and made.state == "fresh" and ready.is_dir():
             candidate = ready
@@ -83,8 +109,11 @@ def export(
                 candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free,
                 prompts=prompts,
             )  # fmt: skip
-        promote(candidate, out)
-    manifest = read_manifest(out)
+        manifest = read_manifest(candidate)
+        if isinstance(out, Path):
+            promote(candidate, out)
+        else:
+            publish(candidate, out)
     found = manifest.evidence
     click.echo(
         f"router {manifest.id}: {manifest.policy} at rho {manifest.rho:g}, {len(manifest.arms)} models"
@@ -108,7 +137,7 @@ def export(
 @click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
 @click.option("--json", "as_json", is_flag=True)
 def route(
-    text: str, folder: Path, log: str | None, rho: float | None, budget: float | None, available: str | None, explain: bool,
+    text: str, folder: Path | str, log: str | None, rho: float | None, budget: float | None, available: str | None, explain: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Decide which model answers TEXT ('-': standard input), and log it."""
@@ -116,6 +145,7 @@ def route(
 
     if text == "-":
         text = sys.stdin.read()
+    folder = _local(folder)
     router = Router.load(folder, log=_log(folder, log))
     names = None if available is None else [n.strip() for n in available.split(",") if n.strip()]
     decision = router.route(text, rho=rho, budget=budget, available=names)
@@ -158,13 +188,14 @@ def route(
 @LOG
 def feedback(
     decision: str, score: float | None, cost: float | None, source: str | None, by: str, retract: bool, row: bool,
-    folder: Path, log: str | None,
+    folder: Path | str, log: str | None,
 ) -> None:  # fmt: skip
     """Tell the router how good the answer of a DECISION was, or take that back."""
     from cabs_core.router import Router
 
     if retract == (score is not None) or (row and not retract):
         raise click.UsageError("give either --score, or --retract (with or without --row)")
+    folder = _local(folder)
     router = Router.load(folder, log=_log(folder, log))
     try:
         if retract:
@@ -192,7 +223,7 @@ def log() -> None:
 )  # fmt: skip
 @ROUTER
 @LOG
-def compact(older_than: float, folder: Path, log: str | None) -> None:
+def compact(older_than: float, folder: Path | str, log: str | None) -> None:
     """Remove old decisions that were never scored, kept turns, and what was taken back.
 
     What is learnt and estimated does not change: scored decisions stay whole, counts and costs stay. A removed decision
@@ -205,7 +236,7 @@ def compact(older_than: float, folder: Path, log: str | None) -> None:
     from cabs_core.router.events import EventLog
     from cabs_core.router.retention import compact as run
 
-    place = _log(folder, log)
+    place = _log(_local(folder), log)
     if not is_postgres(place) and not Path(place).is_file():
         raise RouterError(f"there is no log at {place}: name it with --log")
     events = EventLog(place)
@@ -220,14 +251,14 @@ def compact(older_than: float, folder: Path, log: str | None) -> None:
 @ROUTER
 @LOG
 @click.option("--json", "as_json", is_flag=True)
-def doctor(folder: Path, log: str | None, as_json: bool) -> None:
+def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
     """Report on a router: plays and learning curves per model, decisions without a score, problems.
 
     Exit code 1 when something is wrong.
     """
     from cabs_core.router.doctor import examine
 
-    found = examine(folder, log)
+    found = examine(_local(folder), log)
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:
@@ -258,11 +289,21 @@ def doctor(folder: Path, log: str | None, as_json: bool) -> None:
 
 @click.command()
 @ROUTER
-def rollback(folder: Path) -> None:
+def rollback(folder: Path | str) -> None:
     """Bring back the router that the last export replaced; a second call undoes the first."""
+    from cabs_core.errors import RouterError
     from cabs_core.router import roll_back
 
+    if isinstance(folder, str):
+        raise RouterError(f"{folder} keeps no earlier router: export the one that you want to {folder} again")
     click.echo(f"router {roll_back(folder.absolute())} is back at {folder}")
+
+
+def _local(place: Path | str) -> Path:
+    """The folder of a router; one on a store is copied first."""
+    from cabs_core.router.remote import fetch_or_keep
+
+    return place if isinstance(place, Path) else fetch_or_keep(place)
 
 
 def _log(folder: Path, log: str | None) -> str | Path:
@@ -292,13 +333,13 @@ def _log(folder: Path, log: str | None) -> str | Path:
 @click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
 @click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
 def serve(
-    folder: Path, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, mode: str | None,
+    folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, mode: str | None,
     epsilon: float | None, budget_per_request: float | None, budget_per_day: float | None, keep_prompts: bool,
 ) -> None:  # fmt: skip
     """Serve a router as an OpenAI-compatible API.
 
-    API keys of the upstreams come from the environment, and are never stored or logged. A router that is exported to
-    the same folder is picked up without a restart.
+    API keys of the upstreams come from the environment, and are never stored or logged. A router that is exported to the
+    same folder is picked up without a restart.
     """
     from cabs_core.router.server.app import serve as run
 
@@ -306,7 +347,7 @@ def serve(
     if budget_per_day is not None:
         budgets["budget_per_day"] = budget_per_day / workers
     settings = {
-        "folder": str(folder.absolute()), "log": None if log is None else str(log),
+        "folder": str(_local(folder).absolute()), "source": folder if isinstance(folder, str) else None, "log": None if log is None else str(log),
         "upstreams": None if upstreams is None else str(upstreams.absolute()), "mode": mode, "epsilon": epsilon,
         "keep_prompts": keep_prompts, **budgets,
     }  # fmt: skip

@@ -37,6 +37,7 @@ from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
+from cabs_core.router.remote import Follower
 from cabs_core.router.router import NAMES, Router
 from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
 from cabs_core.router.server.keeper import Keeper
@@ -87,6 +88,7 @@ def make_app(
     folder: str | Path,
     upstreams: str | Path | None,
     *,
+    source: str | None = None,
     log: str | None = None,
     keys: dict[str, str] | None = None,
     every: float = 0.5,
@@ -97,6 +99,7 @@ def make_app(
 
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
+        source: URL that the folder is a copy of, looked at for a new router.
         log: event log; None: beside the bundle. keys: {name: key}; empty: no key is asked for.
         every, checkpoint: seconds, of the keeper.
         **options: of `Router`.
@@ -113,14 +116,19 @@ def make_app(
         return fresh
 
     keeper = Keeper(folder, make, every=every, checkpoint=checkpoint)
+    follower = None if source is None else Follower(source)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.forwarder = Forwarder(_NONE if models is None else models)
         keeper.start()
+        if follower is not None:
+            follower.start()
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
         await app.state.forwarder.close()
+        if follower is not None:
+            follower.stop()
         await asyncio.to_thread(keeper.stop)
 
     app = Starlette(
@@ -136,6 +144,7 @@ def make_app(
         lifespan=lifespan,
     )
     app.state.keeper, app.state.keys, app.state.forwards = keeper, keys, models is not None
+    app.state.follower = follower
     app.state.times = {"decision": Histogram(), "request": Histogram()}
     return app
 
@@ -354,6 +363,8 @@ async def metrics(request: Request) -> Response:
         "learnt_rewards": router.learner.learnt, "keeper_failures": state.keeper.failures,
         "upstream_failures": state.forwarder.errors,
     }  # fmt: skip
+    if state.follower is not None:
+        gauges["follower_failures"] = state.follower.failures
     if router.pacer is not None:
         gauges |= {"budget_rho": router.pacer.rho, "budget_spent_usd": router.pacer.spent}
     text = await state.forwarder.beside(metrics_text, router.log, router.manifest.id, state.times, gauges)

@@ -17,33 +17,6 @@ from cabs_core.chain.make import make_artifact
 from cabs_core.errors import StorageError, is_transient
 
 pytest.importorskip("s3fs", reason="needs the extra s3")
-moto = pytest.importorskip("moto.server", reason="needs moto[server]")
-
-
-@pytest.fixture
-def s3(monkeypatch):
-    """A client of an empty object store on this machine with a bucket `cabs`; fsspec's drivers find it, too."""
-    import boto3
-    import requests
-    import s3fs
-
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    for name, value in {
-        "ACCESS_KEY_ID": "test",
-        "SECRET_ACCESS_KEY": "test",
-        "DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    requests.post(f"http://{host}:{port}/moto-api/reset", timeout=30)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="cabs")
-    yield client
-    server.stop()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def all_made(chain) -> dict[str, tuple[str, bool]]:
