@@ -29,7 +29,8 @@ def ui(port: int) -> None:
     pages = page_server(store)
     with open_instance() as instance:
         recover(instance)
-        remove_leftovers(store.root)
+        if not store.remote:
+            remove_leftovers(store.root)
         pools, errors = active_pools()
         register(instance, [p.pool for p in pools])
         for pool_file in pools:
