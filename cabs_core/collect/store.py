@@ -86,6 +86,7 @@ class AnswerStore:
         """Open or create it; `path`: the file, by default `answers/answers.sqlite` in CABS_HOME."""
         self.path = Path(path) if path else cabs_home() / "answers" / "answers.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{self.path}.lock")
         try:
             self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.execute("pragma journal_mode = wal")
@@ -106,17 +107,16 @@ class AnswerStore:
 
     @contextmanager
     def asking(self, notify: Any = lambda text: None) -> Iterator[None]:
-        """Hold the right to ask: one collection at a time, so that two never pay for one answer."""
-        lock = FileLock(f"{self.path}.lock")
+        """Hold the right to ask: one collection at a time, so that two never pay for one answer. It may be held twice here."""
         try:
-            lock.acquire(timeout=0)
+            self._lock.acquire(timeout=0)
         except Timeout:
-            notify(f"another collection is asking (lock {self.path}.lock): waiting for it to end")
-            lock.acquire()
+            notify(f"another collection is asking (lock {self._lock.lock_file}): waiting for it to end")
+            self._lock.acquire()
         try:
             yield
         finally:
-            lock.release()
+            self._lock.release()
 
     def send(self, key: str, model: str, bound: float) -> int:
         """Note that a call leaves now; its number. bound: most that it can cost, USD."""

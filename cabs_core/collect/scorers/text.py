@@ -22,7 +22,7 @@ _FENCE = re.compile(r"```[\w+-]*\s*\n(.*?)```", re.DOTALL)
 _LETTER = (
     re.compile(r"answer\s*(?:is|:)?\s*\**\s*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
     re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
-    re.compile(r"^\W*([A-Z])(?:\W|$)"),
+    re.compile(r"^\W*([A-Z])(?=[).:,\]*]|\s*(?:\n|$))"),
     re.compile(r"\(([A-Z])\)"),
     re.compile(r"(?<![A-Za-z'])([B-HJ-Z]|A(?!\s+[a-z]))(?![A-Za-z'])\W*$"),
 )
