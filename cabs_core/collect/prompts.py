@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.ope.source import EVENT_LOGS, event_frame
+from cabs_core.ope.traces import read_traces
 from cabs_core.outcomes.raw import Place, text_column
 from cabs_core.outcomes.sources.file import column_names, read_columns
 from cabs_core.pool_files import PoolFile
@@ -51,6 +53,8 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     pool = pool_file.pool
     assert pool.collect is not None  # the pool's validation
     path = pool_file.table_path()
+    if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
+        return _of_a_log(path, pool_file)
     columns, names = pool.source.columns, column_names(path)
     needed = {"prompt": columns.prompt}
     for field in ("query_id", "task", "split"):
@@ -86,6 +90,23 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
             )
         prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
     return _each_once(prompts, path, first, named="query_id" in found)
+
+
+def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
+    """The prompts of a log, each text once."""
+    pool = pool_file.pool
+    assert pool.collect is not None
+    for scorer in pool.collect.scores:
+        wanted = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
+        if wanted is not None:
+            raise _absent(path, "collect.scores", str(wanted), ["prompt (it is a log)"])
+    if pool.source.format == "table":
+        texts = event_frame(path)["prompt"].tolist()
+    else:
+        texts = read_traces(path, pool.source.format, pool.source.columns)[0]["prompt"].tolist()
+    texts = list(dict.fromkeys(texts))
+    ids = [hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts]
+    return Prompts(ids, texts, ["all"] * len(texts), None, [{} for _ in texts])
 
 
 def _each_once(prompts: Prompts, path: Path, first: int, *, named: bool) -> Prompts:

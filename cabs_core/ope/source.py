@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.ope.traces import read_traces
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.file import tidy_columns
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files import PoolFile
 from cabs_core.router.events import EventLog
 
 _FIELDS = {
@@ -18,29 +20,46 @@ _FIELDS = {
     "input_tokens": "n_input_tokens", "output_tokens": "n_output_tokens", "split": "split", "propensity": "propensity",
 }  # fmt: skip
 _REQUIRED = ("prompt", "model", "score")
-_EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
+#: endings of a router's event log
+EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
 
 
-def read_logged(source: Source) -> RawOutcomes:
+def read_logged(pool_file: PoolFile) -> RawOutcomes:
     """Every decision as a query of its own, named by its row, with the one cell of the model that answered.
 
     Args:
-        source: a table (.parquet, .csv, .jsonl; columns prompt, model, score, cost and, where known, propensity), or
-            the event log of a router that keeps prompts (`cabs serve --keep-prompts`).
+        pool_file: its source is a table (.parquet, .csv, .jsonl; columns prompt, model, score, cost and, where known,
+            propensity), the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or the log of another tool
+            (`source.format`).
 
     Raises:
         DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
     """
-    path = Path(source.path or "")
-    if path.suffix.lower() in _EVENT_LOGS:
-        frame, first_row, chosen = _events(path), 1, dict[str, str]()
+    path, source = pool_file.table_path(), pool_file.pool.source
+    if source.format != "table":
+        return _traces(path, pool_file)
+    if path.suffix.lower() in EVENT_LOGS:
+        frame, first_row, chosen = event_frame(path), 1, dict[str, str]()
     else:
         frame, first_row, chosen = tidy_columns(path, source.columns, _FIELDS, _REQUIRED)
     frame["query_id"] = [str(row) for row in range(first_row, first_row + len(frame))]
     return RawOutcomes.from_tidy(frame, origin=str(path), first_row=first_row, called=chosen)
 
 
-def _events(path: Path) -> pd.DataFrame:
+def _traces(path: Path, pool_file: PoolFile) -> RawOutcomes:
+    """Calls as another tool logged them; a query is named by its record, and its call within that if there are several."""
+    source = pool_file.pool.source
+    frame, left_out = read_traces(path, source.format, source.columns)
+    number = frame.pop("row")
+    within = number.groupby(number).cumcount()
+    frame["query_id"] = [f"{row}.{i}" if i else f"{row}" for row, i in zip(number, within, strict=True)]
+    sessions = frame.pop("session").nunique() if "session" in frame else 0
+    raw = RawOutcomes.from_tidy(frame, origin=str(path), score_scale=pool_file.pool.score_scale)
+    found = {"format": source.format, "conversations": int(sessions), "left_out": left_out}
+    return replace(raw, report={**raw.report, **found})
+
+
+def event_frame(path: Path) -> pd.DataFrame:
     """The decisions of an event log; the score of one that was never scored is missing."""
     with closing(EventLog(path, read_only=True)) as log:
         rewards = {r.decision_id: r for r in log.rewards() if r.teaches}

@@ -41,7 +41,7 @@ def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -
             f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it would cost"
         )
     raw: RawOutcomes = read(
-        inputs if record.collected else pool_file if record.name == "file" else pool_file.source()
+        inputs if record.collected else pool_file if record.name in ("file", "logs") else pool_file.source()
     )
     return raw
 

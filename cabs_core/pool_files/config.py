@@ -105,6 +105,10 @@ class Source(_Strict):
         "or to the pool file",
     )
     layout: Literal["tidy", "wide"] = "tidy"
+    format: Literal["table", "litellm", "langfuse", "openai", "otel", "vllm_sr", "helicone"] = Field(
+        "table",
+        description="logs, and prompts of collect: how the log was written. Of all but `table` columns name dotted paths into a record, and score a score",
+    )
     columns: Columns = Columns()
     mirror: Text | None = Field(
         None,
@@ -119,6 +123,11 @@ class Source(_Strict):
         if sources()[self.kind].table and not self.path:
             raise ValueError(
                 f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
+            )
+        record = sources()[self.kind]
+        if self.format != "table" and not (record.logged or record.collected):
+            raise ValueError(
+                f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}"
             )
         return self
 
@@ -357,8 +366,11 @@ class ModelPool(_Strict):
             raise ValueError(f"prices and cost_per_call both name {both[0]!r}: give one of them")
         if self.missing == "price" and not priced:
             raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
-        if self.score_scale != 1 and self.source.kind != "file":
-            raise ValueError("score_scale is for source kind file; the other sources have scores from 0 to 1")
+        if self.score_scale != 1 and self.source.kind != "file" and self.source.format == "table":
+            raise ValueError(
+                "score_scale is for source kind file, and for logs of another tool (source.format); the other sources have "
+                "scores from 0 to 1"
+            )
         if self.logged:
             self._fits_a_log()
         self._fits_a_collection()
