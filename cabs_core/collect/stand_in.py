@@ -70,6 +70,39 @@ def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
     return rows
 
 
+def make_traces(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """n traces as Langfuse exports them: a model drawn by rules of thumb, and a thumb on a third of the answers."""
+    rng, found = random.Random(f"traces {seed}"), []
+    for i, row in enumerate(make_prompts(n, seed)):
+        usual = {"sum": "coder", "json": "coder"}.get(row["kind"], "grand")
+        model = usual if rng.random() < 0.5 else rng.choice(sorted(QUALITY))
+        said, (price_in, price_out) = answer_of(model, row["prompt"]), PRICES[model]
+        tokens = len(row["prompt"]) // 4 + 4, len(said) // 4 + 1
+        messages = [
+            {"role": "system", "content": "You are helpful."},
+            {"role": "user", "content": row["prompt"]},
+        ]
+        right = said.endswith(row["answer"])
+        thumb = (
+            [{"name": "user-thumb", "value": int(right), "dataType": "BOOLEAN"}]
+            if rng.random() < 1 / 3
+            else []
+        )
+        found.append(
+            {
+                "id": f"trace-{i}", "sessionId": f"session-{i // 3}", "scores": thumb,
+                "observations": [
+                    {
+                        "id": f"o-{i}", "type": "GENERATION", "model": model, "input": {"messages": messages}, "output": said,
+                        "usageDetails": {"input": tokens[0], "output": tokens[1]},
+                        "costDetails": {"total": (tokens[0] * price_in + tokens[1] * price_out) / 1e6},
+                    }
+                ],
+            }
+        )  # fmt: skip
+    return found
+
+
 def kind_of(prompt: str) -> str:
     """Kind of a prompt by its words; `other` for any that is not ours."""
     for kind, word in zip(KINDS, ("add the", "backwards", "which letter", "JSON", "sort the")):
@@ -250,6 +283,7 @@ def main() -> None:
     parser.add_argument(
         "--label", type=Path, help="Fill in the scores of this sheet of `cabs judge sample`, and end."
     )
+    parser.add_argument("--traces", type=Path, help="Write a log of the Langfuse kind to this file, and end.")
     given = parser.parse_args()
     if given.label:
         label(given.label)
@@ -259,9 +293,12 @@ def main() -> None:
             writer = csv.DictWriter(handle, ["prompt", "kind", "answer"])
             writer.writeheader()
             writer.writerows(make_prompts(given.number, given.seed))
+    if given.traces:
+        with open(given.traces, "w", encoding="utf-8") as handle:
+            handle.writelines(json.dumps(trace) + "\n" for trace in make_traces(given.number, given.seed))
     if given.upstreams:
         given.upstreams.write_text(upstreams_text(given.port), encoding="utf-8")
-    if not (given.prompts or given.upstreams):
+    if not (given.prompts or given.upstreams or given.traces):
         web.run_app(StandIn(given.delay).app(), host="127.0.0.1", port=given.port, print=None)
 
 

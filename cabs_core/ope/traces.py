@@ -451,7 +451,9 @@ def _attributes(found: Any) -> dict[str, Any]:
     values = {}
     for item in _objects(found):
         value = item.get("value")
-        values[item.get("key")] = next(iter(value.values()), None) if isinstance(value, Mapping) else value
+        values[str(item.get("key"))] = (
+            next(iter(value.values()), None) if isinstance(value, Mapping) else value
+        )
     return values
 
 

@@ -68,6 +68,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
             **raw.report, "origin": raw.origin, "queries_read": int(scored.any(axis=1).sum()),
             "queries_dropped": int(lost.sum()), "missing_costs": {a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
             "without_score": int((~scored.any(axis=1)).sum()),
+            "unscored": _unscored(raw, scored),
             "decisions": {a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
         },
     )  # fmt: skip
@@ -85,6 +86,16 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     return replace(
         table, scores=np.where(answered, table.scores, scores), costs=np.where(answered, table.costs, costs)
     )
+
+
+def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
+    """{model: decisions without a score}, of decisions whose model something else is known of, such as a cost."""
+    known = np.zeros(scored.shape, dtype=bool)
+    for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
+        if cells is not None:
+            known |= ~np.isnan(cells)
+    counts = (known & ~scored).sum(axis=0)
+    return {arm: int(count) for arm, count in zip(raw.arms, counts, strict=True) if count}
 
 
 def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:

@@ -53,7 +53,11 @@ def build_logged_report(
     rho = min(rhos, key=lambda r: abs(r - wanted))
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
-    tables: dict[str, Table | None] = {"logged": stages.logged(data), "models": _models(table)}
+    tables: dict[str, Table | None] = {
+        "logged": stages.logged(data),
+        "models": _models(table),
+        "missing": _missing(table, shown),
+    }
     figure = _differences(shown, rho) if len(shown) else None
     lead, why, found = _lead(mart, shown, router.get("policy"), rho)
     banners = _banners(mart, table)
@@ -126,11 +130,58 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
         )
     without = int(table.report.get("without_score", 0))
     if without:
+        share = without / (without + len(table))
         said.append(
-            f"{without:,} of {table.report['rows_read']:,} decisions have no score (or are of models that are not in the pool) and "
-            "were left out: if scores are missing where answers were bad, every figure is too high."
+            f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not in the pool) and were "
+            "left out. If whether a score is given depends on how good the answer was, every figure is wrong, too high or too low: "
+            f"were all missing scores 0, or all 1, a mean score could be {share:.0%} lower or higher. The table of bounds says where."
         )
     return said
+
+
+def bounds(value: float, missing: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
+    """Ends between which a mean lies whatever the missing part is: worst-case bounds, without an assumption on why it is missing.
+
+    Args:
+        value: the mean of what is there. missing: share of all that is missing. low, high: range of a single value.
+
+    Source: Manski 1990.
+    """
+    return (1 - missing) * value + missing * low, (1 - missing) * value + missing * high
+
+
+def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
+    """What is left of the figures if nothing is assumed about the decisions without a score."""
+    without = int(table.report.get("without_score", 0))
+    if not without or table.answered is None:
+        return None
+    unscored, counts, (scores, _) = table.report.get("unscored", {}), table.answered.sum(axis=0), table.means
+    rows = []
+    for j, arm in enumerate(table.arms):
+        count = int(unscored.get(arm, 0))
+        share = count / (count + counts[j])
+        low, high = bounds(float(scores[j]), share)
+        rows.append(
+            [words(f"mean score of {arm}"), percent(share), number(scores[j]), number(low), number(high)]
+        )
+    share = without / (without + len(table))
+    for r in shown.itertuples():
+        low, high = bounds(float(r.difference), share, -1.0, 1.0)
+        rows.append(
+            [
+                words(f"{label(r.policy)} minus what was played"),
+                percent(share),
+                number(r.difference),
+                number(low),
+                number(high),
+            ]
+        )
+    return Table(
+        "missing", "If missing scores depend on how good the answers were", ["Figure", "No score", "As estimated", "At least", "At most"], rows,
+        note="Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
+        "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a bound does not exclude "
+        "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
+    )  # fmt: skip
 
 
 def _differences(shown: pd.DataFrame, rho: float) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
@@ -34,12 +34,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         else "These figures chose the policy. They rest on predicted outcomes and flatter what predicts alike; the pool's "
         "report has estimates from held-out decisions.",
         "",
-        "| policy | mean utility | standard error | minus best single | standard error |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {r['policy']} | {r['utility']:.4f} | {r['se']:.4f} | {r['lead']:+.4f} | {r['lead_se']:.4f} |"
-            for r in sorted(source["validation"], key=lambda r: -r["utility"])
-        ),
+        *_validation(source["validation"], errors=bool(evidence)),
         "",
         "The oracles were stopped and chosen on the same validation split, and the best of several policies looks "
         "better there than it is. The test split played no part in the choice.",
@@ -62,3 +57,22 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:
+    """The policies on validation; without standard errors where outcomes are predicted, whose error those do not know."""
+    best = sorted(rows, key=lambda r: -r["utility"])
+    if not errors:
+        return [
+            "| policy | mean utility, predicted | minus best single, predicted |",
+            "|---|---|---|",
+            *(f"| {r['policy']} | {r['utility']:.4f} | {r['lead']:+.4f} |" for r in best),
+        ]
+    return [
+        "| policy | mean utility | standard error | minus best single | standard error |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {r['policy']} | {r['utility']:.4f} | {r['se']:.4f} | {r['lead']:+.4f} | {r['lead_se']:.4f} |"
+            for r in best
+        ),
+    ]

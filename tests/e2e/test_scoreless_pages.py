@@ -1,4 +1,4 @@
-"""docs/no-scores.md, followed literally: its bash blocks in order in one shell."""
+"""docs/no-scores.md and docs/traces.md, followed literally: their bash blocks in order in one shell."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ import pytest
 from benchmarks.chaos import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "no-scores.md"
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def test_the_page_works_as_printed(tmp_path: Path) -> None:
-    """Only the ports differ. The stand-in's truth is known: a router is right, and the judge's errors are found."""
+def follow(page: str, tmp_path: Path) -> str:
+    """Run a page's blocks; what was said. Only the ports differ."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    blocks = re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
     text = "set -euo pipefail\n" + "\n".join(blocks)
     for port in ("9100", "8090"):
         text = text.replace(port, str(free_port()))
@@ -43,6 +42,12 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     said = (tmp_path / "said.txt").read_text()
     assert shell.returncode == 0, said[-4000:]
     assert "chat.completion" in said.splitlines()[-1], said[-1000:]
+    return said
+
+
+def test_you_have_no_scores(tmp_path: Path) -> None:
+    """The stand-in's truth is known: a router is right, and the judge's errors are found."""
+    follow("no-scores.md", tmp_path)
     judged = json.loads((tmp_path / ".cabs/artifacts/scores/support/instrument.json").read_text())["judges"][
         "judge"
     ]
@@ -53,3 +58,15 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     verdict = json.loads((tmp_path / ".cabs/artifacts/reports/support/verdict.json").read_text())
     at = next(case for case in verdict["by_value"] if case["rho"] == 30)
     assert at["decision"] == "deploy"
+
+
+def test_you_have_traces(tmp_path: Path) -> None:
+    """Two thirds of the calls have no thumb; the rest shows a router that is better than what was played."""
+    said = follow("traces.md", tmp_path)
+    assert "propensities: none in the log" in said
+    page = (tmp_path / ".cabs/artifacts/reports/shop/index.html").read_text()
+    assert "Worst-case bounds" in page
+    verdict = json.loads((tmp_path / ".cabs/artifacts/reports/shop/verdict.json").read_text())
+    assert verdict["difference_low"] > 0
+    card = (tmp_path / "router" / "README.md").read_text()
+    assert "predicted" in card and "standard error" not in card
