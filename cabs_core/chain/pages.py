@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
 #: Stages whose artifacts a report shows beside the marts, where they are at hand.
-_SHOWN = ("outcomes", "splits", "replay_problem")
+_SHOWN = ("answers", "scores", "outcomes", "splits", "replay_problem")
 #: The same where there are estimates from a log, whose page begins with the pool's router.
 _SHOWN_ESTIMATED = (*_SHOWN, "router")
 _LARGEST_IMAGE = 100_000
@@ -105,6 +106,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
             problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
             outcomes=known.get("outcomes"),
+            collection=_collection(chain),
         )
         if known:
             _profile(chain, known, folder / PROFILE)
@@ -175,6 +177,20 @@ def _known(chain: Chain) -> dict[str, Path]:
         return folders | {"replay_problem": chain.verified(chain.stage("replay_problem"))}
     except ProvenanceError:
         return {}
+
+
+def _collection(chain: Chain) -> dict[str, Any] | None:
+    """What the report says of a collected pool's answers and scores; None for any other pool."""
+    if not chain.pool.collected:
+        return None
+    from cabs_core.chain.scores import INSTRUMENT  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.collect.source import SCORES  # noqa: PLC0415  (loading the code location stays quick)
+
+    folder = chain.verified(chain.stage("scores"))
+    records = {name: chain.store.record((name, chain.pool.name)) for name in ("answers", "scores")}
+    summaries = {name: record.summary if record else {} for name, record in records.items()}
+    instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
+    return {**summaries, "instrument": instrument, "table": folder / SCORES}
 
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:

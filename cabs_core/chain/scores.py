@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,10 +46,14 @@ def build(
         found = score_cells(collection, cells, store, options.notify)
         if hidden:
             store.forget_texts(pq.read_table(inputs["answers"] / ANSWERS, columns=["key"])["key"].to_pylist())
-    _write(folder / SCORES, cells, found)
+    people = {j.called: _people(j, collection, cells) for j in collection.collect.judges}
+    _write(folder / SCORES, cells, found, people)
     shown: dict[str, Any] = {
         "scores": instruments(collection.collect.scores),
-        "judges": {j.called: _measured(j, collection, cells, found) for j in collection.collect.judges},
+        "judges": {
+            j.called: _measured(j, collection, cells, found, people[j.called])
+            for j in collection.collect.judges
+        },
         "refusals": _refusals(cells, found),
     }
     (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -84,27 +88,36 @@ def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Ce
     ]
 
 
-def _write(path: Path, cells: Sequence[Cell], found: Scored) -> None:
+def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.ndarray:
+    """`[N]` scores by the people who measured a judge, nan where nobody did."""
+    if judge.labels is None:
+        return np.full(len(cells), np.nan)
+    labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
+    return np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+
+
+def _write(path: Path, cells: Sequence[Cell], found: Scored, people: Mapping[str, np.ndarray]) -> None:
     columns: dict[str, Any] = {
         "query_id": pa.array([c.query for c in cells], pa.string()),
         "model": pa.array([c.model for c in cells], pa.string()),
         "score": pa.array(found.score, from_pandas=True),
     }
     columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in found.parts.items()}
+    columns |= {
+        f"people {name}": pa.array(v, from_pandas=True) for name, v in people.items() if not np.isnan(v).all()
+    }
     pq.write_table(pa.table(columns), path, compression="zstd")
 
 
-def _measured(judge: Judge, collection: Collection, cells: Sequence[Cell], found: Scored) -> dict[str, Any]:
+def _measured(
+    judge: Judge, collection: Collection, cells: Sequence[Cell], found: Scored, people: np.ndarray
+) -> dict[str, Any]:
     """What is known of a judge: by labels of people if there are any, and by order if it compares."""
     values = found.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
     pairs = found.preferences.get(judge.called, [])
     if pairs:
         shown["position"] = instrument.position([(cells[i].query, a, b) for i, a, b in pairs])
-    if judge.labels is None:
-        return shown
-    labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
-    people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
     rows = np.flatnonzero(~np.isnan(people) & ~np.isnan(values)).tolist()
     if len(rows) < 2:
         return shown

@@ -11,16 +11,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm, t
+from scipy.stats import norm
+
+from cabs_core.metrics.people import Estimate, corrected_mean
+
+__all__ = [
+    "Estimate",
+    "bootstrap",
+    "corrected_mean",
+    "family_of",
+    "in_words",
+    "kappa",
+    "measure",
+    "position",
+    "refusals_decide",
+    "warnings",
+]
 
 REPLICATES = 1000
 #: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)
 LOW_KAPPA = 0.6
-_PSEUDO = 0.5
 #: share of refused or truncated answers of a model that is worth a word
 NOTABLE = 0.05
 _FAMILIES = (
@@ -28,24 +42,6 @@ _FAMILIES = (
     ("meta", r"llama"), ("mistral", r"mistral|mixtral|codestral|ministral"), ("alibaba", r"qwen|qwq"), ("deepseek", r"deepseek"),
     ("microsoft", r"phi-?\d"), ("cohere", r"command|aya"), ("xai", r"grok"), ("amazon", r"nova|titan"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure with its 95 % interval, from n items."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
-
-    def __str__(self) -> str:
-        return f"{self.value:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
 def family_of(model: str) -> str:
@@ -156,35 +152,6 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
         "first": asdict(bootstrap(queries, _mean_of(gaps))),
         "flips": asdict(share(int((gaps != 0).sum()), len(gaps))),
     }
-
-
-def corrected_mean(judged: np.ndarray, people: np.ndarray, rest: np.ndarray, level: float = 0.95) -> Estimate:
-    """The mean that people would give, from a labelled sample and judgements of all: prediction-powered.
-
-    Args:
-        judged, people: `[n]` of the labelled items, drawn at random. rest: `[N - n]` judged only.
-
-    Returns:
-        its estimate with a two-sided interval (Student's t with n - 1 degrees of freedom). Two errors of 0.5, one in each
-        direction, are added to the labelled ones: a good judge errs so rarely that few labels show no spread (without them
-        intervals from 20 labels covered 87 %, with them 95 %).
-    """
-    n, m = len(people), len(rest)
-    if n < 2:
-        return Estimate(float(people.mean()) if n else float("nan"), float("-inf"), float("inf"), n)
-    spread = float(judged.var(ddof=1))
-    weight = 0.0
-    if m and spread > 0:
-        pooled = float(np.concatenate([judged, rest]).var(ddof=1))
-        both = float(np.cov(people, judged, ddof=1)[0, 1])
-        weight = min(max(both / (pooled * (1 + n / m)), 0.0), 1.0)
-    value = float((people - weight * judged).mean() + (weight * rest.mean() if m else 0.0))
-    spread = float((people - weight * judged).var(ddof=1)) * (n - 1)
-    variance = (spread + (2 * _PSEUDO**2 if m else 0.0)) / (n - 1) / n
-    if m > 1:
-        variance += weight**2 * float(rest.var(ddof=1)) / m
-    reach = float(t.ppf(0.5 + level / 2, n - 1)) * float(np.sqrt(variance))
-    return Estimate(value, value - reach, value + reach, n)
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from cabs_core.paths import safe_name
 from cabs_core.plots import render_page
 from cabs_core.report import cards, charts, findings, leaderboard, sections, stages
 from cabs_core.report.changes import VERDICT, changes, previous_facts
+from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.names import condition_name, condition_text, label, says
@@ -48,6 +49,7 @@ def build_report(
     previous: str | Path | None = None,
     problem: str | Path | None = None,
     outcomes: str | Path | None = None,
+    collection: Mapping[str, Any] | None = None,
 ) -> ReportResult:
     """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and
     LaTeX and its plots as PNG.
@@ -58,6 +60,8 @@ def build_report(
         previous: the last report's `verdict.json`; default the one in `folder`.
         problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has them.
             Without them, or without the replays, the page lacks what needs single queries and prompts.
+
+        collection: of a pool whose answers were collected, see `collected.collection_of`.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
@@ -72,7 +76,8 @@ def build_report(
     )  # fmt: skip
     found = verdicts(data, evidence)
     figures = charts.figures(data, evidence)
-    tables = _tables(data, evidence)
+    origin = collection_of(collection, evidence, found)
+    tables = _tables(data, evidence) | origin.tables
     facts = _facts(data, found)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     changed = changes(before, facts)
@@ -80,7 +85,7 @@ def build_report(
         "ranking": findings.ranking(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data), "rq3": findings.rq3(data),
         "rq4": findings.rq4(data), "encoders": findings.encoders(data), "paper": bool(data.info["paper_benchmark"]),
     }  # fmt: skip
-    banners = sections.banners(data, evidence)
+    banners = [*origin.banners, *sections.banners(data, evidence)]
     cases = _cases(found)
     chosen = _examples(evidence, found)
     shown = {key: figure for key, figure in figures.items() if figure}
@@ -92,7 +97,7 @@ def build_report(
         banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
         export_command=cards.export_command(data.pool, found), examples=chosen, shown_rho=_shown_rho(evidence, found),
-        glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, chosen),
+        origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, chosen),
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
@@ -187,7 +192,7 @@ def _contents(
 ) -> list[tuple[str, str]]:
     """(id, title) of the sections that the page has."""
     candidates = [
-        ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),
+        ("collected", "Collection", tables["collection"]), ("frontier", "Quality against cost", True), ("saving", "Savings", figures["savings"]), ("tasks", "By task", tables["tasks"]),
         ("examples", "Examples", chosen), ("utility", "Every policy", True), ("learning", "Learning", True),
         ("trust", "Traces", figures["calibration"] or tables["propensities"]), ("arms", "Models played", tables["arms"]),
         ("logged", "Logged traffic", tables["logged"]),

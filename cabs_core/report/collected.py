@@ -1,0 +1,171 @@
+"""How the table of a collected pool came about: what was asked and paid, by which instrument it was scored, where people differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from cabs_core.metrics.people import Estimate, corrected_mean
+from cabs_core.report.evidence import Evidence
+from cabs_core.report.names import label
+from cabs_core.report.tables import Table, number, percent, words
+from cabs_core.report.verdict import Verdict
+from cabs_core.utility import clipped_utility
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What a page shows of a collection: a sentence, banners, tables by key, answers where judge and people differ."""
+
+    text: str = ""
+    banners: list[str] = field(default_factory=list)
+    tables: dict[str, Table | None] = field(
+        default_factory=lambda: {"collection": None, "instrument": None, "people": None}
+    )
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+
+def collection_of(
+    given: Mapping[str, Any] | None, evidence: Evidence | None, found: list[Verdict]
+) -> Collection:
+    """The page's part on a collection; an empty one for a pool that brought its outcomes.
+
+    Args:
+        given: answers and scores (summaries of these stages), instrument (what was measured), table (scores.parquet).
+    """
+    if not given:
+        return Collection()
+    answers, scores, measured = given["answers"], given["scores"], given["instrument"]
+    by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
+    text = (
+        f"{answers['prompts']:,} of {answers['of']:,} prompts were put to {len(answers['_counts'])} models for "
+        f"{answers['spent in all, USD']:.4f} USD, and scored by {by}"
+    )
+    if measured["judges"]:
+        text += f" for {scores['judging, USD in all']:.4f} USD"
+    text += f". Stopped: {answers['stopped']}." if answers["stopped"] else "."
+    banners = [
+        *scores["_warnings"],
+        *(f"{model} was dropped {why}" for model, why in answers["dropped"].items()),
+    ]
+    corrected = _corrected(given["table"], evidence, found, list(measured["judges"]))
+    examples = [e for data in measured["judges"].values() for e in data.get("examples", [])]
+    tables = {
+        "collection": _asked(answers),
+        "instrument": _instrument(measured["judges"]),
+        "people": _people(measured["judges"]),
+    }
+    return Collection(text, [*corrected, *banners], tables, examples)
+
+
+def _asked(answers: Mapping[str, Any]) -> Table:
+    rows = []
+    for model, c in answers["_counts"].items():
+        calls = max(c.get("calls", 0.0), 1.0)
+        rows.append(
+            [words(model), number(calls, 0), percent(c.get("refused", 0.0) / calls, 1), percent(c.get("truncated", 0.0) / calls, 1),
+             number(c["tokens in"] / calls, 0), number(c["tokens out"] / calls, 0), number(c["seconds"] / calls, 2), number(c["usd"], 4)]
+        )  # fmt: skip
+    headers = ["Model", "Answers", "Refused", "Cut off", "Tokens in", "Tokens out", "Seconds", "USD in all"]
+    return Table(
+        "collection",
+        "What was asked",
+        headers,
+        rows,
+        note="Tokens and seconds: means per call. A refused answer scores 0.",
+    )
+
+
+def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    names = (
+        ("agreement", "same verdict as people"), ("kappa", "Cohen's kappa"), ("length", "error per doubling of an answer's length"),
+    )  # fmt: skip
+    rows = []
+    for judge, data in judges.items():
+        found = [(text, data[key]) for key, text in names if key in data]
+        if "own family" in data:
+            own = data["own family"]
+            found.append((f"own family ({own['family']}) minus others", own))
+        if "position" in data:
+            found += [
+                ("worth of the first place", data["position"]["first"]),
+                ("pairs whose winner depends on the order", data["position"]["flips"]),
+            ]
+        found += [(f"judge minus people, {model}", value) for model, value in data.get("models", {}).items()]
+        rows += [
+            [
+                words(judge),
+                words(text),
+                number(v["value"]),
+                number(v["low"]),
+                number(v["high"]),
+                number(v["n"], 0),
+            ]
+            for text, v in found
+        ]
+    if not rows:
+        return None
+    return Table(
+        "instrument", "The judge, measured", ["Judge", "Figure", "Value", "95 % from", "to", "Answers"], rows,
+        note="Against answers that people labelled without knowing whose they were; intervals by bootstrap over prompts (shares: Wilson).",
+    )  # fmt: skip
+
+
+def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    rows = [
+        [words(model), number(v["judge"]), number(v["people"]["value"]), number(v["people"]["low"]), number(v["people"]["high"])]
+        for data in judges.values() for model, v in data.get("means", {}).items()
+    ]  # fmt: skip
+    if not rows:
+        return None
+    return Table(
+        "people", "What people would give", ["Model", "Mean by the judge", "By people", "95 % from", "to"], rows,
+        note="Prediction-powered: all judgements, corrected by the labelled sample.",
+    )  # fmt: skip
+
+
+def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], judges: list[str]) -> list[str]:
+    """A sentence per verdict's middle rho: the difference as people would have it."""
+    cases = [v for v in found if v.rho is not None]
+    if evidence is None or not cases or len(judges) != 1:
+        return []
+    case = cases[len(cases) // 2]
+    rows = pq.read_table(table).to_pylist()
+    if f"people {judges[0]}" not in (rows[0] if rows else {}):
+        return []
+    problem, n, k = evidence.problem, evidence.problem.n, len(evidence.problem.arms)
+    place = {q: i for i, q in enumerate(problem.query_ids.tolist())}
+    arm = {a: j for j, a in enumerate(problem.arms)}
+    people = np.full((n, k), np.nan)
+    for row in rows:
+        if row["query_id"] in place and row["model"] in arm and row[f"people {judges[0]}"] is not None:
+            people[place[row["query_id"]], arm[row["model"]]] = row[f"people {judges[0]}"]
+    assert case.rho is not None
+    weight = _weights(evidence, case.router, case.rho) - _weights(evidence, "best_single", case.rho)
+    judged = (weight * clipped_utility(problem.scores, problem.costs, case.rho)).sum(axis=1)
+    by_people = (weight * clipped_utility(np.nan_to_num(people), problem.costs, case.rho)).sum(axis=1)
+    labelled = ~np.isnan(people).any(axis=1)
+    if labelled.sum() < 10:
+        return [
+            f"Only {labelled.sum()} test prompts are labelled by people: too few to correct the verdict by them (10 are needed)."
+        ]
+    found_by: Estimate = corrected_mean(judged[labelled], by_people[labelled], judged[~labelled])
+    return [
+        f"Figures on this page are by the judge. As people would score: {label(case.router)} minus {case.model} at ρ = {case.rho:g} is "
+        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; {labelled.sum()} of {n} test prompts are labelled); by the "
+        f"judge {judged.mean():+.3f}."
+    ]
+
+
+def _weights(evidence: Evidence, policy: str, rho: float) -> np.ndarray:
+    """`[n, K]`: share of trials in which a policy asked each model a query."""
+    trace = evidence.trace(policy, rho)
+    counts = np.zeros((evidence.problem.n, len(evidence.problem.arms)))
+    np.add.at(counts, (trace.order.ravel(), trace.actions.ravel()), 1.0)
+    shares: np.ndarray = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    return shares
