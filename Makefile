@@ -13,7 +13,7 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes ui bench lint clean clean-results
+.PHONY: help venv demo test test-all probes ui bench lint docs clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
@@ -22,6 +22,7 @@ help:
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
+	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
 	@echo "make clean  delete .venv and build files; clean-results: delete the results, after asking"
 
 venv: $(STAMP)
@@ -65,6 +66,9 @@ lint: venv
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
 	@$(BIN)/dg check defs
+
+docs: venv
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build *.egg-info

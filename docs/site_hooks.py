@@ -1,0 +1,40 @@
+"""Hooks of mkdocs: the pages that lie at the top of the repository, and the demo's report where it has been made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+#: page of the site: file of the repository
+PAGES = {"contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md"}
+#: the report of `cabs run --pool demo`; the workflow that publishes the site makes it first
+REPORT = ROOT / ".cabs" / "artifacts" / "reports" / "demo"
+_MARK = "<!-- demo report -->"
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Add what lies outside docs/."""
+    for page, name in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    for path in sorted(REPORT.glob("*")) if (REPORT / "index.html").is_file() else []:
+        if path.suffix in (".html", ".png"):
+            files.append(File.generated(config, f"demo/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
+    """Point links at where the pages are on the site."""
+    if (REPORT / "index.html").is_file():
+        markdown = markdown.replace(
+            _MARK, "[The report of the demo](demo/index.html), as it was made with this site."
+        )
+    if page.file.src_uri in PAGES:
+        markdown = re.sub(r"\]\(docs/([\w./#-]+)\)", r"](\1)", markdown)
+    top = {name: page_name for page_name, name in PAGES.items()}
+    for name, page_name in top.items():
+        markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(name)}(#[\w-]*)?\)", rf"]({page_name}\1)", markdown)
+    return markdown

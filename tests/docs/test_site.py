@@ -1,0 +1,65 @@
+"""The documentation site builds strictly: no dead link, no unknown name, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("mkdocs", reason="needs the extra dev")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def test_every_page_is_there_and_names_are_found(site: Path) -> None:
+    pages = {p.stem for p in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert {p.parent.name for p in site.glob("*/index.html")} >= pages | {
+        "contributing",
+        "security",
+        "changelog",
+    }
+    router = (site / "reference" / "router" / "index.html").read_text(encoding="utf-8")
+    assert 'id="cabs_core.router.router.Router.route"' in router
+    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert "cabs_core.router.router.Router" in index and "champion" in index.lower()
+    assert (site / "objects.inv").stat().st_size > 1000
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="([^"]+)"', text)
+        loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon)"[^>]*href="([^"]+)"', text)
+        assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))], page
+
+
+def test_a_dead_link_fails(tmp_path: Path) -> None:
+    """The strict build is one that can fail."""
+    for name in ("docs", "mkdocs.yml", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    text = (tmp_path / "mkdocs.yml").read_text(encoding="utf-8").replace("paths: [.]", f"paths: ['{ROOT}']")
+    (tmp_path / "mkdocs.yml").write_text(text, encoding="utf-8")
+    for said in ("[no](gone.md)", "[no](operations.md#gone)", "::: cabs_core.router.gone"):
+        (tmp_path / "docs" / "reference" / "solver.md").write_text(
+            f"# Solver\n\n{said.replace('(', '(../')}\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--strict"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=500,
+        )  # fmt: skip
+        assert done.returncode != 0 and "gone" in done.stdout + done.stderr, said
