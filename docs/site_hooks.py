@@ -16,6 +16,16 @@ REPORT = ROOT / ".cabs" / "artifacts" / "reports" / "demo"
 _MARK = "<!-- demo report -->"
 
 
+def on_config(config: Any) -> Any:
+    """Add pages that the navigation does not name to its second section, under their own titles."""
+    named = str(config.nav)
+    section = config.nav[1]["Use it"]
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        if f"'{path.name}'" not in named:
+            section.append(path.name)
+    return config
+
+
 def on_files(files: Files, *, config: Any) -> Files:
     """Add what lies outside docs/."""
     for page, name in PAGES.items():
