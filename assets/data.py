@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import INSTRUMENT, data_check_specs, data_results, instrument_result
 from cabs_dagster.metadata import RETRY, guarded, lineage, schema, stage_result
@@ -109,7 +111,7 @@ def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> 
     can_subset=True,
     retry_policy=RETRY,
 )
-def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     yield from _checked_stage(context, config, cabs, "outcomes")
 
@@ -129,14 +131,14 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
     partitions_def=partitions.pools,
     can_subset=True,
 )
-def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     yield from _checked_stage(context, config, cabs, "splits")
 
 
 def _checked_stage(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name
-) -> Iterator:
+    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name: Stage
+) -> Iterator[Any]:
     from cabs_core.chain.outcomes import checked
     from cabs_core.inputs import outcomes_of, split_of  # here: loading the code location stays quick
 
@@ -165,5 +167,5 @@ def _checked_stage(
 )
 def prompt_embeddings(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]

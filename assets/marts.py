@@ -3,7 +3,7 @@
 Columns, tests and dependencies come from the SQL project itself, so that a new model is a new asset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -14,8 +14,9 @@ from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.metadata import RETRY, figures, guarded, lineage, schema
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
-from dbt_like_sql import list_models
+from dbt_like_sql import SqlModel, list_models
 from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, used_sources
+from dbt_like_sql.project import Column
 
 MODELS = {dg.AssetKey([model.layer, model.name]): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}
@@ -27,7 +28,7 @@ _NAMED = _KEYS | {
 }
 
 
-def _declared(columns) -> dict[str, Any]:
+def _declared(columns: Iterable[Column]) -> dict[str, Any]:
     return schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
 
 
@@ -50,7 +51,7 @@ source_specs = [
 ]
 
 
-def _spec(key: dg.AssetKey, model) -> dg.AssetSpec:
+def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     writers = [writer for s in used_sources() if s.relation in model.sources for writer in _writers(s.path)]
     kind = "view" if model.materialized == "view" else "parquet"
     return dg.AssetSpec(
@@ -77,7 +78,7 @@ def _spec(key: dg.AssetKey, model) -> dg.AssetSpec:
     retry_policy=RETRY,
     description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the end.",
 )
-def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """Run the selected models in order; one whose tests fail stops those that read it."""
     with guarded():
         models = Marts(cabs.store())
@@ -115,7 +116,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
         context.log.info(f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}")
 
 
-def _shown(model, made: Made) -> dict[str, Any]:
+def _shown(model: SqlModel, made: Made) -> dict[str, Any]:
     """Row count, the schema that DuckDB reports, and column lineage of one run of a model."""
     summary = made.record.summary
     described = {c.name: c.description for c in model.columns}

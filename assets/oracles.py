@@ -1,14 +1,16 @@
 """Assets `oracles`, `replay_problem` and `tuning`: what is learned offline, and what a replay reads."""
 
 import json
+from typing import Any
 
 import dagster as dg
-from cabs_assets.data import DeviceConfig
 
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import image, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig, StageConfig
+
+from .data import DeviceConfig
 
 
 @dg.asset(
@@ -21,7 +23,7 @@ from cabs_dagster.specs import PoliciesConfig, StageConfig
 )
 def oracles(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
     from cabs_core.plots import diagnostic_plots
 
@@ -42,7 +44,7 @@ def oracles(
 )
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     return stage_result(context, cabs, "replay_problem", config.force)[2]
 
 
@@ -54,5 +56,5 @@ def replay_problem(
 )
 def tuning(
     context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]

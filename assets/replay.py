@@ -5,7 +5,7 @@ again; its table says which.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -24,6 +24,7 @@ from cabs_dagster.metadata import RETRY, guarded, image, schema, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig
 
+Findings = Mapping[str, Mapping[str, Any]]
 COLUMNS = {
     "policy": ("string", "Policy, with its preset"),
     "utility": ("double", "Mean utility over trials and rounds, 0 to 1"),
@@ -53,7 +54,7 @@ COLUMNS = {
     can_subset=True,
     retry_policy=RETRY,
 )
-def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource) -> Iterator:
+def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
     from cabs_core.chain.partition import examine_partition, replay_partition
@@ -97,7 +98,9 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     )
 
 
-def _results(checks: set[str], findings, failed, cells) -> Iterator[dg.AssetCheckResult]:
+def _results(
+    checks: set[str], findings: Findings, failed: Mapping[str, str], cells: Findings
+) -> Iterator[dg.AssetCheckResult]:
     if TRACE in checks:
         yield trace_result(findings, failed)
     if PLAUSIBLE in checks:
@@ -132,7 +135,7 @@ class AuditConfig(dg.Config):
 )
 def replay_audit(
     context: dg.AssetExecutionContext, config: AuditConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     from cabs_core.chain.replay import play_again
 
     with guarded():

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-from cabs_assets.marts import MODELS
 
 from cabs_core.artifacts import ArtifactStore, Made
 from cabs_core.chain.page_server import page_url
@@ -14,6 +13,8 @@ from cabs_dagster.metadata import figures, guarded, provenance
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.freshness import Marts
+
+from .marts import MODELS
 
 _MARTS = [key for key, model in MODELS.items() if model.layer == "marts"]
 
@@ -32,7 +33,7 @@ with specs.preview("freshness policies"):
 )
 def report(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     with guarded():
         chain = cabs.chain(context.partition_key)
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
@@ -52,7 +53,7 @@ def report(
 )
 def leaderboard(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     with guarded():
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from cabs_core.artifacts.stages import stage_code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import NOT_WORSE, deployment_result, router_check_specs, router_results
 from cabs_dagster.metadata import figures, guarded, stage_of_some_pools, stage_result, table
@@ -28,7 +29,7 @@ from cabs_dagster.specs import StageConfig
     partitions_def=partitions.pools,
     can_subset=True,
 )
-def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator:
+def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     names = {check.name for check in context.selected_asset_check_keys}
     if not context.selected_asset_keys:
@@ -55,14 +56,14 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
 
 @dg.asset(
     **specs.common("deployed_router"),
-    code_version=specs.stage_code_version("router"),
+    code_version=stage_code_version("router"),
     deps=["router"],
     partitions_def=partitions.pools,
     check_specs=[NOT_WORSE],
     description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
     "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
 )
-def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult[Any]:
     from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
 
     with guarded():
@@ -80,5 +81,5 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 )
 def off_policy(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> Iterator[dg.MaterializeResult]:
+) -> Iterator[dg.MaterializeResult[Any]]:
     yield from stage_of_some_pools(context, cabs, "off_policy", config.force)

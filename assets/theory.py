@@ -1,7 +1,8 @@
 """Asset `theory`: what the paper's theorems predict, measured on generated bandits; of no pool."""
 
+from typing import Any
+
 import dagster as dg
-from cabs_assets.results import page_metadata
 from pydantic import Field
 
 from cabs_core.bench.theory_version import theory_code_version
@@ -9,6 +10,8 @@ from cabs_dagster import specs
 from cabs_dagster.metadata import guarded
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
+
+from .results import page_metadata
 
 
 class TheoryConfig(StageConfig):
@@ -22,7 +25,7 @@ class TheoryConfig(StageConfig):
 )
 def theory(
     context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     from cabs_core.bench.theory import THEORY, make_theory  # here: loading the code location stays quick
 
     with guarded():

@@ -16,6 +16,7 @@ from cabs_core.validation.catalog import Stage, check_names
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.specs import preview
+from dbt_like_sql import SqlModel
 
 VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
 SQL_TESTS, SQL_WARNINGS = "sql_tests", "sql_tests_warn"
@@ -33,7 +34,7 @@ def data_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
 
 
 def _specs(
-    asset: str, where, texts: Mapping[str, str], blocking: tuple[str, ...] = ()
+    asset: str, where: dg.PartitionsDefinition[Any], texts: Mapping[str, str], blocking: tuple[str, ...] = ()
 ) -> list[dg.AssetCheckSpec]:
     with preview("partitioned asset checks"):
         return [
@@ -171,7 +172,7 @@ def instrument_result(summary: Mapping[str, Any]) -> dg.AssetCheckResult:
     return _result("scores", INSTRUMENT.name, "WARN", text, not said, {})
 
 
-def sql_check_specs(key: dg.AssetKey, model) -> list[dg.AssetCheckSpec]:
+def sql_check_specs(key: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:
     """One check for a model's SQL tests of each severity; failed errors stop what depends on the model."""
     specs = []
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):

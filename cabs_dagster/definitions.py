@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 from cabs_assets import data, marts, oracles, replay, results, router, theory
@@ -18,10 +18,10 @@ from cabs_dagster.schedules import SCHEDULES
 from cabs_dagster.sensors import SENSORS
 from cabs_dagster.specs import preview
 
-_PLATFORMS = ("github", "gitlab")
+_PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
 
 
-def assets() -> list:
+def assets() -> list[Any]:
     """All assets, each linked to the source line that makes it."""
     made = [
         data.answers, data.scores, data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
@@ -33,7 +33,7 @@ def assets() -> list:
     return [data.pool_file, *marts.source_specs, *linked]
 
 
-def _hosted(linked: Sequence) -> Sequence:
+def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
     """Links to a code host instead of local files, when `CABS_SOURCE_URL` names the repository's page there.
 
     `CABS_SOURCE_BRANCH` is the branch or commit (default `main`). GitHub and GitLab; self-hosted ones are told
@@ -45,8 +45,9 @@ def _hosted(linked: Sequence) -> Sequence:
     url = os.environ.get("CABS_SOURCE_URL", "").rstrip("/")
     if not url:
         return linked
-    platform = os.environ.get("CABS_SOURCE_PLATFORM") or next((p for p in _PLATFORMS if p in url), None)
-    if platform not in _PLATFORMS:
+    named = os.environ.get("CABS_SOURCE_PLATFORM")
+    platform = next((p for p in _PLATFORMS if (p == named if named else p in url)), None)
+    if platform is None:
         raise CabsError(
             f"CABS_SOURCE_URL is {url!r}, whose links have an unknown form: set CABS_SOURCE_PLATFORM to github or "
             "gitlab, or leave CABS_SOURCE_URL unset for links to local files"

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -19,13 +20,17 @@ COLLECTED = ("answers", "scores")
 STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
 
 
-@dg.logger(description="Prints what the steps of a run say, one line each: for `cabs run`.")
-def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
+def _progress(context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("progress", logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logger.addHandler(handler)
     return logger
+
+
+progress_logger = dg.LoggerDefinition(
+    _progress, description="Prints what the steps of a run say, one line each: for `cabs run`."
+)
 
 
 class _Line(logging.Formatter):
@@ -45,7 +50,7 @@ class RetentionConfig(dg.Config):
 
 
 @dg.op(description="Deletes old traces; summaries, marts and reports stay.")
-def prune_old_traces(context, config: RetentionConfig, cabs: CabsResource) -> None:
+def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig, cabs: CabsResource) -> None:
     store = cabs.store()
     found = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
     size = sum(trace.bytes for trace in found) / 1e6
@@ -65,7 +70,9 @@ def prune_traces() -> None:
     prune_old_traces()
 
 
-def _job(name: str, stage: str, selection: dg.AssetSelection, text: str):
+def _job(
+    name: str, stage: str, selection: dg.AssetSelection, text: str
+) -> Any:  # of a class that Dagster does not export
     return dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
 
 

@@ -22,7 +22,7 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
 @contextmanager
-def guarded():
+def guarded() -> Iterator[None]:
     """Turn errors into Dagster failures: transient ones may be retried, all others may not."""
     try:
         yield
@@ -139,12 +139,12 @@ def stage_result(
     *,
     policies: Sequence[str] = (),
     **more: Any,
-) -> tuple[Chain, Made, dg.MaterializeResult]:
+) -> tuple[Chain, Made, dg.MaterializeResult[Any]]:
     """Make a stage of the run's pool. Returns its chain, what was made, and the materialization.
 
     Args:
         policies: of a stage that is made policy by policy: which ones; empty: all.
-        more: for `dg.MaterializeResult`; `metadata` is added to that of every artifact.
+        more: for `dg.MaterializeResult[Any]`; `metadata` is added to that of every artifact.
     """
     with guarded():
         chain = cabs.chain(context.partition_key, policies)
@@ -163,7 +163,7 @@ def stage_result(
 
 def stage_of_some_pools(
     context: dg.AssetExecutionContext, cabs: CabsResource, name: str, force: bool, device: str = ""
-) -> Iterator[dg.MaterializeResult]:
+) -> Iterator[dg.MaterializeResult[Any]]:
     """The materialization of a stage that not all pools have.
 
     A run over the whole chain of a pool without it yields nothing. A run that names it makes it all the same.

@@ -19,7 +19,7 @@ from cabs_core.pools import find_pool
 WEBHOOK = "CABS_WEBHOOK_URL"
 
 
-class CabsResource(dg.ConfigurableResource):
+class CabsResource(dg.ConfigurableResource[Any]):
     """Artifact storage and compute device of this machine."""
 
     artifacts_url: str = Field(
@@ -46,7 +46,7 @@ class CabsResource(dg.ConfigurableResource):
         return Options(force, device or self.device, context.run.run_id, context.log.info)
 
 
-class AlertResource(dg.ConfigurableResource):
+class AlertResource(dg.ConfigurableResource[Any]):
     """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, Mattermost, Teams), or the log."""
 
     webhook_url: str = Field(
@@ -74,4 +74,4 @@ class AlertResource(dg.ConfigurableResource):
 def resources() -> dict[str, Any]:
     """The default resources."""
     url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
-    return {"cabs": CabsResource(), "alerts": AlertResource(webhook_url=url)}
+    return {"cabs": CabsResource(artifacts_url="", device="auto"), "alerts": AlertResource(webhook_url=url)}

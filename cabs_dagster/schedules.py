@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
@@ -31,7 +33,14 @@ def weekly_rerun(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunReques
         yield dg.SkipReason("no pool has been run or added yet")
 
 
-def _nightly(job: str, name: str, hour: int, text: str, config=lambda day: {}, wanted=lambda pool: True):
+def _nightly(
+    job: str,
+    name: str,
+    hour: int,
+    text: str,
+    config: Callable[[datetime], dict[str, Any]] = lambda day: {},
+    wanted: Callable[[str], bool] = lambda pool: True,
+) -> dg.ScheduleDefinition:
     """A schedule that requests a job every night for each registered pool that `wanted` accepts."""
 
     @dg.schedule(

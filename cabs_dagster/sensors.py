@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 
@@ -150,7 +151,7 @@ def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | d
 def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
     """Report failures of ended runs. The cursor holds the end of the last run seen, and what was said within a day."""
     now = time.time()
-    memory = json.loads(context.cursor) if context.cursor else {"until": now, "said": {}}
+    memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "said": {}}
     said = {key: at for key, at in memory["said"].items() if now - at < QUIET_SECONDS}
     until, texts = memory["until"], []
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 
 from cabs_core.errors import SqlModelError
-from dbt_like_sql.execute import open_project
-from dbt_like_sql.project import SqlModel, SqlTest, load_project
+from dbt_like_sql.execute import Connection, open_project
+from dbt_like_sql.project import SqlModel, SqlTest, get_model, refs_of
 
 SAMPLE = 5
 
@@ -23,15 +23,14 @@ class TestResult:
     __test__ = False  # not a pytest class
 
     name: str
-    model: str
-    kind: str
-    column: str | None
-    passed: bool
     severity: str
     failures: int
     sample: list[dict[str, Any]] = field(default_factory=list)
-    sql: str = ""
-    description: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no row is wrong."""
+        return not self.failures
 
 
 def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> list[TestResult]:
@@ -40,13 +39,10 @@ def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     Raises:
         SqlModelError: unknown model, not run yet, or a test's own SQL is broken.
     """
-    project = load_project(root)
-    if name not in project.models:
-        raise SqlModelError(f"no SQL model called {name!r}; there are: {', '.join(sorted(project.models))}")
-    model = project.models[name]
+    model = get_model(name, root)
     if not model.tests:
         return []
-    with open_project(artifacts_dir, model, root=root) as connection:
+    with open_project(artifacts_dir, model, root) as connection:
         return [_run(connection, model, test) for test in model.tests]
 
 
@@ -54,50 +50,34 @@ def failing_rows(model: SqlModel, test: SqlTest) -> str:
     """The query that returns the rows that fail the test."""
     column, arguments = test.column, test.arguments
     where = f" AND ({arguments['where']})" if arguments.get("where") else ""
+    present = f"{column} IS NOT NULL" if column else "true"
     if test.kind == "not_null":
-        return f"SELECT * FROM {model.name} WHERE {column} IS NULL{where}"
+        return f"FROM {model.name} WHERE {column} IS NULL{where}"
     if test.kind in ("unique", "unique_combination"):
         keys = column or ", ".join(arguments["columns"])
-        present = f"{column} IS NOT NULL" if column else "true"
-        return (
-            f"SELECT {keys}, count(*) AS times FROM {model.name} WHERE {present}{where} "
-            f"GROUP BY {keys} HAVING count(*) > 1"
-        )
+        counted = f"SELECT {keys}, count(*) AS times FROM {model.name}"
+        return f"{counted} WHERE {present}{where} GROUP BY {keys} HAVING count(*) > 1"
     if test.kind == "accepted_values":
         values = ", ".join("'" + str(v).replace("'", "''") + "'" for v in arguments["values"])
-        return f"SELECT * FROM {model.name} WHERE {column} IS NOT NULL AND CAST({column} AS VARCHAR) NOT IN ({values}){where}"
+        return f"FROM {model.name} WHERE {present} AND CAST({column} AS VARCHAR) NOT IN ({values}){where}"
     if test.kind == "relationships":
-        target = re.search(r"ref\(\s*['\"](\w+)['\"]", str(arguments["to"]))
-        if not target:
-            raise SqlModelError(
-                f"{test.path}: test {test.name}: `to` must be ref('model'), found {arguments['to']!r}"
-            )
-        field_ = arguments.get("field", column)
-        return (
-            f"SELECT * FROM {model.name} WHERE {column} IS NOT NULL{where} "
-            f"AND {column} NOT IN (SELECT {field_} FROM {target.group(1)} WHERE {field_} IS NOT NULL)"
-        )
+        (target,), key = refs_of(test), arguments.get("field", column)
+        known = f"SELECT {key} FROM {target} WHERE {key} IS NOT NULL"
+        return f"FROM {model.name} WHERE {present}{where} AND {column} NOT IN ({known})"
     if test.kind == "expression":
-        written = arguments["expression"]
-        condition = f"{column} {written}" if column else written
-        return f"SELECT * FROM {model.name} WHERE NOT ({condition}){where}"
+        return f"FROM {model.name} WHERE NOT ({column or ''} {arguments['expression']}){where}"
     return test.sql
 
 
-def _run(connection, model: SqlModel, test: SqlTest) -> TestResult:
+def _run(connection: Connection, model: SqlModel, test: SqlTest) -> TestResult:
     query = failing_rows(model, test)
     try:
-        failures = connection.execute(f"SELECT count(*) FROM ({query}\n)").fetchone()[0]
-        sample = []
-        if failures:
-            cursor = connection.execute(f"SELECT * FROM ({query}\n) LIMIT {SAMPLE}")
-            names = [d[0] for d in cursor.description]
-            sample = [dict(zip(names, row)) for row in cursor.fetchall()]
+        failures = connection.execute(f"SELECT count(*) FROM ({query}\n)").fetchall()[0][0]
+        wrong = connection.execute(f"FROM ({query}\n) LIMIT {SAMPLE}") if failures else None
+        names = [column[0] for column in wrong.description or ()] if wrong else []
+        sample = [dict(zip(names, row)) for row in wrong.fetchall()] if wrong else []
     except duckdb.Error as error:
-        line = re.search(r"LINE (\d+):", str(error))
-        place = f"{test.path}:{line.group(1)}" if line and test.kind == "singular" else f"{test.path}"
+        line = re.search(r"LINE (\d+):", str(error)) if test.kind == "singular" else None
+        place = f"{test.path}{f':{line[1]}' if line else ''}"
         raise SqlModelError(f"{place}: test {test.name} cannot be run: {error}") from None
-    return TestResult(
-        test.name, model.name, test.kind, test.column, failures == 0, test.severity, failures, sample, query,
-        test.description,
-    )  # fmt: skip
+    return TestResult(test.name, test.severity, failures, sample)

@@ -6,55 +6,55 @@ so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole,
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
+import pyarrow as pa
+from filelock import FileLock
 
 from cabs_core.atomic import atomic_path
 from cabs_core.catalog import policy_table
 from cabs_core.errors import SqlModelError
-from dbt_like_sql import lineage as _lineage
 from dbt_like_sql.functions import register
-from dbt_like_sql.project import Project, SourceTable, SqlModel, load_project
+from dbt_like_sql.lineage import column_lineage, tables_read
+from dbt_like_sql.project import Project, SourceTable, SqlModel, get_model, line_of, load_project, refs_of
 
 DATABASE = "cabs.duckdb"
 MEMORY = "3GB"
+Connection = duckdb.DuckDBPyConnection
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What a run of a model gave. `path` is None for a view; `schema` is [(column, DuckDB type)]."""
+    """What a run of a model gave.
+
+    Attributes:
+        schema: [(column, DuckDB type)].
+        column_lineage: {column: [(upstream model or source, column), ...]}; empty where sqlglot and DuckDB disagree
+            on the columns.
+        path: the parquet file; None for a view. content_hash: of its bytes; empty for a view.
+    """
 
     name: str
     rows: int
     schema: list[tuple[str, str]]
     column_lineage: dict[str, list[tuple[str, str]]]
-    seconds: float
     path: Path | None
-    bytes: int
     content_hash: str
-    notes: list[str] = field(default_factory=list)
-
-
-def marts_dir(artifacts_dir: str | Path) -> Path:
-    """Folder of the marts' parquet."""
-    return Path(artifacts_dir) / "marts"
 
 
 def model_path(name: str, artifacts_dir: str | Path) -> Path:
     """Parquet file of a model that is materialised as a table."""
-    return marts_dir(artifacts_dir) / f"{name}.parquet"
+    return Path(artifacts_dir) / "marts" / f"{name}.parquet"
 
 
 def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> ModelRun:
@@ -63,34 +63,28 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     Raises:
         SqlModelError: unknown model, broken SQL (file and line), or something it refs has not been run.
     """
-    project = load_project(root)
-    model = _known(project, name)
-    _lineage.check_dependencies(model)
-    started = time.perf_counter()
-    with _connection(project, artifacts_dir) as connection:
+    project, model = load_project(root), get_model(name, root)
+    check_dependencies(model)
+    with connected(project) as connection:
         upstream = open_relations(connection, project, model, artifacts_dir)
         create_view(connection, model)
-        schema = describe(connection, model.name)
-        path, size = None, 0
+        schema = describe(connection, name)
+        path, digest = None, ""
         if model.materialized == "table":
             path = model_path(name, artifacts_dir)
             with atomic_path(path) as temporary:
-                _execute(
-                    connection,
-                    model,
-                    f"COPY (FROM {name}) TO {_quote(temporary)} (FORMAT parquet, COMPRESSION zstd)",
-                )
-                size = temporary.stat().st_size
+                copy = f"COPY (FROM {name}) TO {_quote(temporary)} (FORMAT parquet, COMPRESSION zstd)"
+                _execute(connection, model, copy)
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            rows = connection.execute(f"SELECT count(*) FROM read_parquet({_quote(path)})").fetchone()[0]
-        else:
-            rows = _execute(connection, model, f"SELECT count(*) FROM {name}").fetchone()[0]
-            digest = _files_digest(project, model, artifacts_dir)
-    columns = _lineage.column_lineage(model, upstream, [c for c, _ in schema])
-    notes = [] if columns else ["column lineage left out: sqlglot and DuckDB name different columns"]
-    return ModelRun(
-        name, rows, schema, _shown(columns, project), time.perf_counter() - started, path, size, digest, notes
-    )
+        counted = name if path is None else f"read_parquet({_quote(path)})"
+        rows = _execute(connection, model, f"SELECT count(*) FROM {counted}").fetchall()[0][0]
+    read = tuple((relation, tuple(columns.items())) for relation, columns in sorted(upstream.items()))
+    written = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
+    origins = {
+        column: [(written.get(relation, relation), origin) for relation, origin in found]
+        for column, found in column_lineage(model.compiled, read, tuple(c for c, _ in schema))
+    }
+    return ModelRun(name, rows, schema, origins, path, digest)
 
 
 def build_all(
@@ -109,30 +103,26 @@ def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> 
     Views over the raw traces stay out: they would point at files of this machine. One writer at a time; readers
     keep the file they opened.
     """
-    project = load_project(root)
-    folder = marts_dir(artifacts_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / DATABASE
-    with _lock(folder / f".{DATABASE}.lock"), atomic_path(target) as temporary:
-        connection = duckdb.connect(str(temporary))
-        try:
-            for model in project.models.values():
-                path = model_path(model.name, artifacts_dir)
-                if model.materialized != "table" or not path.is_file():
-                    continue
+    target = model_path("", artifacts_dir).with_name(DATABASE)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        FileLock(target.with_name(f".{DATABASE}.lock")),
+        atomic_path(target) as temporary,
+        duckdb.connect(str(temporary)) as connection,
+    ):
+        for model in load_project(root).models.values():
+            path = model_path(model.name, artifacts_dir)
+            if model.materialized == "table" and path.is_file():
                 connection.execute(f"CREATE TABLE {model.name} AS FROM read_parquet({_quote(path)})")
-                if model.description:
-                    connection.execute(f"COMMENT ON TABLE {model.name} IS {_quote(model.description)}")
-            connection.execute("CHECKPOINT")
-        finally:
-            connection.close()
+                connection.execute(f"COMMENT ON TABLE {model.name} IS {_quote(model.description)}")
+        connection.execute("CHECKPOINT")
     return target
 
 
 def read_model(
     name: str, artifacts_dir: str | Path, where: str = "", parameters: dict[str, Any] | None = None
-):
-    """Rows of a model as a pandas DataFrame, read from its parquet.
+) -> pd.DataFrame:
+    """Rows of a model, read from its parquet.
 
     Args:
         where: SQL condition with $name parameters, e.g. "pool = $pool".
@@ -143,35 +133,40 @@ def read_model(
     path = model_path(name, artifacts_dir)
     if not path.is_file():
         raise SqlModelError(f"{path} does not exist: run the SQL model {name!r} first (marts/{name})")
-    connection = duckdb.connect()
-    try:
-        query = f"SELECT * FROM read_parquet({_quote(path)})" + (f" WHERE {where}" if where else "")
+    with duckdb.connect() as connection:
+        query = f"FROM read_parquet({_quote(path)})" + (f" WHERE {where}" if where else "")
         return connection.execute(query, parameters or {}).df()
-    finally:
-        connection.close()
 
 
 @contextmanager
-def open_project(artifacts_dir: str | Path, model: SqlModel, *, root: Path | None = None) -> Iterator[Any]:
-    """A connection in which everything that `model` reads, and its own result, exist by name (for tests)."""
+def open_project(
+    artifacts_dir: str | Path, model: SqlModel, root: Path | None = None
+) -> Iterator[Connection]:
+    """A connection in which everything that `model` and its tests read, and its own result, exist by name."""
     project = load_project(root)
-    with _connection(project, artifacts_dir) as connection:
-        for name in _refs(model):
+    others = {name for test in model.tests for name in refs_of(test)}
+    with connected(project) as connection:
+        for name in dict.fromkeys((*model.depends_on, *sorted(others), model.name)):
             _open_model(connection, project, project.models[name], artifacts_dir)
-        _open_model(connection, project, model, artifacts_dir)
         yield connection
 
 
-def _refs(model: SqlModel) -> list[str]:
-    found = dict.fromkeys(model.depends_on)
-    for test in model.tests:
-        found |= dict.fromkeys(test.arguments.get("refs", ()))
-        if target := re.search(r"ref\(\s*['\"](\w+)['\"]", str(test.arguments.get("to", ""))):
-            found[target.group(1)] = None
-    return [name for name in found if name != model.name]
+def check_dependencies(model: SqlModel) -> None:
+    """Every table that the SQL reads must come through ref() or source().
+
+    Raises:
+        SqlModelError: a table is named directly; lineage and order would not know of it.
+    """
+    for name in sorted(tables_read(model.compiled) - {*model.depends_on, *model.sources}):
+        raise SqlModelError(
+            f"{model.path}:{line_of(model.sql, name)}: reads {name!r} directly; write {{{{ ref('{name}') }}}} or a "
+            "source, so that it is run before and shows in the lineage"
+        )
 
 
-def open_relations(connection, project: Project, model: SqlModel, artifacts_dir) -> dict[str, dict[str, str]]:
+def open_relations(
+    connection: Connection, project: Project, model: SqlModel, artifacts_dir: str | Path
+) -> dict[str, dict[str, str]]:
     """Make everything the model reads available by name; returns {relation: {column: type}}."""
     for source in model.sources:
         _open_source(connection, project.sources[source], artifacts_dir)
@@ -180,18 +175,18 @@ def open_relations(connection, project: Project, model: SqlModel, artifacts_dir)
     return {r: dict(describe(connection, r)) for r in (*model.sources, *model.depends_on)}
 
 
-def create_view(connection, model: SqlModel) -> None:
+def create_view(connection: Connection, model: SqlModel) -> None:
     """Create the model's query as a view; a broken query is reported with file and line."""
     # On the query's own first line, so that DuckDB's line numbers are those of the file.
     _execute(connection, model, f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}")
 
 
-def describe(connection, relation: str) -> list[tuple[str, str]]:
+def describe(connection: Connection, relation: str) -> list[tuple[str, str]]:
     """[(column, type)] as DuckDB sees it."""
     return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
 
 
-def _open_model(connection, project: Project, model: SqlModel, artifacts_dir) -> None:
+def _open_model(connection: Connection, project: Project, model: SqlModel, artifacts_dir: str | Path) -> None:
     if model.materialized == "view":
         open_relations(connection, project, model, artifacts_dir)
         create_view(connection, model)
@@ -201,9 +196,7 @@ def _open_model(connection, project: Project, model: SqlModel, artifacts_dir) ->
         raise SqlModelError(
             f"{model.path}: {model.name} has not been run: {path} does not exist. Run it first (marts/{model.name})."
         )
-    connection.execute(
-        f"CREATE OR REPLACE TEMP VIEW {model.name} AS SELECT * FROM read_parquet({_quote(path)})"
-    )
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS FROM read_parquet({_quote(path)})")
 
 
 def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
@@ -213,11 +206,9 @@ def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
     if source.path.startswith("package:"):
         package, _, pattern = source.path.removeprefix("package:").partition("/")
         return sorted(Path(str(resources.files(package))).glob(pattern))
-    return sorted(
-        p
-        for p in Path(artifacts_dir).glob(source.path)
-        if not any(part.startswith(".") for part in p.relative_to(artifacts_dir).parts)
-    )
+    folder = Path(artifacts_dir)
+    files = (p for p in folder.glob(source.path) if not re.search(r"(^|/)\.", str(p.relative_to(folder))))
+    return sorted(files)
 
 
 def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
@@ -231,25 +222,21 @@ def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
     return policy_table()
 
 
-def _open_source(connection, source: SourceTable, artifacts_dir) -> None:
-    files = source_files(source, artifacts_dir)
-    empty = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
-    query = f"SELECT {empty} WHERE false"
+def _open_source(connection: Connection, source: SourceTable, artifacts_dir: str | Path) -> None:
     if source.format == "catalog":
-        rows = ", ".join(
-            "(" + ", ".join(_quote(row[c.name]) for c in source.columns) + ")" for row in catalog_rows(source)
-        )
-        query = f"SELECT * FROM (VALUES {rows}) AS t({', '.join(c.name for c in source.columns)})"
-    elif files:
-        listed = "[" + ", ".join(_quote(f) for f in files) + "]"
-        if source.format == "text":
-            query = f"SELECT filename, content FROM read_text({listed})"
-        elif source.format == "csv":
-            types = "{" + ", ".join(f"{_quote(c.name)}: {_quote(c.data_type)}" for c in source.columns) + "}"
-            query = f"SELECT * FROM read_csv({listed}, header = true, columns = {types})"
-        else:
-            names = ", ".join(f'"{c.name}"' for c in source.columns)
-            query = f"SELECT {names} FROM read_parquet({listed})"
+        rows = pa.Table.from_pylist(catalog_rows(source))
+        connection.register(source.relation, rows.select([c.name for c in source.columns]))
+        return
+    files = source_files(source, artifacts_dir)
+    listed, names = f"[{', '.join(map(_quote, files))}]", ", ".join(f'"{c.name}"' for c in source.columns)
+    types = ", ".join(f"{_quote(c.name)}: {_quote(c.data_type)}" for c in source.columns)
+    query = {
+        "text": f"SELECT filename, content FROM read_text({listed})",
+        "csv": f"FROM read_csv({listed}, header = true, columns = {{{types}}})",
+        "parquet": f"SELECT {names} FROM read_parquet({listed})",
+    }[source.format]
+    if not files:
+        query = f"SELECT {', '.join(f'NULL::{c.data_type} AS {c.name}' for c in source.columns)} WHERE false"
     try:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {source.relation} AS {query}")
     except duckdb.Error as error:
@@ -258,67 +245,29 @@ def _open_source(connection, source: SourceTable, artifacts_dir) -> None:
         ) from None
 
 
-def _execute(connection, model: SqlModel, sql: str):
+def _execute(connection: Connection, model: SqlModel, sql: str) -> Connection:
     try:
         return connection.execute(sql)
     except duckdb.Error as error:
-        # Only the statement that holds the query itself has its line numbers.
+        # only the statement that holds the query itself has its line numbers
         line = re.search(r"LINE (\d+):", str(error)) if model.compiled in sql else None
-        place = f"{model.path}:{line.group(1)}" if line else str(model.path)
+        place = f"{model.path}{f':{line[1]}' if line else ''}"
         raise SqlModelError(f"{place}: model {model.name} failed: {error}") from None
 
 
 @contextmanager
-def _connection(project: Project, artifacts_dir) -> Iterator[Any]:
-    spill = tempfile.mkdtemp(prefix="cabs-duckdb-")
-    connection = duckdb.connect(
-        config={"memory_limit": MEMORY, "temp_directory": spill, "autoinstall_known_extensions": "false"}
-    )
-    try:
-        # One thread: sums in a fixed order, so equal inputs give equal bytes.
-        connection.execute("SET threads = 1; SET enable_progress_bar = false")
-        register(connection)
-        if project.macros:
-            connection.execute(project.macros)
-        yield connection
-    finally:
-        connection.close()
-        shutil.rmtree(spill, ignore_errors=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
-
-
-def _files_digest(project: Project, model: SqlModel, artifacts_dir) -> str:
-    """Hash of what a view reads: names, sizes and times of its files (its rows are too many to hash)."""
-    digest = hashlib.sha256(model.compiled.encode())
-    for source in model.sources:
-        for path in source_files(project.sources[source], artifacts_dir):
-            stat = path.stat()
-            digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
-    for ref in model.depends_on:
-        path = model_path(ref, artifacts_dir)
-        digest.update(path.read_bytes() if path.is_file() else ref.encode())
-    return digest.hexdigest()[:16]
-
-
-def _shown(columns: dict[str, list[tuple[str, str]]], project: Project) -> dict[str, list[tuple[str, str]]]:
-    """Sources by their written name: `replay__trials` -> `replay.trials`."""
-    names = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
-    return {c: [(names.get(r, r), u) for r, u in origins] for c, origins in columns.items()}
-
-
-def _known(project: Project, name: str) -> SqlModel:
-    if name not in project.models:
-        raise SqlModelError(f"no SQL model called {name!r}; there are: {', '.join(sorted(project.models))}")
-    return project.models[name]
+def connected(project: Project) -> Iterator[Connection]:
+    """A connection in memory with the functions and macros of the project."""
+    with tempfile.TemporaryDirectory(prefix="cabs-duckdb-") as spill:
+        with duckdb.connect(config={"temp_directory": spill, "memory_limit": MEMORY}) as connection:
+            # One thread: sums in a fixed order, so equal inputs give equal bytes.
+            connection.execute(
+                "SET threads = 1; SET enable_progress_bar = false; SET autoinstall_known_extensions = false"
+            )
+            register(connection)
+            if project.macros:
+                connection.execute(project.macros)
+            yield connection
 
 
 def _quote(value: Any) -> str:

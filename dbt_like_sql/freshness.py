@@ -137,12 +137,12 @@ class Marts:
             files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
         summary = {
             "rows": ran.rows,
-            "bytes": ran.bytes,
-            "notes": "; ".join(ran.notes),
             "_schema": [list(column) for column in ran.schema],
             "_lineage": {c: [list(p) for p in parents] for c, parents in ran.column_lineage.items()},
             "_tests": self.tests(model),
         }
+        if not ran.column_lineage:
+            summary["notes"] = "column lineage left out: sqlglot and DuckDB name different columns"
         seconds = time.perf_counter() - started
         content = ran.content_hash if ran.path else recipe.key  # a view has no file of its own
         record = recipe.record(files, summary, content=content, seconds=seconds, run_id=run_id)

@@ -7,7 +7,7 @@ What belongs here: everything that can be known without DuckDB. What does not: r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,15 +19,18 @@ from cabs_core.errors import SqlModelError
 
 ROOT = Path(__file__).parent
 LAYERS = ("staging", "marts")
-COLUMN_TESTS = ("not_null", "unique", "accepted_values", "relationships", "expression")
-MODEL_TESTS = ("expression", "unique_combination")
+#: {kind of test: the argument that it cannot do without}, of a column and of a model as a whole
+COLUMN_TESTS = {
+    "not_null": "", "unique": "", "accepted_values": "values", "relationships": "to", "expression": "expression",
+}  # fmt: skip
+MODEL_TESTS = {"expression": "expression", "unique_combination": "columns"}
 #: formats of source tables; `catalog`: a table of `cabs_core.catalog`, which has no file
 FORMATS = ("parquet", "csv", "text", "catalog")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _JINJA = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_REF = re.compile(r"ref\(\s*(['\"])(\w+)\1\s*\)")
-_SOURCE = re.compile(r"source\(\s*(['\"])(\w+)\1\s*,\s*(['\"])(\w+)\3\s*\)")
-_CONFIG = re.compile(r"config\((.*)\)", re.DOTALL)
+_CALL = re.compile(r"(ref|source|config)\((.*)\)", re.DOTALL)
+_REF = re.compile(r"ref\(\s*['\"](\w+)['\"]\s*\)")
+_WORD = re.compile(r"(?:(\w+)\s*=\s*)?(['\"])(\w+)\2")
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -135,122 +138,108 @@ def load_project(root: Path | None = None) -> Project:
 
 
 @lru_cache(maxsize=8)
-def _load(root: Path, stamps: tuple) -> Project:
-    schema = _read_schema(root / "schema.yml")
-    sources = _sources(schema, root / "schema.yml")
-    described = {}
+def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
+    described_in = root / "schema.yml"
+    schema = _read_schema(described_in)
+    sources, described = _sources(schema, described_in), dict[str, dict[str, Any]]()
     for entry in schema.get("models") or []:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not name or name in described:
-            raise SqlModelError(f"{root / 'schema.yml'}: models: entry {name!r} has no name or stands twice")
+            raise SqlModelError(f"{described_in}: models: entry {name!r} has no name or stands twice")
         described[name] = entry
-    raw: dict[str, SqlModel] = {}
-    tests: list[SqlTest] = []
-    for path, _, _ in stamps:
-        if path.suffix != ".sql" or path.name == "macros.sql":
-            continue
-        text = path.read_text(encoding="utf-8")
+    raw, tests = dict[str, SqlModel](), list[SqlTest]()
+    for path in (path for path, _, _ in stamps if path.parent != root):
+        text, name = path.read_text(encoding="utf-8"), path.stem
         compiled, refs, used, config = _compile(text, path, sources)
         if path.parent.name == "tests":
             tests.append(_singular(path, compiled, refs, config))
             continue
-        if not _NAME.fullmatch(path.stem):
+        if not _NAME.fullmatch(name):
             raise SqlModelError(f"{path}: a model's file name must be letters, digits and '_'")
-        if path.stem in raw:
-            raise SqlModelError(f"{path}: the name {path.stem!r} is taken by {raw[path.stem].path}")
-        entry = described.get(path.stem, {})
+        if name in raw:
+            raise SqlModelError(f"{path}: the name {name!r} is taken by {raw[name].path}")
         materialized = config.get("materialized", "table")
         if materialized not in ("table", "view"):
             raise SqlModelError(f"{path}: materialized is {materialized!r}: expected 'table' or 'view'")
-        raw[path.stem] = SqlModel(
-            name=path.stem,
-            layer=path.parent.name,
-            path=path,
-            sql=text,
-            compiled=compiled,
-            depends_on=refs,
-            sources=used,
-            description=" ".join(str(entry.get("description", "")).split()),
-            columns=_columns(entry),
-            tests=_tests(entry, path.stem, root / "schema.yml"),
-            materialized=materialized,
-        )
-    _check_known(raw, described, root)
-    order = _order(raw)
-    place = {name: i for i, name in enumerate(order)}
+        entry = described.get(name, {})
+        raw[name] = SqlModel(
+            name, path.parent.name, path, text, compiled, refs, used, _text(entry), _columns(entry),
+            _tests(entry, name, described_in), materialized,
+        )  # fmt: skip
+    order = _order(raw, described, root)
     for test in tests:
-        unknown = [r for r in test.arguments["refs"] if r not in raw]
-        if unknown:
+        if unknown := [name for name in refs_of(test) if name not in raw]:
             raise SqlModelError(f"{test.path}: refers to unknown models {unknown}")
-        owner = test.model or max(test.arguments["refs"], key=place.__getitem__)
-        model = raw[owner]
-        placed = SqlTest(**{**test.__dict__, "model": owner})
-        raw[owner] = SqlModel(**{**model.__dict__, "tests": (*model.tests, placed)})
+        owner = raw[test.model or max(refs_of(test), key=order.index)]
+        raw[owner.name] = replace(owner, tests=(*owner.tests, replace(test, model=owner.name)))
     names = [t.name for m in raw.values() for t in m.tests]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise SqlModelError(f"{root / 'schema.yml'}: tests with the same name: {twice}; give one a `name`")
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise SqlModelError(f"{described_in}: tests with the same name: {twice}; give one a `name`")
     macros = root / "macros.sql"
     return Project(root, {n: raw[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
 
 
-def _line(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
+def refs_of(test: SqlTest) -> tuple[str, ...]:
+    """The other models that a test reads."""
+    found: tuple[str, ...] = test.arguments.get("refs") or tuple(
+        _REF.findall(str(test.arguments.get("to", "")))
+    )
+    return found
 
 
-def _compile(text: str, path: Path, sources: dict[str, SourceTable]):
+def line_of(text: str, word: str) -> int:
+    """Line of the first occurrence of a word, counted from 1."""
+    found = re.search(rf"\b{re.escape(word)}\b", text)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _compile(
+    text: str, path: Path, sources: dict[str, SourceTable]
+) -> tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Replace references, keeping line numbers; returns (sql, refs, sources, config)."""
-    refs: dict[str, None] = {}
-    used: dict[str, None] = {}
-    config: dict[str, Any] = {}
+    refs, used, config = dict[str, None](), dict[str, None](), dict[str, str]()
 
-    def replace(match: re.Match) -> str:
-        inside = match.group(1).strip()
-        lines = "\n" * match.group(0).count("\n")
-        if ref := _REF.fullmatch(inside):
-            refs[ref.group(2)] = None
-            return ref.group(2) + lines
-        if source := _SOURCE.fullmatch(inside):
-            relation = f"{source.group(2)}__{source.group(4)}"
+    def replaced(match: re.Match[str]) -> str:
+        place = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
+        call, lines = _CALL.fullmatch(match[1].strip()), "\n" * match[0].count("\n")
+        kind, words = (call[1], _WORD.findall(call[2])) if call else ("", [])
+        if kind == "config":
+            config.update((key, value) for key, _, value in words)
+            return lines
+        if kind == "ref" and len(words) == 1:
+            refs[words[0][2]] = None
+            return str(words[0][2]) + lines
+        if kind == "source" and len(words) == 2:
+            relation, name = "__".join(w[2] for w in words), ".".join(w[2] for w in words)
             if relation not in sources:
-                raise SqlModelError(
-                    f"{path}:{_line(text, match.start())}: source {source.group(2)}.{source.group(4)} is not in "
-                    f"schema.yml; it has: {', '.join(f'{s.source}.{s.name}' for s in sources.values())}"
-                )
+                known = ", ".join(f"{s.source}.{s.name}" for s in sources.values())
+                raise SqlModelError(f"{place}: source {name} is not in schema.yml; it has: {known}")
             used[relation] = None
             return relation + lines
-        if setting := _CONFIG.fullmatch(inside):
-            for part in filter(None, (p.strip() for p in setting.group(1).split(","))):
-                key, _, value = part.partition("=")
-                config[key.strip()] = value.strip().strip("'\"")
-            return lines
         raise SqlModelError(
-            f"{path}:{_line(text, match.start())}: {{{{ {inside} }}}} is not understood; expected ref('model'), "
-            "source('source', 'table') or config(key='value')"
+            f"{place}: {{{{ {match[1].strip()} }}}} is not understood; expected ref('model'), source('source', 'table') "
+            "or config(key='value')"
         )
 
-    return _JINJA.sub(replace, text), tuple(refs), tuple(used), config
+    return _JINJA.sub(replaced, text), tuple(refs), tuple(used), config
 
 
 def _read_schema(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader) if path.is_file() else None
     except yaml.YAMLError as error:
         raise SqlModelError(f"{path} is not plain YAML: {error}") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
+    if not isinstance(data, dict | None):
         raise SqlModelError(f"{path}: expected a mapping with `sources` and `models`")
-    return data
+    return data or {}
+
+
+def _text(entry: dict[str, Any]) -> str:
+    return " ".join(str(entry.get("description", "")).split())
 
 
 def _columns(entry: dict[str, Any]) -> tuple[Column, ...]:
-    return tuple(
-        Column(c["name"], str(c.get("data_type", "")), " ".join(str(c.get("description", "")).split()))
-        for c in entry.get("columns") or []
-    )
+    return tuple(Column(c["name"], str(c.get("data_type", "")), _text(c)) for c in entry.get("columns") or [])
 
 
 def _sources(schema: dict[str, Any], path: Path) -> dict[str, SourceTable]:
@@ -259,7 +248,7 @@ def _sources(schema: dict[str, Any], path: Path) -> dict[str, SourceTable]:
         for table in source.get("tables") or []:
             item = SourceTable(
                 source["name"], table["name"], table.get("path", ""), table.get("format", "parquet"),
-                _columns(table), str(table.get("description", "")),
+                _columns(table), _text(table),
             )  # fmt: skip
             if not item.path or not item.columns or item.format not in FORMATS:
                 raise SqlModelError(
@@ -271,76 +260,57 @@ def _sources(schema: dict[str, Any], path: Path) -> dict[str, SourceTable]:
 
 
 def _tests(entry: dict[str, Any], model: str, path: Path) -> tuple[SqlTest, ...]:
-    found = []
-    places = [(None, entry)] + [(c["name"], c) for c in entry.get("columns") or []]
-    for column, holder in places:
+    found: list[SqlTest] = []
+    for column, holder in [(None, entry), *((c["name"], c) for c in entry.get("columns") or [])]:
+        kinds = MODEL_TESTS if column is None else COLUMN_TESTS
+        where = f"{path}: model {model}" + (f", column {column}" if column else "")
         for written in holder.get("tests") or []:
-            kind, arguments = next(iter(written.items())) if isinstance(written, dict) else (written, {})
-            allowed = MODEL_TESTS if column is None else COLUMN_TESTS
-            where = f"{path}: model {model}" + (f", column {column}" if column else "")
-            if kind not in allowed:
-                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(allowed)}")
-            arguments = dict(arguments) if isinstance(arguments, dict) else {"value": arguments}
+            kind, given = next(iter(written.items())) if isinstance(written, dict) else (written, {})
+            if kind not in kinds:
+                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(kinds)}")
+            needed = kinds[kind]
+            arguments = dict(given) if isinstance(given, dict) else {needed: given}
             severity = arguments.pop("severity", "error")
-            needed = {"accepted_values": "values", "relationships": "to", "unique_combination": "columns"}
-            needed["expression"] = "expression"
-            if "value" in arguments and kind in needed:
-                arguments = {needed[kind]: arguments["value"]}
-            if severity not in ("error", "warn") or (kind in needed and needed[kind] not in arguments):
+            if severity not in ("error", "warn") or (needed and needed not in arguments):
                 raise SqlModelError(
-                    f"{where}: test {kind} needs {needed.get(kind, 'no arguments')}, severity error or warn"
+                    f"{where}: test {kind} needs {needed or 'no arguments'}, severity error or warn"
                 )
+            if kind == "relationships" and len(_REF.findall(str(arguments["to"]))) != 1:
+                raise SqlModelError(f"{where}: `to` must be ref('model'), found {arguments['to']!r}")
             number = sum(t.kind == kind and t.column == column for t in found)
             default = "_".join(filter(None, (kind, model, column, str(number + 1) if number else "")))
-            found.append(
-                SqlTest(
-                    name=str(arguments.pop("name", default)),
-                    model=model,
-                    kind=kind,
-                    column=column,
-                    severity=severity,
-                    description=str(arguments.pop("description", "")),
-                    arguments=arguments,
-                    path=path,
-                )
-            )
+            name, text = str(arguments.pop("name", default)), str(arguments.pop("description", ""))
+            found.append(SqlTest(name, model, kind, column, severity, text, arguments, path=path))
     return tuple(found)
 
 
-def _singular(path: Path, compiled: str, refs: tuple[str, ...], config: dict[str, Any]) -> SqlTest:
+def _singular(path: Path, compiled: str, refs: tuple[str, ...], config: dict[str, str]) -> SqlTest:
     if not refs:
         raise SqlModelError(f"{path}: a test must ref('...') at least one model")
-    comment = [
-        line.strip().removeprefix("--").strip() for line in compiled.splitlines() if line.startswith("--")
-    ]
+    comment = " ".join(line.strip("- ") for line in compiled.splitlines() if line.startswith("--"))
     return SqlTest(
-        name=path.stem,
-        model=config.get("model", ""),
-        kind="singular",
-        severity=config.get("severity", "error"),
-        description=" ".join(comment),
-        arguments={"refs": refs},
-        sql=compiled,
-        path=path,
-    )
+        path.stem, config.get("model", ""), "singular", None, config.get("severity", "error"), comment,
+        {"refs": refs}, compiled, path,
+    )  # fmt: skip
 
 
-def _check_known(models: dict[str, SqlModel], described: dict[str, Any], root: Path) -> None:
+def _order(models: dict[str, SqlModel], described: dict[str, Any], root: Path) -> list[str]:
+    """Names of the models, each after those that it refers to, staging before marts."""
     for name in described:
         if name not in models:
             raise SqlModelError(f"{root / 'schema.yml'}: describes model {name!r}, which has no SQL file")
     for model in models.values():
         for ref in model.depends_on:
             if ref not in models:
-                at = re.search(rf"ref\(\s*['\"]{ref}['\"]", model.sql)
                 raise SqlModelError(
-                    f"{model.path}:{_line(model.sql, at.start()) if at else 1}: ref('{ref}') names no model; there "
-                    f"are: {', '.join(sorted(models))}"
+                    f"{model.path}:{line_of(model.sql, ref)}: ref('{ref}') names no model; there are: "
+                    f"{', '.join(sorted(models))}"
                 )
-
-
-def _order(models: dict[str, SqlModel]) -> list[str]:
-    sorter = TopologicalSorter({name: m.depends_on for name, m in models.items()})
+            if (model.layer, models[ref].layer) == LAYERS:
+                raise SqlModelError(
+                    f"{model.path}: a staging model refers to the mart {ref!r}; turn it round"
+                )
+    sorter = TopologicalSorter({name: sorted(models[name].depends_on) for name in sorted(models)})
     try:
         order = list(sorter.static_order())
     except CycleError as error:
@@ -349,19 +319,4 @@ def _order(models: dict[str, SqlModel]) -> list[str]:
         raise SqlModelError(
             f"SQL models depend on each other in a cycle: {' -> '.join(chain)} ({paths})"
         ) from None
-    layer = {name: LAYERS.index(models[name].layer) for name in models}
-    depth: dict[str, int] = {}
-    for name in order:
-        depth[name] = 1 + max((depth[d] for d in models[name].depends_on), default=0)
-    return sorted(order, key=lambda n: (layer[n] if _layered(models) else 0, depth[n], n))
-
-
-def _layered(models: dict[str, SqlModel]) -> bool:
-    """Staging never depends on a mart, so that the order by layer is also an order by dependency."""
-    for model in models.values():
-        for ref in model.depends_on:
-            if model.layer == "staging" and models[ref].layer == "marts":
-                raise SqlModelError(
-                    f"{model.path}: a staging model refers to the mart {ref!r}; turn it round"
-                )
-    return True
+    return sorted(order, key=lambda name: LAYERS.index(models[name].layer))

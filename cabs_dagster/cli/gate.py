@@ -36,12 +36,16 @@ def run_checks(
     """
     pool, store = pool_file.pool, ArtifactStore()
     chain, cases = Chain(store, pool_file), []
-    there = [s for s in ("outcomes", "splits", "router") if store.record((s, pool.name)) is not None]
+    of_stages = {
+        "outcomes": checks.data_check_specs("outcomes"),
+        "splits": checks.data_check_specs("splits"),
+        "router": checks.router_check_specs(),
+    }
+    there = [stage for stage in of_stages if store.record((stage, pool.name)) is not None]
     if there:
         register(instance, [pool])
         notify(f"{pool.name}: {', '.join(there)}")
-        keys = {spec.key for stage in there if stage != "router" for spec in checks.data_check_specs(stage)}
-        keys |= {spec.key for spec in checks.router_check_specs() if "router" in there}
+        keys = {spec.key for stage in there for spec in of_stages[stage]}
         cases += _evaluate(instance, jobs.PREPARE, pool.name, keys)
     replayed = False
     for rho in tuple(rhos) or pool.replay.rhos:

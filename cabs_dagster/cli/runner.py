@@ -22,7 +22,7 @@ from cabs_dagster.sensors import POOL_TAG
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts
 
-QUIET = {"loggers": {"progress": {}}}
+QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
 
 class RunFailed(CabsError):
@@ -109,7 +109,9 @@ class Runner:
                 ops = {op: {"config": c} for op, c in config.items() if op in part}
                 self.execute(named, name, part, {"ops": ops})
 
-    def _replay(self, pool_file: PoolFile, rho: float, policies, force: bool, number: str) -> None:
+    def _replay(
+        self, pool_file: PoolFile, rho: float, policies: Sequence[str], force: bool, number: str
+    ) -> None:
         chain, key = chain_over(Chain(self.store, pool_file), policies), grid_key(pool_file.pool.name, rho)
         stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
         if not stale and not force and self._known("replay", str(key)):

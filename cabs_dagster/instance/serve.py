@@ -32,15 +32,13 @@ def require_free(port: int) -> None:
     Raises:
         CabsError: something listens on it; the message says what to do.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise CabsError(
-                f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): end what listens there, or name "
-                f"another one: cabs ui --port {port + 1} (make ui PORT={port + 1})"
-            ) from None
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise CabsError(
+            f"port {port} of 127.0.0.1 cannot be used ({error.strerror}): end what listens there, or name "
+            f"another one: cabs ui --port {port + 1} (make ui PORT={port + 1})"
+        ) from None
 
 
 def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
@@ -51,17 +49,15 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
     Returns:
         The command's exit code, or 130 after Ctrl-C or SIGTERM.
     """
-    prctl = _prctl()
-    if prctl:
-        prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
+    prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *arguments: None
+    prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
 
     def prepare() -> None:
         # a shell starts background commands with SIGINT ignored, and that is inherited
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if prctl:
-            prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
+        prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
 
-    process = subprocess.Popen(command, preexec_fn=prepare if os.name == "posix" else None)
+    process = subprocess.Popen(command, preexec_fn=prepare)
     if beside:  # after the fork, which threads would make unsafe
         threading.Thread(target=beside, daemon=True).start()
 
@@ -80,21 +76,11 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
-        if prctl:
-            end_services()
-
-
-def _prctl():
-    if sys.platform != "linux":
-        return None
-    try:
-        return ctypes.CDLL(None).prctl
-    except (OSError, AttributeError):
-        return None
+        end_services()
 
 
 def _orphans() -> list[int]:
-    """Process ids of Dagster's services among the children of this process."""
+    """Process ids of Dagster's services among the children of this process (Linux; elsewhere there are none)."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -112,14 +98,9 @@ def end_services(patience: float = 10.0) -> None:
     asked: dict[int, float] = {}
     while orphans := _orphans():
         for pid in orphans:
-            asked.setdefault(pid, 0.0)
-            now = time.monotonic()
+            late = time.monotonic() - asked.setdefault(pid, time.monotonic()) > patience
             try:
-                if not asked[pid]:
-                    os.kill(pid, signal.SIGTERM)
-                    asked[pid] = now
-                elif now - asked[pid] > patience:
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
                 os.waitpid(pid, os.WNOHANG)
             except (ProcessLookupError, ChildProcessError):
                 pass

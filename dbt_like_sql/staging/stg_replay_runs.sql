@@ -8,9 +8,9 @@ WITH runs AS (
       AND trials = arg_max(trials, created_at) OVER same_pool AS is_current,
     -- Regimes are those of the pool's own grid, as its newest replay knows it.
     CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
-  FROM {{ source('replay', 'run') }}
+  FROM {{ source('replay', 'run') }} AS r
   -- A policy that is not installed here (its package was removed) stays out of all marts.
-  SEMI JOIN {{ source('catalog', 'policies') }} USING (base_policy, preset)
+  SEMI JOIN {{ source('catalog', 'policies') }} AS c ON r.base_policy = c.base_policy AND r.preset = c.preset
   WINDOW same_pool AS (PARTITION BY pool)
 ),
 policies AS (
