@@ -167,5 +167,5 @@ def _checked_stage(
 )
 def prompt_embeddings(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]

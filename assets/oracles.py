@@ -1,7 +1,6 @@
 """Assets `oracles`, `replay_problem` and `tuning`: what is learned offline, and what a replay reads."""
 
 import json
-from typing import Any
 
 import dagster as dg
 
@@ -23,7 +22,7 @@ from .data import DeviceConfig
 )
 def oracles(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
     from cabs_core.plots import diagnostic_plots
 
@@ -44,7 +43,7 @@ def oracles(
 )
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     return stage_result(context, cabs, "replay_problem", config.force)[2]
 
 
@@ -56,5 +55,5 @@ def replay_problem(
 )
 def tuning(
     context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]

@@ -135,7 +135,7 @@ class AuditConfig(dg.Config):
 )
 def replay_audit(
     context: dg.AssetExecutionContext, config: AuditConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     from cabs_core.chain.replay import play_again
 
     with guarded():

@@ -33,7 +33,7 @@ with specs.preview("freshness policies"):
 )
 def report(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     with guarded():
         chain = cabs.chain(context.partition_key)
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
@@ -53,7 +53,7 @@ def report(
 )
 def leaderboard(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     with guarded():
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))

@@ -63,7 +63,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
     "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
 )
-def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult[Any]:
+def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
     from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
 
     with guarded():
@@ -81,5 +81,5 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 )
 def off_policy(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> Iterator[dg.MaterializeResult[Any]]:
+) -> Iterator[dg.MaterializeResult]:
     yield from stage_of_some_pools(context, cabs, "off_policy", config.force)

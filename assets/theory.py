@@ -1,7 +1,5 @@
 """Asset `theory`: what the paper's theorems predict, measured on generated bandits; of no pool."""
 
-from typing import Any
-
 import dagster as dg
 from pydantic import Field
 
@@ -25,7 +23,7 @@ class TheoryConfig(StageConfig):
 )
 def theory(
     context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:
     from cabs_core.bench.theory import THEORY, make_theory  # here: loading the code location stays quick
 
     with guarded():
