@@ -52,13 +52,9 @@ def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> I
     for name in sorted(names):
         found = [c for c in summary.get("_checks", []) if c["severity"] == _SEVERITY[name]]
         failed = [c for c in found if not c["passed"]]
+        shown = ("passed", "observed", "expected")
         rows = [
-            {
-                "expectation": c["name"],
-                "passed": c["passed"],
-                "observed": c["observed"],
-                "expected": c["expected"],
-            }
+            {"expectation": c["name"], **{k: c[k] for k in shown}}
             for c in sorted(found, key=lambda c: c["passed"])
         ]
         metadata: dict[str, Any] = {"expectations": table(rows)}
@@ -117,13 +113,9 @@ def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckRes
     odd = {policy: "; ".join(oddities(policy, cells)) for policy in cells}
     warned = {policy: text for policy, text in odd.items() if text}
     rows = [
-        {
-            "policy": p,
-            "verdict": odd[p] or "nothing odd",
-            "utility": c["utility"],
-            "random play": c["random utility"],
-        }
-        for p, c in sorted(cells.items(), key=lambda item: not odd[item[0]])
+        {"policy": p, "verdict": odd[p] or "nothing odd"}
+        | {"utility": cells[p]["utility"], "random play": cells[p]["random utility"]}
+        for p in sorted(cells, key=lambda p: not odd[p])
     ]
     text = "; ".join(f"{policy}: {text}" for policy, text in warned.items()) or "nothing odd"
     return _result("replay", PLAUSIBLE, "WARN", text, not warned, {"policies": table(rows)})

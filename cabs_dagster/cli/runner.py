@@ -83,27 +83,27 @@ class Runner:
 
     def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
         chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
-        stale = [
-            s
-            for s in chain.stages
-            if not (policies and s == "router")  # it is chosen among all of the pool's
-            if force or chain.status(chain.stage(s)).state != "fresh" or not self._known(s, name)
-        ]
-        if not stale:
+        wanted = [
+            s for s in chain.stages if not (policies and s == "router")
+        ]  # it is chosen among all policies
+        statuses = {s: chain.status(chain.stage(s)) for s in wanted}
+        due = [s for s in wanted if self._due(s, name, statuses[s].state == "fresh", force)]
+        if not due:
             self.notify(f"{', '.join(chain.stages)}: nothing changed")
             return
-        if "tuning" in stale:
+        if "tuning" in due:
             pool = pool_file.pool
             start_compiling(policies or pool.policies, len(pool.arm_names() or ()), self.notify)
-        first = chain.status(chain.stage(stale[0]))
-        why = "; ".join(first.reasons[:3]) or ("forced" if force else "not recorded in this Dagster instance")
-        self.notify(f"{', '.join(stale)} ({why})")
-        config: dict[str, dict[str, Any]] = {op: {"force": True} for op in stale if force}
-        if policies and "tuning" in stale:
+        why = "; ".join(statuses[due[0]].reasons[:3])
+        self.notify(
+            f"{', '.join(due)} ({why or ('forced' if force else 'not recorded in this Dagster instance')})"
+        )
+        config: dict[str, dict[str, Any]] = {op: {"force": True} for op in due if force}
+        if policies and "tuning" in due:
             config.setdefault("tuning", {})["policies"] = list(policies)
         for named, part in (
-            (jobs.COLLECT, [s for s in stale if s in jobs.COLLECTED]),
-            (jobs.PREPARE, [s for s in stale if s not in jobs.COLLECTED]),
+            (jobs.COLLECT, [s for s in due if s in jobs.COLLECTED]),
+            (jobs.PREPARE, [s for s in due if s not in jobs.COLLECTED]),
         ):
             if part:
                 ops = {op: {"config": c} for op, c in config.items() if op in part}
@@ -114,7 +114,7 @@ class Runner:
     ) -> None:
         chain, key = chain_over(Chain(self.store, pool_file), policies), grid_key(pool_file.pool.name, rho)
         stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
-        if not stale and not force and self._known("replay", str(key)):
+        if not self._due("replay", str(key), not stale, force):
             self.notify(f"{number} rho {rho:g}: nothing changed")
             return
         self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
@@ -124,33 +124,32 @@ class Runner:
     def _results(self, pool: str) -> None:
         marts = Marts(self.store)
         keys = {m.name: f"{m.layer}/{m.name}" for m in list_models()}
-        stale = set(marts.stale()) | {n for n, key in keys.items() if not self._known(key)}
-        whole = marts.database_whole()
-        assets = [key for n, key in keys.items() if n in stale or not whole]
-        pages = {"report": pool, "leaderboard": None}
-        assets += [
+        stale = set(marts.stale())
+        models = [key for name, key in keys.items() if self._due(key, None, name not in stale)]
+        folder, pages = marts.database.parent, {"report": pool, "leaderboard": None}
+        due = [
             page
             for page, partition in pages.items()
-            if stale
-            or not page_fresh(self.store, marts.database.parent, partition)
-            or not self._known(page, partition)
+            if models or self._due(page, partition, page_fresh(self.store, folder, partition))
         ]
-        if not assets:
-            for text in marts.left_out():
-                self.notify(text)
-            self.notify("marts, report, leaderboard: nothing changed")
+        if not marts.database_whole():
+            models = list(keys.values())
+        if models or due:
+            self.notify(", ".join([f"{len(models)} SQL models", *due]))
+            self.execute(jobs.RESULTS, pool, [*models, *due], {})
             return
-        self.notify(
-            f"{len(assets) - sum(p in assets for p in pages)} SQL models, {', '.join(p for p in pages if p in assets)}"
-        )
-        self.execute(jobs.RESULTS, pool, assets, {})
+        for text in marts.left_out():
+            self.notify(text)
+        self.notify("marts, report, leaderboard: nothing changed")
 
-    def _known(self, asset: str, partition: str | None = None) -> bool:
-        """Whether the instance knows of a materialization, so that the UI shows what is on disk."""
+    def _due(self, asset: str, partition: str | None, fresh: bool, force: bool = False) -> bool:
+        """Whether an asset is to be made: it is not fresh, or not known in this instance, whose UI would not show it."""
+        if force or not fresh:
+            return True
         key = dg.AssetKey(asset.split("/"))
         if partition is None:
-            return self.instance.get_latest_materialization_event(key) is not None
-        return partition in self.instance.get_materialized_partitions(key)
+            return self.instance.get_latest_materialization_event(key) is None
+        return partition not in self.instance.get_materialized_partitions(key)
 
     def execute(
         self,

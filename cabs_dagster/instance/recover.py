@@ -18,12 +18,7 @@ from filelock import FileLock, Timeout
 from cabs_dagster.instance import prepare_home
 
 PROCESS_TAG = "cabs/process"
-_UNDER_WAY = [
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+_UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
 @cache
@@ -46,12 +41,10 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
-        if (
-            path and host == socket.gethostname() and not _is_locked(Path(path))
-        ):  # others look after their own
-            instance.report_run_failed(
-                run, "The process of this run is gone: killed, or the machine was restarted."
-            )
+        here = path and host == socket.gethostname()  # others look after their own
+        if here and not _is_locked(Path(path)):
+            text = "The process of this run is gone: killed, or the machine was restarted."
+            instance.report_run_failed(run, text)
             Path(path).unlink(missing_ok=True)
             ended.append(run.run_id)
     return ended
