@@ -1,48 +1,28 @@
-"""Tables of other stages: oracle quality and tuning, rebuilt from the flattened marts, and estimates from logged traffic.
-
-A file of another shape than expected is shown entry by entry, never dropped.
-"""
+"""Tables of other stages: oracle quality and tuning, from their files, and estimates from logged traffic."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import json
 from typing import Any
-
-import pandas as pd
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import Cell, Table, estimate, missing, number, words
+from cabs_core.report.tables import Cell, Table, estimate, number, words
 
-_STEP = re.compile(r'"([^"]*)"|\[(\d+)\]|([^.\[\]"]+)')
 _LONGEST = 80
 
 
-def nested(rows: pd.DataFrame) -> dict[str, Any]:
-    """Rows (key, value, text) of a flattened JSON file as nested dicts; list positions become integer keys."""
-    tree: dict[Any, Any] = {}
-    for row in rows.itertuples():
-        steps = [int(i) if i else quoted or plain for quoted, i, plain in _STEP.findall(row.key)]
-        place = tree
-        for step in steps[:-1]:
-            place = place.setdefault(step, {})
-            if not isinstance(place, dict):
-                break
-        else:
-            place[steps[-1]] = row.text if missing(row.value) else row.value
-    return tree
+def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
+    """A JSON file of a stage of the pool; empty where there is none."""
+    path = data.artifacts_dir / stage / data.pool / name
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
 
 
 def oracle_heads(data: PoolData) -> Table | None:
     """Squared error of every candidate of every head, on test where diagnosed, and on validation."""
-    mart = data.mart("oracle_quality")
-    if mart.empty:
-        return None
-    card = nested(mart[mart["file"] == "card"])
-    report = nested(mart[mart["file"] == "diagnostics"])
-    validation = (card.get("metrics") or {}).get("validation") or {}
-    test = report.get("heads") or {}
+    card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
+    validation, test = card.get("metrics", {}).get("validation", {}), report.get("heads", {})
     chosen = report.get("chosen") or card.get("chosen") or {}
     rows = []
     for head in dict.fromkeys([*test, *validation]):
@@ -68,7 +48,7 @@ def oracle_heads(data: PoolData) -> Table | None:
                 ]
             )
     if not rows:
-        return entries(mart, "oracles", "Oracle quality", "Entries of the oracles' files.")
+        return None
     if not test:
         rows = [row[:3] for row in rows]
     note = "Mean squared error, lower is better; costs in units of each model's standard deviation. The candidate in use "
@@ -82,9 +62,8 @@ def oracle_heads(data: PoolData) -> Table | None:
 
 def oracle_arms(data: PoolData) -> Table | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
-    mart = data.mart("oracle_quality")
-    arms = nested(mart[mart["file"] == "diagnostics"]).get("arms") if not mart.empty else None
-    if not isinstance(arms, dict):
+    arms = _file(data, "oracles", "diagnostics.json").get("arms")
+    if not arms:
         return None
     columns = {
         "mean_score": "Mean score", "score_r2": "Score R²", "score_rank_correlation": "Score rank corr.",
@@ -93,7 +72,7 @@ def oracle_arms(data: PoolData) -> Table | None:
     }  # fmt: skip
     rows = [
         [words(arm.get("arm")), *[number(arm.get(key), 3, signed=key == "surrogate_bias") for key in columns]]
-        for _, arm in sorted(arms.items())
+        for arm in arms
     ]
     return Table(
         "oracle_arms", "Oracle quality by model, on the test split", ["Model", *columns.values()], rows,
@@ -106,12 +85,9 @@ def oracle_arms(data: PoolData) -> Table | None:
 
 def tuning(data: PoolData) -> Table | None:
     """What was tried on validation for every policy, and what was chosen."""
-    mart = data.mart("tuning")
-    if mart.empty:
+    chosen = _file(data, "tuning", "tuning.json")
+    if not chosen:
         return None
-    tree = nested(mart)
-    if not all(isinstance(v, dict) and "configurations" in v for v in tree.values()):
-        return entries(mart, "tuning", "Tuning on the validation split", "Entries of the tuning file.")
     rows = [
         [
             words(label(policy)),
@@ -119,9 +95,9 @@ def tuning(data: PoolData) -> Table | None:
             number(entry.get("preset_utility")),
             number(entry.get("utility")),
             estimate(entry.get("lead"), entry.get("lead_se"), signed=True),
-            words(_options(entry.get("options")) or "as preset"),
+            words(_options(entry["options"]) or "as preset"),
         ]
-        for policy, entry in tree.items()
+        for policy, entry in chosen.items()
     ]
     return Table(
         "tuning", "Tuning on the validation split",
@@ -132,34 +108,16 @@ def tuning(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def entries(mart: pd.DataFrame, key: str, caption: str, note: str) -> Table:
-    """Any flattened file, entry by entry."""
-    rows: list[list[Cell]] = []
-    for r in mart.head(60).itertuples():
-        value = words(r.text) if missing(r.value) else number(r.value, 4 if r.value % 1 else 0)
-        rows.append([words(r.key), value])
-    if len(mart) > len(rows):
-        note += f" The first {len(rows)} of {len(mart)} entries."
-    return Table(key, caption, ["Entry", "Value"], rows, note=note)
-
-
-def _options(tree: Any) -> str:
+def _options(chosen: dict[str, Any]) -> str:
     """`eta = 0.3, penalty = 30`, cut when very long."""
-    if not isinstance(tree, dict):
-        return ""
-    parts = [f"{'.'.join(path)} = {value:g}" if isinstance(value, float) else f"{'.'.join(path)} = {value}"
-             for path, value in _leaves(tree, ())]  # fmt: skip
-    text = ", ".join(parts)
+    text = ", ".join(f"{name} = {_shown(value)}" for name, value in chosen.items())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _leaves(tree: dict[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in tree.items():
-        here = (*path, str(key))
-        if isinstance(value, dict):
-            yield from _leaves(value, here)
-        else:
-            yield here, value
+def _shown(value: Any) -> str:
+    return (
+        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    )
 
 
 def logged(data: PoolData) -> Table | None:
