@@ -218,7 +218,6 @@ def warm() -> None:
     """Import what a run imports, so that forked processes need not. Nothing is run here: threads do not survive a fork."""
     import duckdb  # noqa: F401
     import great_expectations.expectations  # noqa: F401
-    import sklearn.decomposition
     import sklearn.feature_extraction.text  # noqa: F401
 
     import cabs_dagster.definitions  # noqa: F401
