@@ -83,9 +83,8 @@ class Runner:
 
     def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
         chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
-        wanted = [
-            s for s in chain.stages if not (policies and s == "router")
-        ]  # it is chosen among all policies
+        # the router is chosen among all policies
+        wanted = [s for s in chain.stages if not (policies and s == "router")]
         statuses = {s: chain.status(chain.stage(s)) for s in wanted}
         due = [s for s in wanted if self._due(s, name, statuses[s].state == "fresh", force)]
         if not due:
