@@ -46,7 +46,7 @@ class DeviceConfig(StageConfig):
 
 pool_file = dg.AssetSpec(
     "pool_file",
-    **specs.common("pool_file"),
+    **specs.common("pool_file", "data", "yaml"),
     partitions_def=partitions.pools,
     description="The pool file and the table that it names: what the chain of a pool reads. Observed by `cabs run`, "
     "`cabs ui` and the sensor `pool_files`; a change marks what reads it as stale; `cabs plan` says what is affected.",
@@ -54,7 +54,7 @@ pool_file = dg.AssetSpec(
 
 
 @dg.asset(
-    **specs.stage("answers"),
+    **specs.stage("answers", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
     description="What the models of a pool that collects (source kind collect) said to its prompts: each asked once, kept by content, "
     "within `collect.max_usd`. Only the job collect_pool, `cabs run` and `cabs collect` ask: it costs money.",
@@ -68,7 +68,7 @@ def answers(
 
 
 @dg.asset(
-    **specs.stage("scores"),
+    **specs.stage("scores", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
     check_specs=[INSTRUMENT],
     description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with people, "
@@ -99,7 +99,7 @@ def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> 
     specs=[
         dg.AssetSpec(
             "outcomes",
-            **specs.stage("outcomes", "answers", "scores"),
+            **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
             description="Scores and costs of every model on every query: read from the pool's source, checked, and "
             "cut to the queries that every chosen model answered.",
             metadata=schema(OUTCOMES),
@@ -121,7 +121,7 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
     specs=[
         dg.AssetSpec(
             "splits",
-            **specs.stage("splits"),
+            **specs.stage("splits", "data", "python", "parquet"),
             description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
             "validation, the online replay runs over test.",
             metadata=schema(SPLITS) | lineage(SPLITS_FROM),
@@ -157,7 +157,7 @@ def _checked_stage(
 
 
 @dg.asset(
-    **specs.stage("prompt_embeddings"),
+    **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
     partitions_def=partitions.pools,
     retry_policy=RETRY,
     pool="gpu",

@@ -42,7 +42,7 @@ def _writers(path: str) -> list[str]:
 source_specs = [
     dg.AssetSpec(
         _NAMED[source.relation],
-        **(specs.common("marts") | {"kinds": {"python" if source.format == "catalog" else "parquet"}}),
+        **specs.common("marts", "marts", "python" if source.format == "catalog" else "parquet"),
         deps=_writers(source.path),
         description=source.description or f"The files {source.path} of the artifacts, read as one table.",
         metadata=_declared(source.columns),
@@ -56,7 +56,7 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     kind = "view" if model.materialized == "view" else "parquet"
     return dg.AssetSpec(
         key,
-        **(specs.common("marts") | {"kinds": {"sql", "duckdb", kind}}),
+        **specs.common("marts", "marts", "sql", "duckdb", kind),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
             *(_NAMED[n] for n in model.sources),

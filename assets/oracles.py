@@ -13,7 +13,7 @@ from .data import DeviceConfig
 
 
 @dg.asset(
-    **specs.stage("oracles"),
+    **specs.stage("oracles", "oracles", "python", "pytorch"),
     partitions_def=partitions.pools,
     pool="gpu",
     op_tags=specs.ray_tags(),
@@ -36,7 +36,7 @@ def oracles(
 
 
 @dg.asset(
-    **specs.stage("replay_problem"),
+    **specs.stage("replay_problem", "oracles", "python", "numpy"),
     partitions_def=partitions.pools,
     description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: one problem "
     "for the test split and its twin for validation, under the pool's stress condition if it names one.",
@@ -48,7 +48,7 @@ def replay_problem(
 
 
 @dg.asset(
-    **specs.stage("tuning"),
+    **specs.stage("tuning", "replay", "python"),
     partitions_def=partitions.pools,
     description="Settings of the pool's policies, chosen by replaying the validation problem with an equal budget. "
     "A replay depends on its own policy's settings only.",

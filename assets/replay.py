@@ -40,7 +40,7 @@ COLUMNS = {
     specs=[
         dg.AssetSpec(
             "replay",
-            **specs.common("replay"),
+            **specs.common("replay", "replay", "python", "numba", "parquet"),
             deps=["pool_file", "replay_problem", "tuning"],
             code_version=specs.replay_code_version(),
             partitions_def=partitions.pool_by_rho,
@@ -119,7 +119,7 @@ class AuditConfig(dg.Config):
 
 
 @dg.asset(
-    **specs.common("replay_audit"),
+    **specs.common("replay_audit", "replay", "python"),
     code_version=specs.replay_code_version(),
     deps=["replay"],
     partitions_def=partitions.pools,

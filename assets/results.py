@@ -23,7 +23,7 @@ with specs.preview("freshness policies"):
 
 
 @dg.asset(
-    **specs.common("report"),
+    **specs.common("report", "results", "python", "html"),
     code_version=page_code_version(),
     partitions_def=partitions.pools,
     deps=_MARTS,
@@ -46,7 +46,7 @@ def report(
 
 
 @dg.asset(
-    **specs.common("leaderboard"),
+    **specs.common("leaderboard", "results", "python", "html"),
     code_version=page_code_version(),
     deps=_MARTS,
     description="All pools side by side, with links to their reports.",

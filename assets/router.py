@@ -20,7 +20,7 @@ from cabs_dagster.specs import StageConfig
     specs=[
         dg.AssetSpec(
             "router",
-            **specs.stage("router"),
+            **specs.stage("router", "deployment", "python", "numpy"),
             description="The policy that the pool names, or else the best on validation, with everything from a prompt's "
             "text to a decision: what `cabs export` hands out. Also the time of single decisions of all policies.",
         )
@@ -55,7 +55,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
 
 
 @dg.asset(
-    **specs.common("deployed_router"),
+    **specs.common("deployed_router", "deployment", "python"),
     code_version=stage_code_version("router"),
     deps=["router"],
     partitions_def=partitions.pools,
@@ -73,7 +73,7 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 
 
 @dg.asset(
-    **specs.stage("off_policy", "deployed_router"),
+    **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
     output_required=False,
     partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "

@@ -17,7 +17,7 @@ class TheoryConfig(StageConfig):
 
 
 @dg.asset(
-    **specs.common("theory"),
+    **specs.common("theory", "theory", "python", "html", "numba"),
     code_version=theory_code_version(),
     description="Experiments E1 to E3 on the theorems, as a page with plots.",
 )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import cabs_assets
 import dagster as dg
-from cabs_assets import data, marts, oracles, replay, results, router, theory
 
 from cabs_core.errors import CabsError
 from cabs_dagster.executors import executor
@@ -22,15 +22,12 @@ _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
 
 
 def assets() -> list[Any]:
-    """All assets, each linked to the source line that makes it."""
-    made = [
-        data.answers, data.scores, data.outcomes, data.splits, data.prompt_embeddings, oracles.oracles, oracles.replay_problem, oracles.tuning,
-        router.router, router.deployed_router, router.off_policy, replay.replay, replay.replay_audit, marts.marts,
-        results.report, results.leaderboard, theory.theory,
-    ]  # fmt: skip
+    """All assets of the package `assets`, each linked to the source line that makes it."""
+    found = dg.load_assets_from_package_module(cabs_assets, include_specs=True)
+    made = [asset for asset in found if not isinstance(asset, dg.AssetSpec)]
     with preview("code references"):
         linked = _hosted(dg.with_source_code_references(made))
-    return [data.pool_file, *marts.source_specs, *linked]
+    return [*(asset for asset in found if isinstance(asset, dg.AssetSpec)), *linked]
 
 
 def _hosted(linked: Sequence[Any]) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What every asset has: group, owner, kinds, stage tag, code version; in one table, so that none is forgotten.
+"""What every asset has: group, owner, kinds, stage tag, code version.
 
 Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,28 +23,6 @@ OWNERS = ["team:routing"]
 STAGE_TAG = "cabs/stage"
 #: values of the tag on runs of jobs that go through all stages of a pool
 CHAIN_JOBS = ("prepare", "deploy")
-
-#: asset: (group, kinds)
-_ASSETS: dict[str, tuple[str, set[str]]] = {
-    "pool_file": ("data", {"yaml"}),
-    "answers": ("collection", {"python", "parquet"}),
-    "scores": ("collection", {"python", "parquet"}),
-    "outcomes": ("data", {"python", "parquet"}),
-    "splits": ("data", {"python", "parquet"}),
-    "prompt_embeddings": ("data", {"python", "pytorch", "numpy"}),
-    "oracles": ("oracles", {"python", "pytorch"}),
-    "replay_problem": ("oracles", {"python", "numpy"}),
-    "tuning": ("replay", {"python"}),
-    "router": ("deployment", {"python", "numpy"}),
-    "deployed_router": ("deployment", {"python"}),
-    "off_policy": ("deployment", {"python", "parquet"}),
-    "replay": ("replay", {"python", "numba", "parquet"}),
-    "replay_audit": ("replay", {"python"}),
-    "marts": ("marts", {"sql", "duckdb", "parquet"}),
-    "report": ("results", {"python", "html"}),
-    "leaderboard": ("results", {"python", "html"}),
-    "theory": ("theory", {"python", "numba", "html"}),
-}
 
 #: feature: (lifecycle stage, why we use it)
 USED: dict[str, tuple[str, str]] = {
@@ -75,18 +53,19 @@ class PoliciesConfig(StageConfig):
     )
 
 
-def common(asset: str) -> dict[str, Any]:
+def common(asset: str, group: str, *kinds: str) -> dict[str, Any]:
     """Keyword arguments that `@asset` and `AssetSpec` share."""
-    group, kinds = _ASSETS[asset]
-    return {"group_name": group, "kinds": kinds, "owners": OWNERS, "tags": {STAGE_TAG: asset}}
+    return {"group_name": group, "kinds": set(kinds), "owners": OWNERS, "tags": {STAGE_TAG: asset}}
 
 
-def stage(name: str, *more: str) -> dict[str, Any]:
-    """Keyword arguments of the asset of a pool stage: what it depends on (`more`: other assets), and its code version."""
-    deps = ["pool_file", *POOL_STAGES[name].inputs, *more]
-    if name == "prompt_embeddings":
-        deps.append("splits")  # a TF-IDF encoder is fitted on the train split
-    return {**common(name), "code_version": stage_code_version(name), "deps": deps}
+def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict[str, Any]:
+    """Keyword arguments of the asset of a pool stage: also what it depends on, and its code version.
+
+    Args:
+        after: assets that it depends on beside its inputs.
+    """
+    deps = ["pool_file", *POOL_STAGES[name].inputs, *after]
+    return {**common(name, group, *kinds), "code_version": stage_code_version(name), "deps": deps}
 
 
 def replay_code_version() -> str:
