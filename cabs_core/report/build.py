@@ -20,7 +20,7 @@ from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.names import condition_name, condition_text, label, says
-from cabs_core.report.tables import Table, write_tables
+from cabs_core.report.tables import MORE, Table, write_tables
 from cabs_core.report.verdict import Verdict, headline, routers, verdicts
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -77,7 +77,8 @@ def build_report(
     found = verdicts(data, evidence)
     figures = charts.figures(data, evidence)
     origin = collection_of(collection, evidence, found)
-    tables = _tables(data, evidence) | origin.tables
+    more = {table.key: table for make in MORE if (table := make(data))}
+    tables = _tables(data, evidence) | origin.tables | more
     facts = _facts(data, found)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     changed = changes(before, facts)
@@ -97,7 +98,7 @@ def build_report(
         banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
         export_command=cards.export_command(data.pool, found), examples=chosen, shown_rho=_shown_rho(evidence, found),
-        origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, sections=_contents(tables, figures, text, chosen),
+        origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, more=list(more.values()), sections=_contents(tables, more, figures, text, chosen),
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
@@ -138,12 +139,8 @@ def _tables(data: PoolData, evidence: Evidence | None) -> dict[str, Table | None
         "coupled": sections.coupled(data),
         "presets": sections.presets(data),
         "efficiency": sections.efficiency(data),
-        "latency": sections.latency(data),
         "arms": sections.arms(data),
         "encoders": sections.encoders(data),
-        "solver": sections.solver(data),
-        "oracles": stages.oracle_heads(data),
-        "oracle_arms": stages.oracle_arms(data),
         "tuning": stages.tuning(data),
         "logged": stages.logged(data),
         "tasks": sections.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
@@ -188,7 +185,11 @@ def _examples(evidence: Evidence | None, found: list[Verdict]) -> list[tuple[str
 
 
 def _contents(
-    tables: Mapping[str, Any], figures: Mapping[str, Any], text: Mapping[str, Any], chosen: list[Any]
+    tables: Mapping[str, Any],
+    more: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    text: Mapping[str, Any],
+    chosen: list[Any],
 ) -> list[tuple[str, str]]:
     """(id, title) of the sections that the page has."""
     candidates = [
@@ -198,7 +199,7 @@ def _contents(
         ("logged", "Logged traffic", tables["logged"]),
         ("paper", "The paper's questions", tables["coupled"] or tables["presets"] or text["paper"]),
         ("robustness", "Encoders", tables["encoders"]),
-        ("inside", "Speed, oracles, tuning", any(tables[k] for k in ("latency", "oracles", "solver", "tuning"))),
+        ("inside", "Speed, oracles, tuning", more or tables["tuning"]),
         ("changes", "Changes", True), ("words", "Words", True), ("provenance", "Provenance", True),
     ]  # fmt: skip
     return [(key, title) for key, title, there in candidates if there]

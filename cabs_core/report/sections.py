@@ -11,7 +11,7 @@ from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label
-from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, number, percent, words
+from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
 
 _SHADED_POLICIES = 9
 _MOST_TASKS = 60
@@ -186,6 +186,7 @@ def efficiency(data: PoolData) -> Table:
     )  # fmt: skip
 
 
+@more
 def latency(data: PoolData) -> Table | None:
     """Wait of a single online call, and beside it the throughput of replay."""
     mart = data.mart("decision_latency").set_index("policy")
@@ -279,6 +280,7 @@ def encoders(data: PoolData) -> Table | None:
                  "differ only by their random streams.")  # fmt: skip
 
 
+@more
 def solver(data: PoolData) -> Table | None:
     """Certificates of the exploration program."""
     mart = data.mart("solver_certificates")

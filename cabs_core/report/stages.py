@@ -7,7 +7,7 @@ from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import Cell, Table, estimate, number, words
+from cabs_core.report.tables import Cell, Table, estimate, more, number, words
 
 _LONGEST = 80
 
@@ -19,6 +19,7 @@ def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
     return found
 
 
+@more
 def oracle_heads(data: PoolData) -> Table | None:
     """Squared error of every candidate of every head, on test where diagnosed, and on validation."""
     card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
@@ -60,6 +61,7 @@ def oracle_heads(data: PoolData) -> Table | None:
     return Table("oracles", "Oracle quality by head", headers, rows, note=note)
 
 
+@more
 def oracle_arms(data: PoolData) -> Table | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
     arms = _file(data, "oracles", "diagnostics.json").get("arms")
