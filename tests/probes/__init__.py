@@ -1,7 +1,7 @@
 """Probes: thousands of calls and files that no sane caller would make, against the promises of SECURITY.md.
 
     make probes                                        every family, full counts, two at once
-    python -m tests.probes policies solver --count 500
+    python -m tests.probes policies pool_files --count 500
     python -m tests.probes --quick --json summary.json    the part that the test suite runs
     python -m tests.probes --probe policies:17 --seed 3   one probe again, in this process, for a debugger
 
