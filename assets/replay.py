@@ -5,12 +5,13 @@ again; its table says which.
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.errors import once
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import (
     PLAUSIBLE,
@@ -30,7 +31,7 @@ COLUMNS = {
     "utility": ("double", "Mean utility over trials and rounds, 0 to 1"),
     "se": ("double", "Standard error of the utility over trials"),
     "regret": ("double", "Mean regret per round against the best arm of each query"),
-    "state": ("string", "computed, reused, or failed and why"),
+    "state": ("string", "computed, reused, not played yet, or failed and why"),
     "seconds": ("double", "Seconds it took to compute"),
 }
 
@@ -61,30 +62,36 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     from cabs_core.plots import utility_plot
 
     pool, rho = partitions.split_key(context.partition_key)
-    with guarded():
-        chain = cabs.chain(pool, config.policies)
-    if chain.pool.logged or rho not in chain.pool.replay.rhos:
-        played = "it plays " + ", ".join(f"{r:g}" for r in chain.pool.replay.rhos)
-        why = "its source is a log, see off_policy" if chain.pool.logged else played
-        context.log.info(f"pool {pool} does not play rho {rho:g}, so there is nothing to do; {why}")
-        return
-    wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
     checks = {check.name for check in context.selected_asset_check_keys}
+    with guarded():
+        asked = cabs.chain(pool).pool
+        chain = cabs.chain(pool, config.policies)
+    if asked.logged:
+        yield from _of_a_log(context, checks)
+        return
+    if rho not in asked.replay.rhos:
+        context.log.info(
+            f"rho {rho:g} is not one of pool {pool}'s: it is played, and stays out of marts and report until `replay.rhos` "
+            "of the pool file names it"
+        )
+    wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
     if not context.selected_asset_keys:
         findings, cells, failed = examine_partition(chain, rho, wanted)
         yield from _results(checks, findings, failed, cells)
         return
     with guarded():
         made = replay_partition(chain, rho, wanted, cabs.options(context, config.force))
-    for policy, text in made.failed.items():
-        context.log.error(f"{policy}: {text}")
+    for text in once(made.failed):
+        context.log.error(text)
     if not made.made:
         raise dg.Failure("\n".join(dict.fromkeys(made.failed.values())), allow_retries=False)
     computed = sum(not cell.reused for cell in made.made.values())
+    missing = [policy for policy in asked.policies if policy not in made.made and policy not in made.failed]
     context.log.info(
         f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
+        + (f", {len(missing)} not played yet" if missing else "")
     )
-    cells, rows = made.cells, made.rows()  # failed ones last
+    cells, rows = made.cells, made.rows(missing)  # the best first
     metadata: dict[str, Any] = {
         "policies": table(rows, {name: text for name, (_, text) in COLUMNS.items()}),
         **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
@@ -94,15 +101,39 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
         asset_key="replay",
         data_version=dg.DataVersion(made.content),
         metadata=metadata,
-        check_results=list(_results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells)),
+        check_results=list(
+            _results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells, missing)
+        ),
+    )
+
+
+def _of_a_log(context: dg.AssetExecutionContext, checks: set[str]) -> Iterator[Any]:
+    """Dagster's grid has cells of pools of logs, too. Such a cell is finished with no rows, so that a backfill ends well."""
+    why = "A log cannot be replayed: what policies would have earned on it is estimated by `off_policy`."
+    context.log.info(why)
+    found = [
+        dg.AssetCheckResult(asset_key="replay", check_name=n, passed=True, description=why) for n in checks
+    ]
+    if not context.selected_asset_keys:
+        yield from found
+        return
+    yield dg.MaterializeResult(
+        asset_key="replay",
+        data_version=dg.DataVersion("log"),
+        metadata={"not played": why, "dagster/row_count": 0},
+        check_results=found,
     )
 
 
 def _results(
-    checks: set[str], findings: Findings, failed: Mapping[str, str], cells: Findings
+    checks: set[str],
+    findings: Findings,
+    failed: Mapping[str, str],
+    cells: Findings,
+    missing: Sequence[str] = (),
 ) -> Iterator[dg.AssetCheckResult]:
     if TRACE in checks:
-        yield trace_result(findings, failed)
+        yield trace_result(findings, failed, missing)
     if PLAUSIBLE in checks:
         yield plausible_result(cells)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -111,3 +112,11 @@ def is_transient(error: BaseException) -> bool:
 def explained(error: BaseException) -> str:
     """The text to report for an error: the message of a CabsError as it is, any other with its class name."""
     return str(error) if isinstance(error, CabsError) else f"{type(error).__name__}: {error}"
+
+
+def once(failed: Mapping[str, str]) -> list[str]:
+    """`policy, policy: why` of each reason, whichever number of policies it stopped."""
+    policies: dict[str, list[str]] = {}
+    for policy, text in failed.items():
+        policies.setdefault(text, []).append(policy)
+    return [f"{', '.join(names)}: {text}" for text, names in policies.items()]

@@ -5,13 +5,14 @@ A check can be evaluated together with its asset, from what was just made, or la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from cabs_core.chain.plausibility import oddities
 from cabs_core.chain.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
+from cabs_core.errors import once
 from cabs_core.validation.catalog import Stage, check_names
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
@@ -82,11 +83,14 @@ def replay_check_specs() -> list[dg.AssetCheckSpec]:
     return _specs("replay", partitions.pool_by_rho, texts, (TRACE,))
 
 
-def trace_result(findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> dg.AssetCheckResult:
-    """Result of `trace`.
+def trace_result(
+    findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str], missing: Sequence[str] = ()
+) -> dg.AssetCheckResult:
+    """Result of `trace`: an error where a trace is not sound, a warning where policies of the pool were not played yet.
 
     Args:
         findings: {policy: what `examine` found}; failed: {policy: why it could not be replayed}.
+        missing: policies that were left out of the run and have no replay from before.
     """
     bad = dict(failed) | {p: "; ".join(f["problems"]) for p, f in findings.items() if f["problems"]}
     rows = [
@@ -98,14 +102,12 @@ def trace_result(findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str,
         }
         for policy in [*bad, *(p for p in findings if p not in bad)]
     ]
-    return _result(
-        "replay",
-        TRACE,
-        "ERROR",
-        "; ".join(f"{policy}: {text}" for policy, text in bad.items()) or f"{len(findings)} traces are sound",
-        bool(findings) and not bad,
-        {"policies": table(rows)},
-    )
+    text = "; ".join(once(bad)) or f"{len(findings)} traces are sound"
+    if missing:
+        text += f"; {len(missing)} policies of the pool were not played yet: {', '.join(missing)}"
+    severity = "WARN" if missing and findings and not bad else "ERROR"
+    passed = bool(findings) and not bad and not missing
+    return _result("replay", TRACE, severity, text, passed, {"policies": table(rows)})
 
 
 def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckResult:

@@ -1,7 +1,7 @@
 """Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
 
-Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too; nothing
-here asks for them, and a run of such a cell does nothing and says so.
+Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too. Nothing
+here asks for them; a person may: such a replay is kept, and no part of the pool's means.
 """
 
 from __future__ import annotations
@@ -55,10 +55,22 @@ def register(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> None
             instance.add_dynamic_partitions(name, keys)
 
 
-def registered(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that have been run or added in this instance."""
-    known = set(instance.get_dynamic_partitions(POOLS))
-    return [member for member in members if member.pool.name in known]
+def additions(
+    instance: dg.DagsterInstance, members: Iterable[ModelPool]
+) -> list[dg.AddDynamicPartitionsRequest]:
+    """Requests of a sensor that add the partitions of these pools; none where the instance knows them."""
+    definitions = {POOLS: pools, RHOS: rhos}
+    missing = missing_partitions(instance, members)
+    return [definitions[name].build_add_request(keys) for name, keys in missing.items() if keys]
+
+
+def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
+    """Those of the pools that have been run in this instance.
+
+    The shipped ones are partitions, too, so that they can be chosen in the UI; nobody has asked for their downloads.
+    """
+    run = instance.get_materialized_partitions(dg.AssetKey("outcomes"))
+    return [member for member in members if member.pool.name in run]
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.paths import deployed_folder
+from cabs_core.paths import deployed_folder, pools_dir
 from cabs_core.pools.registry import active_pools
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
-from cabs_dagster.partitions import registered
+from cabs_dagster.partitions import run_here
 from cabs_dagster.sensors import POOL_TAG, chain_request
 
 
@@ -20,16 +20,17 @@ from cabs_dagster.sensors import POOL_TAG, chain_request
     job_name=PREPARE,
     cron_schedule="0 3 * * 0",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Sundays at 3: goes through the first part of every active pool's chain, which costs little where "
+    description="Sundays at 3: goes through the first part of the chain of every active pool that was run or is your own, which costs little where "
     "nothing changed; the sensor `next_part` goes on with what follows.",
 )
 def weekly_rerun(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     week = context.scheduled_execution_time.strftime("%G-W%V")
-    pools = registered(context.instance, active_pools()[0])
-    for pool_file in pools:
-        name = pool_file.pool.name
+    active = active_pools()[0]
+    own = {p.pool.name for p in active if p.path.parent == pools_dir()}
+    names = own | {p.pool.name for p in run_here(context.instance, active)}
+    for name in sorted(names):
         yield chain_request(name, f"weekly:{name}:{week}")
-    if not pools:
+    if not names:
         yield dg.SkipReason("no pool has been run or added yet")
 
 
@@ -41,7 +42,7 @@ def _nightly(
     config: Callable[[datetime], dict[str, Any]] = lambda day: {},
     wanted: Callable[[str], bool] = lambda pool: True,
 ) -> dg.ScheduleDefinition:
-    """A schedule that requests a job every night for each registered pool that `wanted` accepts."""
+    """A schedule that requests a job every night for each run_here pool that `wanted` accepts."""
 
     @dg.schedule(
         name=f"nightly_{name}",
@@ -52,7 +53,7 @@ def _nightly(
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         day = context.scheduled_execution_time
-        names = [p.pool.name for p in registered(context.instance, active_pools()[0]) if wanted(p.pool.name)]
+        names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if wanted(p.pool.name)]
         for pool in names:
             key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {POOL_TAG: pool}
             yield dg.RunRequest(run_key=key, partition_key=pool, run_config=config(day), tags=tags)

@@ -1,4 +1,5 @@
-"""Sensors, off until they are switched on: pool files, the next part of a chain, alerts.
+"""Sensors. `partitions_of_pools` is on from the start; off until they are switched on: pool files, the next part of a
+chain, alerts.
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` requests the first part,
 one run per new or changed pool. `next_part` requests what follows when a part succeeded: first the replays, one run per
@@ -27,6 +28,21 @@ from cabs_dagster.resources import AlertResource, CabsResource
 
 POOL_TAG, CHAIN_TAG = "cabs/pool", "cabs/chain"
 QUIET_SECONDS = 24 * 3600
+
+
+@dg.sensor(
+    name="partitions_of_pools",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Registers every pool and its rhos as partitions, wherever Dagster runs, so that they can be chosen in the "
+    "UI. It asks for no run.",
+)
+def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    members = [found.pool for found in active_pools()[0]]
+    requests = partitions.additions(context.instance, members)
+    return dg.SensorResult(
+        dynamic_partitions_requests=requests, skip_reason=None if requests else "all are known"
+    )
 
 
 @dg.sensor(
@@ -76,17 +92,9 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
     for text in problems:
         if text not in said:
             context.log.error(text)
-    additions = [
-        definition.build_add_request(keys)
-        for definition, keys in zip(
-            (partitions.pools, partitions.rhos),
-            partitions.missing_partitions(context.instance, [p.pool for p in own]).values(),
-        )
-        if keys
-    ]
     return dg.SensorResult(
         run_requests=requests,
-        dynamic_partitions_requests=additions,
+        dynamic_partitions_requests=partitions.additions(context.instance, [p.pool for p in own]),
         asset_events=events,
         cursor=json.dumps({"said": problems, "pools": seen}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
@@ -190,4 +198,4 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         yield f"{where}:{said}", f"run {run.run_id} of {where} failed:\n{said}"
 
 
-SENSORS = [pool_files, next_part, alerts]
+SENSORS = [partitions_of_pools, pool_files, next_part, alerts]

@@ -18,7 +18,8 @@ class Partition:
     """What came of a partition.
 
     Attributes:
-        made: {policy: its replay}; failed: {policy: why it could not be replayed}.
+        made: {policy: its replay}, also of policies that were not asked for and are fresh.
+        failed: {policy: why it could not be replayed}.
     """
 
     made: Mapping[str, Made]
@@ -34,8 +35,8 @@ class Partition:
         """Hash of the contents of all replays."""
         return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per policy, the best first, failed ones last."""
+    def rows(self, missing: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """One row per policy, the best first, then those that are missing, failed ones last."""
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,
@@ -51,11 +52,12 @@ class Partition:
         ]
         rows.sort(key=lambda row: -row["utility"])
         nothing = dict.fromkeys(("utility", "se", "regret"))
-        failed = [
-            {"policy": policy, **nothing, "state": f"failed: {text}", "seconds": None}
-            for policy, text in self.failed.items()
+        states = dict.fromkeys(missing, "not played yet") | {
+            p: f"failed: {t}" for p, t in self.failed.items()
+        }
+        return rows + [
+            {"policy": p, **nothing, "state": state, "seconds": None} for p, state in states.items()
         ]
-        return rows + failed
 
 
 def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
@@ -76,7 +78,9 @@ def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
-    """Replay the policies at one rho that are not fresh. A policy that fails does not stop the others.
+    """Replay the policies at one rho that are not fresh, and read those of the chain's others that are.
+
+    A policy that fails does not stop the others. With `options.force` only the policies named are played again.
 
     Raises:
         Exception: a transient error (see `errors.is_transient`), for the caller to try again.
@@ -90,6 +94,10 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
             if is_transient(error):
                 raise
             failed[policy] = explained(error)
+    for policy in chain.pool.policies:
+        target = Target("replay", chain.pool, rho, policy)
+        if policy not in policies and chain.status(target).state == "fresh":
+            made[policy] = make_artifact(chain, target, replace(options, force=False))
     return Partition(made, failed)
 
 

@@ -1,17 +1,22 @@
 -- One row a replay (pool, rho, policy): what was run, on what, when, and whether it is compared.
-WITH runs AS (
+WITH replayed AS (
   SELECT
     *,
     -- Only runs on the same problem, with the same rounds and trials, can be compared pair by pair.
     problem_hash = arg_max(problem_hash, created_at) OVER same_pool
       AND rounds = arg_max(rounds, created_at) OVER same_pool
-      AND trials = arg_max(trials, created_at) OVER same_pool AS is_current,
+      AND trials = arg_max(trials, created_at) OVER same_pool AS same_problem,
     -- Regimes are those of the pool's own grid, as its newest replay knows it.
     CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
   FROM {{ source('replay', 'run') }} AS r
   -- A policy that is not installed here (its package was removed) stays out of all marts.
   SEMI JOIN {{ source('catalog', 'policies') }} AS c ON r.base_policy = c.base_policy AND r.preset = c.preset
   WINDOW same_pool AS (PARTITION BY pool)
+),
+runs AS (
+  -- A rho that the pool file does not name (played from the UI, say) is kept, and is no part of any mean.
+  SELECT *, same_problem AND (grid IS NULL OR list_contains(grid, rho)) AS is_current
+  FROM replayed
 ),
 policies AS (
   SELECT pool, count(DISTINCT policy) AS policies

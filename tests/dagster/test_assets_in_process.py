@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 from cabs_assets.data import outcomes, pool_file, splits
 from cabs_assets.marts import MODELS, marts
@@ -19,6 +20,8 @@ from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.resources import CabsResource
+from dbt_like_sql import get_model
+from dbt_like_sql.freshness import Marts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -124,13 +127,42 @@ def test_one_bad_cell_fails_the_check_keeps_the_others_and_is_all_that_a_retry_c
     assert cell_states(make(instance, [replay], key))["random"] == "computed"
 
 
-def test_a_rho_that_the_pool_does_not_play_is_a_no_op_that_says_so(world) -> None:
+def test_a_run_of_some_policies_shows_all_that_are_there(world) -> None:
+    _, instance = world
+    key, some = partitions.grid_key("tiny", 500), {"ops": {"replay": {"config": {"policies": ["lin_ucb"]}}}}
+    for policy in ("random", "best_single", "lin_ucb"):
+        chain_of().store.delete(("replay", "tiny", "0500", policy))
+    part = make(instance, [replay], key, **some)
+    assert part.success and cell_states(part) == {
+        "lin_ucb": "computed", "random": "not played yet", "best_single": "not played yet",
+    }  # fmt: skip
+    (trace,) = [e for e in part.get_asset_check_evaluations() if e.check_name == "trace"]
+    assert not trace.passed and trace.severity == dg.AssetCheckSeverity.WARN
+    assert "2 policies of the pool were not played yet: random, best_single" in (trace.description or "")
+    whole = make(instance, [replay], key)
+    chain_of().store.delete(("replay", "tiny", "0500", "lin_ucb"))
+    again = make(instance, [replay], key, **some)
+    assert cell_states(again) == {"lin_ucb": "computed", "random": "reused", "best_single": "reused"}
+    events = [r.asset_materializations_for_node("replay")[0] for r in (whole, again)]
+    assert len({e.tags["dagster/data_version"] for e in events}) == 1
+    assert len({e.metadata["dagster/row_count"].value for e in events}) == 1
+    assert all(e.passed for e in again.get_asset_check_evaluations())
+
+
+def test_a_rho_of_another_pool_is_played_and_stays_out_of_the_marts(world) -> None:
     _, instance = world
     instance.add_dynamic_partitions("rhos", ["0900"])
     result = make(instance, [replay], partitions.grid_key("tiny", 900))
-    assert result.success and not result.asset_materializations_for_node("replay")
+    assert result.success and set(cell_states(result).values()) == {"computed"}
     said = [entry.user_message for entry in instance.all_logs(result.run_id)]
-    assert any("does not play rho 900" in text for text in said), said
+    assert any("rho 900 is not one of pool tiny's" in text for text in said), said
+    for rho in (0, 500):
+        make(instance, [replay], partitions.grid_key("tiny", rho))
+    model = Marts(chain_of().store).run(get_model("stg_replay_runs"))
+    runs = pq.read_table(next(model.folder.glob("stg_replay_runs*.parquet"))).to_pandas()
+    assert set(runs["rho"]) >= {0.0, 500.0, 900.0}
+    assert set(runs.loc[runs["is_compared"], "rho"]) == {0.0, 500.0}
+    chain_of().store.delete(("replay", "tiny", "0900"))
 
 
 def test_checks_alone_look_at_the_files(world) -> None:

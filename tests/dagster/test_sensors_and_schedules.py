@@ -16,7 +16,7 @@ from tests_support import chain_of, finished_replay, finished_stages
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
 from cabs_dagster.schedules import nightly_audit, weekly_rerun
-from cabs_dagster.sensors import alerts, follow_up, pool_files
+from cabs_dagster.sensors import alerts, follow_up, partitions_of_pools, pool_files
 
 LOGGED: list[str] = []
 
@@ -112,13 +112,19 @@ def test_after_the_first_part_come_the_replays_then_the_results(tiny_pool: Path)
         assert (request.job_name, request.partition_key) == (RESULTS, "tiny")
 
 
-def test_weekly_rerun_and_nightly_audit_ask_for_registered_pools(tiny_pool: Path, instance) -> None:
+def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: Path, instance) -> None:
     at = datetime(2030, 1, 6, 3, tzinfo=UTC)
     context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
-    for schedule in (weekly_rerun, nightly_audit):
-        assert isinstance(next(iter(schedule(context))), dg.SkipReason)
-    tick(instance)
-    (weekly,), (nightly,) = list(weekly_rerun(context)), list(nightly_audit(context))
+    known = dg.build_sensor_context(instance=instance)
+    shown = {key for r in partitions_of_pools(known).dynamic_partitions_requests for key in r.partition_keys}
+    assert {"demo", "tiny", "sprout", "0500"} <= shown  # every pool can be chosen in the UI
+    instance.add_dynamic_partitions("pools", ["demo", "tiny", "sprout"])
+    assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed
+    (weekly,) = weekly_rerun(context)
+    for pool in ("demo", "tiny"):
+        instance.report_runless_asset_event(dg.AssetMaterialization("outcomes", partition=pool))
+    assert [request.partition_key for request in weekly_rerun(context)] == ["demo", "tiny"]
+    (_, nightly) = nightly_audit(context)
     assert (weekly.run_key, weekly.partition_key) == ("weekly:tiny:2030-W01", "tiny")
     assert (nightly.run_key, nightly.partition_key) == ("audit:tiny:2030-01-06", "tiny")
     assert nightly.run_config["ops"]["replay_audit"]["config"]["seed"] == at.toordinal()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from e2e_support import Dev, cabs, fingerprints, records, wait_for
+from e2e_support import ROOT, Dev, cabs, drop_pool, environment, fingerprints, records, wait_for
 
+STATUS = "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -30,12 +33,40 @@ def test_a_backfill_computes_what_is_missing_and_nothing_else(finished: Path) ->
 
 
 def test_the_benchmark_measures_a_backfill_that_computes_nothing(finished: Path, tmp_path: Path) -> None:
+    def measure() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "benchmarks.backfill", "--pool", "chaos"]
+        command += ["--json", str(tmp_path / "figures.json")]
+        return subprocess.run(command, env=environment(finished), cwd=ROOT, capture_output=True, text=True)
+
     before = records(finished)
-    said = cabs(finished, "bench", "backfill", "--pool", "chaos", "--json", str(tmp_path / "figures.json"))
+    done = measure()
+    assert "2 partitions: complete" in done.stdout, done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert "2 partitions: complete" in said
     assert figures["partitions"] == 2 and figures["whole_s"] >= figures["runs_s"] > 0
     assert records(finished) == before
 
     shutil.rmtree(finished / "artifacts" / "replay" / "chaos" / "0777" / "lin_ucb")
-    assert "is not finished" in cabs(finished, "bench", "backfill", "--pool", "chaos", expect=2)
+    assert "is not finished" in measure().stderr
+
+
+def test_a_backfill_over_the_whole_grid_ends_well(tmp_path: Path) -> None:
+    """Cells of a pool at another pool's rho, and cells of a log, in a stock instance that nobody prepared."""
+    drop_pool(tmp_path, "chaos")
+    other = drop_pool(tmp_path, "other")
+    other.write_text(other.read_text().replace("[0, 777]", "[0, 555]"), encoding="utf-8")
+    rows = "".join(f"what is {i} and {i}?,{'ab'[i % 2]},{i % 3 % 2},0.001\n" for i in range(60))
+    (tmp_path / "pools" / "calls.csv").write_text("prompt,model,score,cost\n" + rows)
+    log = "name: calls\ntitle: Calls\nsource: {kind: logs, path: calls.csv}\npolicies: [ridge]\n"
+    (tmp_path / "pools" / "calls.yaml").write_text(log)
+    cabs(tmp_path, "run", "chaos", "--no-report")
+    cells = [f"{pool}|{rho}" for pool in ("chaos", "calls") for rho in ("0000", "0555")]
+    dev = Dev(tmp_path)
+    try:
+        wait_for("dagster dev", dev.ready, 90)
+        backfill = dev.backfill("replay", cells)
+        runs = wait_for("the backfill", lambda: dev.runs_of(backfill), 180)
+        assert [run["status"] for run in runs] == ["SUCCESS"] * 4
+        found = dev.query(STATUS, id=backfill)["partitionBackfillOrError"]
+        assert found["status"] == "COMPLETED_SUCCESS", found
+    finally:
+        dev.stop()

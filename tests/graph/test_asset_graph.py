@@ -120,9 +120,12 @@ def test_checks_are_few_described_and_on_the_partitions_of_their_asset(defs, spe
 
 
 def test_everything_that_acts_by_itself_is_off_by_default(defs) -> None:
-    assert {s.name for s in defs.sensors} == {"pool_files", "next_part", "alerts"}
+    status = {s.name: s.default_status for s in defs.sensors}
+    # the one that is on registers partitions and asks for no run
+    assert status.pop("partitions_of_pools") == dg.DefaultSensorStatus.RUNNING
+    assert set(status) == {"pool_files", "next_part", "alerts"}
     assert {s.name for s in defs.schedules} == {"weekly_rerun", "nightly_audit", "nightly_deploy"}
-    assert all(s.default_status == dg.DefaultSensorStatus.STOPPED for s in defs.sensors)
+    assert set(status.values()) == {dg.DefaultSensorStatus.STOPPED}
     assert all(s.default_status == dg.DefaultScheduleStatus.STOPPED for s in defs.schedules)
 
 
