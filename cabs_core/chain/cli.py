@@ -91,7 +91,7 @@ def _opened(page: Path) -> bool:
 
 
 @click.command()
-@click.option("--older-than", default=30.0, show_default=True, help="Days.")
+@click.option("--older-than", type=click.FloatRange(min=0.0), default=30.0, show_default=True, help="Days.")
 @click.option(
     "--keep", "keep", multiple=True, help="A pool whose traces are kept; may be given several times."
 )

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 _WORDS = b"\ninterrupted; run again to go on\n"
 
@@ -52,6 +53,7 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
         finally:  # runs that `tidy` did not mark are marked by the next command
             end(number)
 
+    _start_resource_tracker()
     with on_signal(stop):
         thread = threading.Thread(target=target, name="cabs-run", daemon=True)
         thread.start()
@@ -59,3 +61,17 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
             thread.join(0.1)
     if errors:
         raise errors[0]
+
+
+def _start_resource_tracker() -> None:
+    """Start the process of `multiprocessing` that removes its semaphores now, not with the first child.
+
+    Its start unblocks SIGINT in the thread that needs it first, and what that thread starts would be interrupted, too. At
+    an interrupt it removes what is left without a warning of it.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        os.environ.pop("PYTHONWARNINGS") if before is None else os.environ.update(PYTHONWARNINGS=before)

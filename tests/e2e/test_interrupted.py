@@ -25,30 +25,35 @@ def worker(home: Path) -> int | None:
 
 
 @pytest.mark.parametrize(
-    "shell, number, code",
+    "shell, number, code, executor",
     [
-        ("exec {run}", signal.SIGINT, 130),
-        ("exec {run}", signal.SIGTERM, 143),
+        ("exec {run}", signal.SIGINT, 130, "in_process"),
+        ("exec {run}", signal.SIGTERM, 143, "in_process"),
         # a background command of a shell: SIGINT is ignored by the parent, and that is inherited
-        ("nohup sh -c '{run} & wait $!'; exit $?", signal.SIGINT, 130),
+        ("nohup sh -c '{run} & wait $!'; exit $?", signal.SIGINT, 130, "in_process"),
+        # a terminal's Ctrl-C reaches Dagster's helpers, too
+        ("exec {run}", signal.SIGINT, 130, "multiprocess"),
     ],
-    ids=["Ctrl-C", "SIGTERM", "background"],
+    ids=["Ctrl-C", "SIGTERM", "background", "multiprocess"],
 )
-def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, finished: Path) -> None:
+def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, executor, finished: Path) -> None:
     first, log = finished / "artifacts" / "replay" / "chaos", finished / "log"
     drop_pool(finished, "more")
     run = " ".join(f'"{word}"' for word in command("run", "--pool", "more"))
     with open(log, "wb") as output:
         process = subprocess.Popen(
             ["sh", "-c", shell.format(run=run)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
-            env=environment(finished, PYTHONUNBUFFERED="1"), start_new_session=True,
+            env=environment(finished, PYTHONUNBUFFERED="1", CABS_EXECUTOR=executor), start_new_session=True,
         )  # fmt: skip
     try:
         wait_for("the first stage", lambda: "outcomes of pool more: made" in log.read_text(), 120, 0.02)
         pid = worker(finished)
         assert pid is not None, processes(finished)
         began = time.monotonic()
-        os.kill(pid, number)
+        if executor == "multiprocess":
+            os.killpg(process.pid, number)
+        else:
+            os.kill(pid, number)
         assert process.wait(timeout=60 * patience()) == code, log.read_text()
         assert time.monotonic() - began < 5 * patience()
     finally:
@@ -59,6 +64,7 @@ def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, finished
         process.wait()
     wait_for("the end of what it started", lambda: not processes(finished), 30)
     assert SAID in log.read_text() and "Traceback" not in log.read_text(), log.read_text()
+    assert "Warning" not in log.read_text(), log.read_text()
     assert (finished / "artifacts" / "outcomes" / "more" / "provenance.json").is_file() and first.is_dir()
 
     said = cabs(finished, "run", "--pool", "more", "--rho", "777", "--policies", "random", "--no-report")
