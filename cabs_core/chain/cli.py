@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from cabs_core.artifacts import ArtifactStore
+
 
 @click.command()
 @pool_argument
@@ -58,15 +60,27 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@pool_option("Name of the model pool. Without it: the leaderboard of all pools.")
+@pool_argument
+@pool_option(
+    "Name of the model pool; `cabs report NAME` is the same. Without it: the leaderboard of all pools."
+)
 @click.option("--open", "open_it", is_flag=True, help="Open it in the browser.")
-def report(pool: str | None, open_it: bool) -> None:
-    """Print the path of a pool's HTML report (or of the leaderboard)."""
+@click.option("--goal", help="Answer a goal instead, such as 'quality: 0.95, of: gpt-4o'.")
+def report(name: str | None, pool: str | None, open_it: bool, goal: str | None) -> None:
+    """Print the path of a pool's HTML report (or of the leaderboard), or the answer to a goal.
+
+    Goals: 'value_per_right_answer: 0.02'; 'quality: 0.95, of: gpt-4o'; 'budget_per_month: 500, requests_per_month:
+    100000'; 'latency: 2s, share: 0.95'; and combinations.
+    """
     from cabs_core.artifacts import ArtifactStore
     from cabs_core.chain.pages import REPORTS, page_parts
     from cabs_core.errors import ProvenanceError
 
+    pool = pool_name(name, pool) if name or pool else None
     store = ArtifactStore()
+    if goal is not None:
+        _answer(store, pool, goal)
+        return
     parts = page_parts(pool)
     if store.record(parts) is None:
         if pool:
@@ -80,6 +94,19 @@ def report(pool: str | None, open_it: bool) -> None:
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)
         raise SystemExit(1)
+
+
+def _answer(store: ArtifactStore, pool: str | None, goal: str) -> None:
+    from cabs_core.artifacts import Chain
+    from cabs_core.pool_files.goals import parse_goal
+    from cabs_core.pools import find_pool
+    from cabs_core.router.goals import answer_for
+
+    wanted = parse_goal(goal)
+    answer = answer_for(Chain(store, find_pool(pool_name(pool, None))), wanted)
+    click.echo(answer.sentence)
+    if answer.policy is not None and answer.confirmed:
+        click.echo(f"next: cabs export --pool {pool} --goal {goal!r} --out {pool}-router")
 
 
 def _opened(page: Path) -> bool:

@@ -16,7 +16,8 @@ from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
-from cabs_core.errors import ProvenanceError
+from cabs_core.chain.warnings import data_warnings
+from cabs_core.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
 
 REPORTS = "reports"
@@ -43,11 +44,11 @@ def page_code_version() -> str:
     return code_version(rooms, files=files)
 
 
-def page_recipe(store: ArtifactStore, marts: Path, pool: str | None) -> Recipe:
+def page_recipe(store: ArtifactStore, marts: Path, pool: str | None, goal: str = "") -> Recipe:
     """What the report of a pool (or, without one, the leaderboard) would be made from now.
 
     Args:
-        marts: folder of the marts' parquet.
+        marts: folder of the marts' parquet. goal: of the pool, in words.
 
     Raises:
         ProvenanceError: there are no marts yet.
@@ -59,13 +60,14 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None) -> Recipe:
     names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
     shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
-    return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), {}, inputs)
+    settings = {"goal": goal, "warnings": data_warnings(store, pool)} if pool else {}
+    return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
 
 
-def page_fresh(store: ArtifactStore, marts: Path, pool: str | None) -> bool:
+def page_fresh(store: ArtifactStore, marts: Path, pool: str | None, goal: str = "") -> bool:
     """Whether a page shows what the marts hold now and is whole."""
     record = _whole(store, pool)
-    if record is None or page_recipe(store, marts, pool).outdated(record):
+    if record is None or page_recipe(store, marts, pool, goal).outdated(record):
         return False
     return pool is not None or not _not_public(marts, record)
 
@@ -107,12 +109,15 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
             outcomes=known.get("outcomes"),
             collection=_collection(chain),
+            warnings=data_warnings(store, pool.name),
+            answer=_answer(chain) if known else None,
         )
         if known:
             _profile(chain, known, folder / PROFILE)
         return _shown(page)
 
-    return _make(store, marts, pool.name, estimated if pool.logged else work, options)
+    goal = pool.goal.text if pool.goal else ""
+    return _make(store, marts, pool.name, estimated if pool.logged else work, options, goal)
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
@@ -135,13 +140,14 @@ def _make(
     pool: str | None,
     work: Callable[[Path], dict[str, Any]],
     options: Options,
+    goal: str = "",
 ) -> Made:
     parts = page_parts(pool)
-    if page_fresh(store, marts, pool) and not options.force:
+    if page_fresh(store, marts, pool, goal) and not options.force:
         record = store.record(parts)
         assert record is not None
         return Made(record, store.folder(parts), True)
-    record = produce(store, parts, page_recipe(store, marts, pool), work, options.run_id)
+    record = produce(store, parts, page_recipe(store, marts, pool, goal), work, options.run_id)
     return Made(record, store.folder(parts), False)
 
 
@@ -191,6 +197,18 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
     summaries = {name: record.summary if record else {} for name, record in records.items()}
     instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
     return {**summaries, "instrument": instrument, "table": folder / SCORES}
+
+
+def _answer(chain: Chain) -> dict[str, Any] | None:
+    """The answer to the pool's goal, or why there is none."""
+    from cabs_core.router.goals import answer_for  # noqa: PLC0415  (numba takes seconds)
+
+    if chain.pool.goal is None:
+        return None
+    try:
+        return answer_for(chain, chain.pool.goal).to_dict()
+    except (DataError, PolicyError, ProvenanceError) as error:
+        return {"goal": chain.pool.goal.text, "confirmed": False, "sentence": str(error)}
 
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:

@@ -24,6 +24,7 @@ from pydantic import (
 from cabs_core.catalog import CONDITIONS, current_name, sources
 from cabs_core.paths import safe_name
 from cabs_core.pool_files.collect import Collect
+from cabs_core.pool_files.goals import Goal
 from cabs_core.pool_files.rhos import PAPER_GRID, rounded_rho
 
 RHO_GRID = PAPER_GRID
@@ -315,6 +316,10 @@ class ModelPool(_Strict):
         "drop_queries",
         description="Queries for which some model has no score or no cost: drop_queries leaves them out and counts "
         "them, error refuses the table, price first takes the arm's price for costs that lack, then drops",
+    )
+    goal: Goal | None = Field(
+        None,
+        description="What is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer",
     )
     accept: tuple[Text, ...] = Field(
         (),

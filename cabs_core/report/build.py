@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.tables import MORE, Table, write_tables
-from cabs_core.report.verdict import Verdict, headline, routers, verdicts
+from cabs_core.report.verdict import Verdict, routers, verdicts
+from cabs_core.report.verdict import summary as verdict_summary
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: Requests a month that the page starts with.
@@ -50,6 +51,8 @@ def build_report(
     problem: str | Path | None = None,
     outcomes: str | Path | None = None,
     collection: Mapping[str, Any] | None = None,
+    warnings: Sequence[str] = (),
+    answer: dict[str, Any] | None = None,
 ) -> ReportResult:
     """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and
     LaTeX and its plots as PNG.
@@ -60,8 +63,8 @@ def build_report(
         previous: the last report's `verdict.json`; default the one in `folder`.
         problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has them.
             Without them, or without the replays, the page lacks what needs single queries and prompts.
-
         collection: of a pool whose answers were collected, see `collected.collection_of`.
+        warnings: of the data checks, for the first screen. answer: to the pool's goal (`router.goals.Answer`).
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
@@ -71,14 +74,14 @@ def build_report(
     folder = Path(folder or artifacts_dir / "reports" / pool)
     _ = data.info, data.best  # an unknown pool, or one without a ranking, is reported before anything else
     evidence = load_evidence(
-        pool, artifacts_dir, str(data.info["problem_hash"]), left_out=frozenset(rho for rhos in data.missing.values() for rho in rhos),
+        pool, artifacts_dir, str(data.info["problem_hash"]), rhos=data.compared,
         problem=None if problem is None else Path(problem), outcomes=None if outcomes is None else Path(outcomes),
     )  # fmt: skip
     found = verdicts(data, evidence)
     figures = charts.figures(data, evidence)
     origin = collection_of(collection, evidence, found)
     more = {table.key: table for make in MORE if (table := make(data))}
-    tables = _tables(data, evidence) | origin.tables | more
+    tables = _tables(data, evidence, found) | origin.tables | more
     facts = _facts(data, found)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     changed = changes(before, facts)
@@ -86,7 +89,7 @@ def build_report(
         "ranking": findings.ranking(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data), "rq3": findings.rq3(data),
         "rq4": findings.rq4(data), "encoders": findings.encoders(data), "paper": bool(data.info["paper_benchmark"]),
     }  # fmt: skip
-    banners = [*origin.banners, *sections.banners(data, evidence)]
+    banners = [*warnings, *origin.banners, *sections.banners(data, evidence)]
     cases = _cases(found)
     chosen = _examples(evidence, found)
     shown = {key: figure for key, figure in figures.items() if figure}
@@ -95,16 +98,18 @@ def build_report(
         stress=condition_name(data.info["condition"]),
         condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
-        banners=banners, cases=cases, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases),
+        banners=banners, cases=cases, first=cards.usual(found), summary=facts["headline"], answer=answer, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, cards.usual(found)),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
         export_command=cards.export_command(data.pool, found), examples=chosen, shown_rho=_shown_rho(evidence, found),
         origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, more=list(more.values()), sections=_contents(tables, more, figures, text, chosen),
     )  # fmt: skip
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    note = cards.markdown(data, found, changes=changed or [], banners=banners, ranking=str(text["ranking"]))
+    note = cards.markdown(
+        data, found, changes=changed or [], banners=banners, ranking=str(text["ranking"]), answer=answer
+    )
     write_text(folder / "verdict.md", note)
-    write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners))
+    write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners, answer))
     images = {key: figure.png for key, figure in shown.items()}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
@@ -131,10 +136,12 @@ def build_leaderboard(artifacts_dir: str | Path, folder: str | Path | None = Non
     return ReportResult(path, summary, "\n".join(lines) or "No replays yet.", {})
 
 
-def _tables(data: PoolData, evidence: Evidence | None) -> dict[str, Table | None]:
+def _tables(data: PoolData, evidence: Evidence | None, found: list[Verdict]) -> dict[str, Table | None]:
     """Every table by its key; None where the pool has nothing to show."""
     names = routers(data)
     return {
+        "by_value": sections.by_value(found),
+        "budgets": sections.budgets(evidence, names[0]) if evidence and names else None,
         "utility": sections.utility(data),
         "coupled": sections.coupled(data),
         "presets": sections.presets(data),
@@ -212,8 +219,8 @@ def _cases(found: list[Verdict]) -> list[dict[str, Any]]:
     return [cards.case(v) for v in (found[0], *sorted(found[1:], key=lambda v: -(v.rho or 0.0)))]
 
 
-def _month(cases: list[dict[str, Any]]) -> str:
-    return cards.money(cases[0]["cost"] * REQUESTS / 1000) if cases else ""
+def _month(cases: list[dict[str, Any]], first: int) -> str:
+    return cards.money(cases[first]["cost"] * REQUESTS / 1000) if cases else ""
 
 
 def _script_json(value: Any) -> Any:
@@ -225,7 +232,7 @@ def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     """What the next report is compared with."""
     line = data.board.loc[found[0].router if found else data.best]
     return {
-        "headline": headline(found[0], label) if found else "No verdict",
+        "headline": verdict_summary(found, label) if found else "No verdict",
         "router": found[0].router if found else data.best,
         "utility": float(line["utility"]),
         "score": float(line["score"]),
@@ -245,6 +252,7 @@ def _verdict_json(
     facts: dict[str, Any],
     before: dict[str, Any] | None,
     banners: list[str],
+    answer: dict[str, Any] | None,
 ) -> str:
     ranking = [
         {"rank": None if r["rank"] != r["rank"] else int(r["rank"]), "policy": policy, "utility": float(r["utility"]),
@@ -258,6 +266,7 @@ def _verdict_json(
         "synthetic": bool(data.info["synthetic"]),
         "condition": data.info["condition"] or "none",
         "headline": facts["headline"],
+        "goal": answer,
         "overall": found[0].to_dict() if found else None,
         "by_value": [v.to_dict() for v in found[1:]],
         "within_noise": cards.as_good(data, found[0].router) if found else [],
@@ -321,7 +330,7 @@ def _commands(data: PoolData) -> list[str]:
 def _summary(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
-        "verdict": cards.fields(found[0])["headline"] if found else "No verdict",
+        "verdict": verdict_summary(found, label) if found else "No verdict",
         "best_policy": data.best,
         "utility": float(line["utility"]),
         "utility_se": _float(line["utility_se"]),

@@ -103,7 +103,7 @@ def load_evidence(
     artifacts_dir: Path,
     problem_hash: str,
     *,
-    left_out: frozenset[float] = frozenset(),
+    rhos: frozenset[float] | None = None,
     problem: Path | None = None,
     outcomes: Path | None = None,
 ) -> Evidence | None:
@@ -111,7 +111,7 @@ def load_evidence(
 
     Args:
         problem_hash: of the problem that the marts compare; replays of other problems are left out.
-        left_out: rhos that are left out of every comparison.
+        rhos: those that are compared; None for all that were replayed.
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
     """
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
@@ -124,7 +124,7 @@ def load_evidence(
     found = {}
     for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
         run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
-        if run["problem_hash"] == problem_hash and float(run["rho"]) not in left_out:
+        if run["problem_hash"] == problem_hash and (rhos is None or float(run["rho"]) in rhos):
             found[str(run["policy"]), float(run["rho"])] = path.parent
     if not found:
         return None

@@ -4,17 +4,79 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
+from cabs_core.report.verdict import Verdict
 
 _SHADED_POLICIES = 9
 _MOST_TASKS = 60
+
+
+def by_value(found: list[Verdict]) -> Table | None:
+    """What to use at each value of a right answer."""
+    cases = sorted(found[1:], key=lambda v: -(v.rho or 0.0))
+    if not cases:
+        return None
+    rows = []
+    for v in cases:
+        value, use, quality, money, difference = cards.use_row(v)
+        rows.append(
+            [Cell(value, v.value_usd), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score), Cell(cards.money(v.model_cost)), Cell(difference, v.difference)]
+        )  # fmt: skip
+    headers = [
+        "One right answer is worth",
+        "Use",
+        "Quality",
+        "USD per 1,000 requests",
+        "Single model",
+        "Its quality",
+        "Its USD",
+        "Router minus model",
+    ]
+    return Table(
+        "by_value", "What to use, by what a right answer is worth", headers, rows,
+        note="Difference: right answers a request that the router gains after its cost, with its 95 % interval; where that holds 0 and "
+        "a gain that matters (0.01), there is not enough data to tell.",
+    )  # fmt: skip
+
+
+def budgets(evidence: Evidence, router: str) -> Table | None:
+    """What a budget buys: the best setting of the router, and the best model, that cost no more."""
+    points, models = facts.frontier_points(evidence, router), facts.single_models(evidence)
+    dear = float(max(models["cost"].max(), points["cost"].max()))
+    cheap = float(min(models["cost"].min(), points["cost"].min()))
+    if not dear > cheap > 0:
+        return None
+    rows = []
+    for budget in np.geomspace(cheap, dear, 8):
+        own, single = points[points["cost"] <= budget * 1.0001], models[models["cost"] <= budget * 1.0001]
+        best = own.loc[own["score"].idxmax()] if len(own) else None
+        alone = single.loc[single["score"].idxmax()] if len(single) else None
+        rows.append(
+            [Cell(cards.money(budget), budget), percent(None if best is None else best["score"]),
+             Cell("–" if best is None else cards.money(best["cost"])), words("none" if alone is None else str(alone["model"])),
+             percent(None if alone is None else alone["score"]), Cell("–" if alone is None else cards.money(alone["cost"]))]
+        )  # fmt: skip
+    headers = [
+        "USD per 1,000 requests",
+        "Quality of the router",
+        "The router spends",
+        "Best model within it",
+        "Its quality",
+        "The model spends",
+    ]
+    return Table(
+        "budgets", f"What a budget buys with {label(router)}, and with one model", headers, rows,
+        note="On the held-out queries, at the settings that were tried; chosen on the same queries, so differences of a point or two mean little.",
+    )  # fmt: skip
 
 
 def utility(data: PoolData) -> Table:

@@ -94,9 +94,16 @@ def margin(error: TwoWayError, compared: int) -> float:
     )
 
 
-def decide(difference: float, error: TwoWayError, compared: int) -> tuple[str, float | None, float | None]:
-    """(deploy | keep | unsure, low, high) from a difference of utility and its error."""
-    reach = margin(error, compared)
+def decide(
+    difference: float, error: TwoWayError, compared: int, unseen: float = 0.0
+) -> tuple[str, float | None, float | None]:
+    """(deploy | keep | unsure, low, high) from a difference of utility and its error.
+
+    Args:
+        unseen: half of the interval at least: 3 / n where no score differs on n queries, which leaves room for a
+            difference in 3 of n (95 %).
+    """
+    reach = max(margin(error, compared), unseen)
     if math.isnan(reach):
         return "unsure", None, None
     low, high = difference - reach, difference + reach
@@ -151,8 +158,8 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         0 if pair is None else int(pair["trials"]),
         queries,
     )
-    decision, low, high = decide(difference, error, len(names))
-    saving, model, spread = _known_saving(data, router), "the best single model", None
+    decision, low, high = decide(difference, error, len(names), 3 / max(queries, 1) if error.se == 0 else 0.0)
+    saving, model, spread = _known_saving(data, router), "the best model of each value", None
     if evidence is not None:
         baseline = evidence.played("best_single")
         top = int(np.argmax(baseline.mean("score")))
@@ -205,14 +212,15 @@ def _at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
         return float(trials.mean()), error_of(plays, queries, trials)
 
     difference, error = gap(1.0, 0.0, 0.0)
-    decision, low, high = decide(difference, error, compared)
+    queries = int((plays > 0).sum())
+    same = bool(np.allclose(a.score[i], b.score[j]))
+    decision, low, high = decide(difference, error, compared, 3 / max(queries, 1) if same else 0.0)
     gain = gain_low = gain_high = None
     if rho > 0:
         gain, gain_error = gap(0.0, 1000 / rho, -1000.0)
         if not math.isnan(gain_error.se):
             gain_low, gain_high = (gain + sign * margin(gain_error, compared) for sign in (-1, 1))
     score, spread = float(a.mean("score")[i]), error_of(plays, a.score[i], a.trials["score"][i]).margin
-    queries = int((plays > 0).sum())
     return Verdict(
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
         model=model_of(evidence, rho), difference=difference, low=low, high=high, queries=queries,
@@ -301,14 +309,55 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
 
 
 def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
-    """`Deploy X`, `Keep model Y` or `Not enough data to tell (N queries would be)`."""
+    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N held-out queries would be)`."""
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"
     if verdict.decision == "keep":
-        return f"Keep {'model ' if verdict.model != 'the best single model' else ''}{verdict.model}"
+        return f"Keep {'model ' if not verdict.model.startswith('the best') else ''}{verdict.model}"
     if verdict.queries_needed is None:
         return "Not enough data to tell"
-    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} queries would be)"
+    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} held-out queries would be)"
+
+
+def summary(found: list[Verdict], label: Callable[[str], str]) -> str:
+    """The decisions at all values in one line; with one verdict alone, its headline."""
+    cases = sorted(found[1:], key=lambda v: -(v.rho or 0.0))
+    if not cases:
+        return headline(found[0], label) if found else "No verdict"
+    names = [_use(v, label) for v in cases]
+    if len(set(names)) == 1:
+        # of the values where nothing can be told, the one that needs the fewest queries
+        return headline(min(cases, key=lambda v: v.queries_needed or math.inf), label)
+    parts: list[tuple[str, float | None, float | None]] = []
+    for name, v in zip(names, cases, strict=True):
+        if parts and parts[-1][0] == name:
+            parts[-1] = (name, parts[-1][1], v.value_usd)
+        else:
+            parts.append((name, v.value_usd, v.value_usd))
+    if len(parts) <= 3:
+        text = "; ".join(f"{name} {_span(low, high)}" for name, low, high in parts)
+        return text[0].upper() + text[1:]
+    counts = [(text, sum(v.decision == d for v in cases)) for d, text in _WORDS.items()]
+    said = ", ".join(f"{text} at {n}" for text, n in counts if n)
+    return f"It depends on what a right answer is worth: of {len(cases)} values, {said}"
+
+
+_WORDS = {"deploy": "deploy a router", "keep": "keep a single model", "unsure": "not enough data to tell"}
+
+
+def _use(v: Verdict, label: Callable[[str], str]) -> str:
+    return {"deploy": f"deploy {label(v.router)}", "keep": f"keep {v.model}"}.get(
+        v.decision, "not enough data to tell"
+    )
+
+
+def _span(low: float | None, high: float | None) -> str:
+    """Where a right answer is worth from low to high (None: beyond price)."""
+    if low is None:
+        return "where cost does not count"
+    if high is None:
+        return f"where a right answer is worth ${low:.3g} or more"
+    return f"where a right answer is worth ${low:.3g}" + ("" if low == high else f" to ${high:.3g}")
 
 
 def round_up(value: int) -> int:

@@ -40,10 +40,15 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 
 
 @click.command()
+@click.argument("name", required=False, shell_complete=complete_pool)
 @click.option(
-    "--pool", required=True, shell_complete=complete_pool,
-    help="Name of the model pool; its chain must have been run.",
+    "--pool", shell_complete=complete_pool,
+    help="Name of the model pool, whose chain must have been run; `cabs export NAME` is the same.",
 )  # fmt: skip
+@click.option(
+    "--goal",
+    help="Export what fulfils a goal, such as 'quality: 0.95, of: gpt-4o' (see `cabs report --help`). Default: the pool's.",
+)
 @click.option(
     "--out",
     type=_Place(),
@@ -67,7 +72,7 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    pool: str, out: Path | str, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
+    name: str | None, pool: str | None, goal: str | None, out: Path | str, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
     free: tuple[str, ...], prompts: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
@@ -79,13 +84,28 @@ def export(
 
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import check_replaceable
+    from cabs_core.errors import RouterError
+    from cabs_core.pool_files.goals import parse_goal
     from cabs_core.pools import find_pool
     from cabs_core.router import build_bundle, promote, read_manifest
     from cabs_core.router.build import BUNDLE
     from cabs_core.router.bundle import contents_of
+    from cabs_core.router.goals import answer_for
     from cabs_core.router.remote import publish
 
+    if (name and pool and name != pool) or not (name or pool):
+        raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
+    pool = name or pool or ""
     chain = Chain(ArtifactStore(), find_pool(pool))
+    wanted = parse_goal(goal) if goal else chain.pool.goal
+    if wanted is not None and policy is None and rho is None:
+        answer = answer_for(chain, wanted)
+        click.echo(answer.sentence)
+        if answer.policy is None or not answer.confirmed:
+            raise RouterError(
+                f"no router fulfils the goal {wanted.text!r}, so none is written; name one with --policy to have it all the same"
+            )
+        policy, rho = answer.policy, answer.rho
     inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
     made = chain.status(chain.stage("router"))
     asked = {"policy": policy, "rho": rho, "epsilon": epsilon}
@@ -135,7 +155,12 @@ def export(
 @click.option("--budget", type=float, help="USD that this prompt may cost.")
 @click.option("--available", help="Models that can be called now, separated by commas.")
 @click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: {id, model, propensity, rho, scores, costs, probabilities}.",
+)
 def route(
     text: str, folder: Path | str, log: str | None, rho: float | None, budget: float | None, available: str | None, explain: bool,
     as_json: bool,
@@ -250,7 +275,7 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
 @click.command()
 @ROUTER
 @LOG
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was found as JSON.")
 def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
     """Report on a router: plays and learning curves per model, decisions without a score, problems.
 

@@ -245,3 +245,10 @@ def check_names(stage: Stage) -> list[CheckSpec]:
     if not found:
         raise ValueError(f"no checks for stage {stage!r}: expected 'outcomes' or 'splits'")
     return found
+
+
+def warning_text(found: CheckResult) -> str:
+    """A failed check that stops nothing, in a sentence or two."""
+    means = next(spec.means for spec in CHECKS if spec.name == found.name) or f"Expected: {found.expected}."
+    accepted = "accepted by the pool file" if found.accepted else "does not stop a run"
+    return f"{found.observed}. {means} (check {found.name}, {accepted})"

@@ -10,7 +10,7 @@ from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
-from cabs_core.validation.catalog import CHECKS, CheckResult, Stage
+from cabs_core.validation.catalog import CHECKS, Stage, warning_text
 from cabs_core.validation.run import run_checks
 
 _LISTED = 12
@@ -76,13 +76,6 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
             if not found.passed:
                 warnings.append(warning_text(found))
     return warnings
-
-
-def warning_text(found: CheckResult) -> str:
-    """A failed check that stops nothing, in a sentence or two."""
-    means = next(spec.means for spec in CHECKS if spec.name == found.name) or f"Expected: {found.expected}."
-    accepted = "accepted by the pool file" if found.accepted else "does not stop a run"
-    return f"{found.observed}. {means} (check {found.name}, {accepted})"
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:

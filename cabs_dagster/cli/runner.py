@@ -12,6 +12,7 @@ from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pool_files import PoolFile
+from cabs_core.pools import find_pool
 from cabs_core.replay.compile_ahead import start_compiling
 from cabs_dagster import jobs
 from cabs_dagster.failures import run_texts
@@ -126,10 +127,12 @@ class Runner:
         stale = set(marts.stale())
         models = [key for name, key in keys.items() if self._due(key, None, name not in stale)]
         folder, pages = marts.database.parent, {"report": pool, "leaderboard": None}
+        wanted = find_pool(pool).pool.goal
+        goal = wanted.text if wanted else ""
         due = [
             page
             for page, partition in pages.items()
-            if models or self._due(page, partition, page_fresh(self.store, folder, partition))
+            if models or self._due(page, partition, page_fresh(self.store, folder, partition, goal))
         ]
         if not marts.database_whole():
             models = list(keys.values())

@@ -176,7 +176,9 @@ def test_the_slider_reads_the_verdict_of_each_value(visit, pages):
     page = visit()
     cases = json.loads(page.locator("#verdict script").text_content())
     field = page.locator('[data-field="quality"]')
-    assert field.inner_text() == cases[0]["text"]["quality"] and page.locator("#all-values").is_checked()
+    first = 1 + (len(cases) - 2) // 2
+    assert field.inner_text() == cases[first]["text"]["quality"]
+    assert not page.locator("#all-values").is_checked()
     slider = page.locator("#answer-value")
     slider.focus()
     for key, at in (("Home", 1), ("ArrowRight", 2), ("End", len(cases) - 1)):

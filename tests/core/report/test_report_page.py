@@ -249,7 +249,7 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
     assert set(report.images) - set(again.images) == {"savings", "shares", "calibration"}
     mine, theirs = ({p.name for p in (r.path.parent / "tables").iterdir()} for r in (report, again))
     assert {n.partition(".")[0] for n in mine - theirs} == {
-        "tasks", "propensities", "oracles", "oracle_arms", "tuning",
+        "tasks", "propensities", "oracles", "oracle_arms", "tuning", "by_value", "budgets",
     } and theirs <= mine  # fmt: skip
     for name in theirs:
         assert (again.path.parent / "tables" / name).read_bytes() == (

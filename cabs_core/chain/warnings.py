@@ -1,0 +1,26 @@
+"""What the checks of a pool's data warn of, for its report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.validation.catalog import CHECKS, CheckResult, warning_text
+
+
+def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
+    """What the checks of a pool's data warn of, as far as it bears on the verdict; the accepted ones too."""
+    bear = {spec.name for spec in CHECKS if spec.means}
+    found = []
+    for stage in ("outcomes", "splits"):
+        record = store.record((stage, pool))
+        rows: list[dict[str, Any]] = record.summary.get("_checks", []) if record else []
+        results = [CheckResult(**row) for row in rows if not row["passed"]]
+        found += [warning_text(r) for r in results if r.accepted or r.name in bear]
+        loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
+        if loading.get("queries_dropped"):
+            found.append(
+                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, because a model has no "
+                "score or cost there; all figures are about the others."
+            )
+    return found
