@@ -48,7 +48,7 @@ def report(
 @dg.asset(
     **specs.common("leaderboard", "results", "python", "html"),
     code_version=page_code_version(),
-    deps=_MARTS,
+    deps=[*_MARTS, "report"],
     description="All pools side by side, with links to their reports.",
 )
 def leaderboard(
@@ -64,11 +64,10 @@ def leaderboard(
 def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:
     """Metadata of a page: where it is, what it says, its plots."""
     summary = made.record.summary
-    values = {**provenance(made, store.location(parts)), **figures(summary)}
-    values["link"] = _link(made, parts)
+    values: dict[str, Any] = {"link": _link(made, parts)}
     if summary.get("_markdown"):
         values["summary"] = dg.MetadataValue.md(summary["_markdown"])
-    return values
+    return values | provenance(made, store.location(parts)) | figures(summary)
 
 
 def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:

@@ -60,7 +60,10 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None, goal: str =
     names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
     shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
-    settings = {"goal": goal, "warnings": data_warnings(store, pool)} if pool else {}
+    if pool:
+        settings: dict[str, Any] = {"goal": goal, "warnings": data_warnings(store, pool)}
+    else:
+        settings = {"verdicts": _said(store)}
     return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
 
 
@@ -70,6 +73,19 @@ def page_fresh(store: ArtifactStore, marts: Path, pool: str | None, goal: str = 
     if record is None or page_recipe(store, marts, pool, goal).outdated(record):
         return False
     return pool is not None or not _not_public(marts, record)
+
+
+def _said(store: ArtifactStore) -> dict[str, str]:
+    """{pool: verdict of its report}."""
+    found = {}
+    for pool in store.children(("outcomes",)):
+        try:
+            record = store.record(page_parts(pool))
+        except ProvenanceError:  # a damaged page is made again
+            continue
+        if record and "verdict" in record.summary:
+            found[pool] = str(record.summary["verdict"])
+    return found
 
 
 def _whole(store: ArtifactStore, pool: str | None) -> Record | None:
@@ -126,7 +142,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
 
-        return _shown(build_leaderboard(marts.parent, folder))
+        return _shown(build_leaderboard(marts.parent, folder, _said(store)))
 
     made = _make(store, marts, None, work, options)
     for name in _not_public(marts, made.record):

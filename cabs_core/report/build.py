@@ -90,7 +90,8 @@ def build_report(
         "rq4": findings.rq4(data), "encoders": findings.encoders(data), "paper": bool(data.info["paper_benchmark"]),
     }  # fmt: skip
     banners = [*warnings, *origin.banners, *sections.banners(data, evidence)]
-    cases = _cases(found)
+    cases = [cards.case(v, data.pool) for v in cards.cases(found)]
+    first = cards.usual(cards.cases(found))
     chosen = _examples(evidence, found)
     shown = {key: figure for key, figure in figures.items() if figure}
     page = render_page(
@@ -98,9 +99,9 @@ def build_report(
         stress=condition_name(data.info["condition"]),
         condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
-        banners=banners, cases=cases, first=cards.usual(found), summary=facts["headline"], answer=answer, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, cards.usual(found)),
+        banners=banners, cases=cases, first=first, summary=facts["headline"], answer=answer, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, first),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
-        export_command=cards.export_command(data.pool, found), examples=chosen, shown_rho=_shown_rho(evidence, found),
+        examples=chosen, shown_rho=_shown_rho(evidence, found),
         origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, more=list(more.values()), sections=_contents(tables, more, figures, text, chosen),
     )  # fmt: skip
     write_tables(folder, tables)
@@ -116,17 +117,20 @@ def build_report(
     return ReportResult(path, _summary(data, found), note, images)
 
 
-def build_leaderboard(artifacts_dir: str | Path, folder: str | Path | None = None) -> ReportResult:
+def build_leaderboard(
+    artifacts_dir: str | Path, folder: str | Path | None = None, said: Mapping[str, str] | None = None
+) -> ReportResult:
     """Write the page over all pools: every pool's verdict, and every policy's rank, gap closed and savings in each.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
+        said: {pool: the verdict of its report}, so that both say the same.
 
     Raises:
         ResultError: the marts have not been built.
     """
     artifacts_dir = Path(artifacts_dir)
-    pools, tables = leaderboard.tables(artifacts_dir)
+    pools, tables = leaderboard.tables(artifacts_dir, said)
     page = render_page("leaderboard.html.j2", TEMPLATES, pools=len(pools), tables=tables)
     folder = Path(folder or artifacts_dir / "reports")
     write_tables(folder, tables)
@@ -212,13 +216,6 @@ def _contents(
     return [(key, title) for key, title, there in candidates if there]
 
 
-def _cases(found: list[Verdict]) -> list[dict[str, Any]]:
-    """The verdict over all values, then one for each by rising value of a right answer."""
-    if not found:
-        return []
-    return [cards.case(v) for v in (found[0], *sorted(found[1:], key=lambda v: -(v.rho or 0.0)))]
-
-
 def _month(cases: list[dict[str, Any]], first: int) -> str:
     return cards.money(cases[first]["cost"] * REQUESTS / 1000) if cases else ""
 
@@ -272,7 +269,7 @@ def _verdict_json(
         "within_noise": cards.as_good(data, found[0].router) if found else [],
         "warnings": banners,
         "ranking": ranking,
-        "export_command": cards.export_command(data.pool, found),
+        "export_command": cards.export_command(data.pool, cards.shown_case(found) if found else None),
         "facts": facts,
         "previous": before,
     }

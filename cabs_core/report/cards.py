@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.tables import error_text, percent_text
-from cabs_core.report.verdict import MATTERS, Saving, Verdict, headline, summary
+from cabs_core.report.verdict import MATTERS, Estimate, Verdict, headline, summary
 
 
 def money(value: float) -> str:
@@ -30,7 +31,7 @@ def value_text(verdict: Verdict) -> str:
     return money(verdict.value_usd)
 
 
-def fields(verdict: Verdict) -> dict[str, str]:
+def fields(verdict: Verdict, pool: str) -> dict[str, str]:
     """Texts of the cards by the names that the page gives them."""
     v, keep = verdict, verdict.decision == "keep"
     router, model = label(v.router), v.model
@@ -46,8 +47,10 @@ def fields(verdict: Verdict) -> dict[str, str]:
         "quality_note": f"mean score of {chosen}{spread}; {other}: {percent_text(other_quality, 1)}",
         "cost": money(cost),
         "cost_note": f"for 1,000 requests to {chosen}; {other}: {money(other_cost)}",
-        "saving": saving_text(v.saving),
+        "saving": "–" if v.saved is None else percent_text(v.saved.value),
         "saving_note": saving_note(v),
+        "take": f"To try {router} all the same:" if keep else f"Take {router} along:",
+        "export": export_command(pool, v),
     }
 
 
@@ -56,64 +59,81 @@ def why(v: Verdict) -> str:
     router, against = label(v.router), v.model if v.rho is not None else f"always asking {v.model}"
     compared = f", widened because {router} is the best of {v.compared} routers" if v.compared > 1 else ""
     where = "on average over all values tried" if v.rho is None else "at this value"
-    verb = "gains" if v.difference > 0 else "loses"
-    said = f"{router} {verb} {abs(v.difference):.3f} right answers a request against {against} {where}, its cost deducted"
-    if v.low is None:
+    verb, u = "gains" if v.utility.value > 0 else "loses", v.utility
+    said = f"{router} {verb} {abs(u.value):.3f} right answers a request against {against} {where}, its cost deducted"
+    if u.low is None:
         said += "; with one query and one trial no error is known."
     else:
-        low, high = (f"{x:+.3f}".replace("-", "−") for x in (v.low, v.high))
-        said += f", on {v.queries:,} held-out queries (two-sided 95 % interval {low} to {high}{compared})."
+        said += f", on {v.queries:,} held-out queries (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
         said += f" A gain of {MATTERS:g}, one right answer in a hundred, lies outside this interval."
+    elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
+        said += (
+            f" But it answers as well as {v.model} ({_points(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
+            f"least {percent_text(v.saved.low)} of its cost."
+        )
     return said
+
+
+def _signed(e: Estimate) -> str:
+    low, high = (f"{x:+.3f}".replace("-", "−") for x in (e.low or 0.0, e.high or 0.0))
+    return f"{low} to {high}"
+
+
+def _points(e: Estimate) -> str:
+    """A difference of quality in percentage points, with its interval."""
+    value, *ends = (f"{100 * x:+.1f}".replace("-", "−") for x in (e.value, e.low, e.high) if x is not None)
+    return f"{value} points of quality" + (f", 95 % interval {' to '.join(ends)}" if ends else "")
 
 
 def _range(low: float | None, high: float | None) -> str:
     return f"{percent_text(low, 1).removesuffix(' %')} to {percent_text(high, 1)}"
 
 
-def saving_text(saving: Saving) -> str:
-    """Share saved, or that the quality is not reached."""
-    return "quality not reached" if saving.share is None else percent_text(saving.share)
-
-
 def saving_note(v: Verdict) -> str:
-    """What was saved against what, with the interval."""
-    router = label(v.router)
-    against = "the best single model at its most accurate" if v.rho is None else v.model
-    if v.saving.share is None:
-        return f"{router} does not reach the mean score of {against} at any value tried"
-    text = f"of the cost of {against}, at equal quality, with {router}"
-    if v.saving.high is None:
-        return text
-    low = "not always reached" if v.saving.low is None else percent_text(v.saving.low)
-    return f"{text}; 95 % interval {low} to {percent_text(v.saving.high)}"
+    """What was saved against what, with the interval, and at which quality."""
+    if v.saved is None:
+        return f"{v.model} costs nothing" if not v.model_cost > 0 else "not known without the replays"
+    spread = "" if v.saved.low is None else f", 95 % interval {_range_whole(v.saved)}"
+    would = f"that {label(v.router)} would save, " if v.decision == "keep" else ""
+    return f"of the cost of {v.model}{spread}; {would}at {_points(v.quality)}"
 
 
-def usual(found: list[Verdict]) -> int:
-    """Number of the case that the page begins with: of the values by rising worth, the middle one; 0 without any."""
-    return 0 if len(found) < 2 else 1 + (len(found) - 2) // 2
+def _range_whole(e: Estimate) -> str:
+    return f"{percent_text(e.low).removesuffix(' %')} to {percent_text(e.high)}"
+
+
+def cases(found: list[Verdict]) -> list[Verdict]:
+    """What the page can show: the values by rising worth of a right answer; the mean over them where none is at hand."""
+    return sorted(found[1:], key=lambda v: -(v.rho or 0.0)) or found[:1]
 
 
 def shown_case(found: list[Verdict]) -> Verdict:
-    """The verdict that the page begins with."""
-    return [found[0], *sorted(found[1:], key=lambda v: -(v.rho or 0.0))][usual(found)]
+    """The verdict that the page begins with: the middle value."""
+    shown = cases(found)
+    return shown[usual(shown)]
 
 
-def case(verdict: Verdict) -> dict[str, Any]:
+def usual(shown: list[Verdict]) -> int:
+    """Number of the case that the page begins with."""
+    return max(len(shown) - 1, 0) // 2
+
+
+def case(verdict: Verdict, pool: str) -> dict[str, Any]:
     """What the page's script needs to show a verdict."""
     v, keep = verdict, verdict.decision == "keep"
+    gain = v.gain or Estimate(math.nan)
     return {
         "decision": v.decision,
         "value_text": value_text(v),
-        "text": fields(v),
+        "text": fields(v, pool),
         "cost": v.model_cost if keep else v.cost,
         "other_cost": v.cost if keep else v.model_cost,
         "other": label(v.router) if keep else v.model,
         "switch": f"{label(v.router)} instead of {v.model}",
-        "gain": v.gain,
-        "gain_low": v.gain_low,
-        "gain_high": v.gain_high,
+        "gain": None if v.gain is None else gain.value,
+        "gain_low": gain.low,
+        "gain_high": gain.high,
     }
 
 
@@ -131,10 +151,11 @@ def as_good(data: PoolData, router: str) -> list[str]:
     return found
 
 
-def export_command(pool: str, found: list[Verdict]) -> str:
-    """The command that writes the router of the first verdict; without one, what the pool deploys."""
-    policy = f" --policy {found[0].router}" if found else ""
-    return f"cabs export --pool {pool}{policy} --out {pool}-router"
+def export_command(pool: str, v: Verdict | None) -> str:
+    """The command that writes the router of a verdict at its value; without one, what the pool deploys."""
+    policy = "" if v is None else f" --policy {v.router}"
+    rho = "" if v is None or v.rho is None else f" --rho {v.rho:g}"
+    return f"cabs export --pool {pool}{policy}{rho} --out {pool}-router"
 
 
 def markdown(
@@ -168,19 +189,19 @@ def use_row(v: Verdict) -> list[str]:
     use = {"deploy": label(v.router), "keep": v.model}.get(
         v.decision, f"{label(v.router)} or {v.model}: not enough data"
     )
-    between = "" if v.low is None or v.high is None else f" ({v.low:+.3f} to {v.high:+.3f})"
+    between = "" if v.utility.low is None else f" ({_signed(v.utility)})"
     return [
         value_text(v), use, percent_text(v.model_score if keep else v.score, 1),
-        money(v.model_cost if keep else v.cost), f"{v.difference:+.3f}{between}".replace("-", "−"),
+        money(v.model_cost if keep else v.cost), f"{v.utility.value:+.3f}".replace("-", "−") + between,
     ]  # fmt: skip
 
 
 def _cases(found: list[Verdict]) -> list[str]:
     v = shown_case(found)
     lines = [
-        f"| one right answer worth {value_text(v)} | quality | per 1,000 requests | saved at equal quality |",
+        f"| one right answer worth {value_text(v)} | quality | per 1,000 requests | saved |",
         "|---|---:|---:|---:|",
-        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {saving_text(v.saving)} |",
+        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {percent_text(v.saved and v.saved.value)} |",
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
         "",
     ]

@@ -97,6 +97,12 @@ class PoolData:
         mart = self.mart("missing_rhos")
         return {policy: sorted(rows["rho"]) for policy, rows in mart.groupby("policy")}
 
+    @cached_property
+    def compared(self) -> frozenset[float]:
+        """Rhos at which all policies of the pool were replayed."""
+        left_out = {rho for rhos in self.missing.values() for rho in rhos}
+        return frozenset(set(self.mart("utility_by_rho")["rho"]) - left_out)
+
     def missing_text(self) -> str:
         """One sentence on what is missing and what to do; empty where nothing is."""
         if not self.missing:

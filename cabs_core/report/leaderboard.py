@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ import pandas as pd
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
 from cabs_core.report.tables import Cell, Table, estimate, number, percent, words
-from cabs_core.report.verdict import headline, verdicts
+from cabs_core.report.verdict import summary, verdicts
 
 
-def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+def tables(
+    artifacts_dir: Path, said_by: Mapping[str, str] | None = None
+) -> tuple[list[tuple[str, str]], dict[str, Table]]:
     """([(title, verdict) of every pool], the tables by key).
+
+    Args:
+        said_by: {pool: what its report says}; of other pools the verdict is that of the marts alone.
 
     Raises:
         ResultError: the marts have not been built.
@@ -26,7 +32,7 @@ def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]
         data = PoolData(info["pool"], artifacts_dir)
         found = verdicts(data, None)
         if found:
-            said = headline(found[0], label)
+            said = (said_by or {}).get(info["pool"]) or summary(found, label)
         elif data.ranked:
             said = f"No verdict without the policy best_single; best is {label(data.best)}"
         else:
@@ -40,7 +46,9 @@ def tables(artifacts_dir: Path) -> tuple[list[tuple[str, str]], dict[str, Table]
                 words(said),
                 words(label(found[0].router) if found else None),
                 estimate(line["utility"], line["utility_se"]) if found else number(None),
-                estimate(found[0].difference, lead["se"], signed=True) if lead is not None else number(None),
+                estimate(found[0].utility.value, lead["se"], signed=True)
+                if lead is not None
+                else number(None),
                 percent(line["gap_closed"]) if found else number(None),
                 percent(line["cost_saved_versus_best_single"]) if found else number(None),
                 number(info["queries"], 0),

@@ -29,7 +29,7 @@ def by_value(found: list[Verdict]) -> Table | None:
     for v in cases:
         value, use, quality, money, difference = cards.use_row(v)
         rows.append(
-            [Cell(value, v.value_usd), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score), Cell(cards.money(v.model_cost)), Cell(difference, v.difference)]
+            [Cell(value, v.value_usd), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score), Cell(cards.money(v.model_cost)), Cell(difference, v.utility.value)]
         )  # fmt: skip
     headers = [
         "One right answer is worth",

@@ -1,7 +1,10 @@
 """The decision: deploy a router, keep a single model, or gather more data; and what each costs and saves.
 
 A router is compared with the best single model as the train split shows it (the policy `best_single`), on the same
-queries in the same orders. The router is the best of k, so its interval is widened for k comparisons (Bonferroni).
+queries in the same orders. The router is the best of k, so its intervals are widened for k comparisons (Bonferroni).
+
+One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most `MATTERS` lower
+and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is possible within them.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from cabs_core.report.evidence import Evidence, Played, error_of
 
 #: Policies that are not routers and cannot be deployed as one.
 NO_ROUTERS = ("random", "best_single")
-#: A difference of utility below this is not worth a router: one right answer in a hundred.
+#: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01
+#: Nor does a smaller share of the bill.
+SAVES = 0.05
 _POWER = 0.8
 _REPLICATES = 1000
 
@@ -43,6 +48,23 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A figure with its two-sided 95 % interval, widened for the number of routers; None: the error is not known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def above(self, bound: float) -> bool:
+        """Whether the whole interval is."""
+        return self.low is not None and self.low > bound
+
+    def below(self, bound: float) -> bool:
+        """Whether the whole interval is."""
+        return self.high is not None and self.high < bound
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The decision in one case.
 
@@ -50,12 +72,12 @@ class Verdict:
         rho: cost sensitivity, None for the mean over all; value_usd: 1 / rho, what a right answer is worth.
         decision: deploy, keep or unsure.
         router, model: what is compared: the best router of `compared`, and the best single model.
-        difference, low, high: of mean utility, router minus model, two-sided interval.
+        utility, quality: mean utility and mean score, router minus model.
+        saved: share of the model's cost that the router does not cost; None where the model is free.
         queries_needed: how many queries would decide the case, where `decision` is unsure.
         score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score, model_cost.
-        saving: at the model's quality.
-        gain, gain_low, gain_high: USD per 1,000 requests: worth of the right answers minus what they cost, router
-            minus model; None without a value.
+        gain: USD per 1,000 requests: worth of the right answers minus what they cost, router minus model; None without
+            a value.
     """
 
     rho: float | None
@@ -64,9 +86,9 @@ class Verdict:
     router: str
     compared: int
     model: str
-    difference: float
-    low: float | None
-    high: float | None
+    utility: Estimate
+    quality: Estimate
+    saved: Estimate | None
     queries: int
     queries_needed: int | None
     score: float
@@ -75,10 +97,7 @@ class Verdict:
     cost: float
     model_score: float
     model_cost: float
-    saving: Saving
-    gain: float | None = None
-    gain_low: float | None = None
-    gain_high: float | None = None
+    gain: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -94,22 +113,24 @@ def margin(error: TwoWayError, compared: int) -> float:
     )
 
 
-def decide(
-    difference: float, error: TwoWayError, compared: int, unseen: float = 0.0
-) -> tuple[str, float | None, float | None]:
-    """(deploy | keep | unsure, low, high) from a difference of utility and its error.
+def estimate(value: float, error: TwoWayError, compared: int, unseen: float = 0.0) -> Estimate:
+    """A figure with its interval.
 
     Args:
-        unseen: half of the interval at least: 3 / n where no score differs on n queries, which leaves room for a
+        unseen: half of the interval at least: 3 / n where nothing differs on n queries, which leaves room for a
             difference in 3 of n (95 %).
     """
     reach = max(margin(error, compared), unseen)
-    if math.isnan(reach):
-        return "unsure", None, None
-    low, high = difference - reach, difference + reach
-    if low > 0:
-        return "deploy", low, high
-    return ("keep" if high < MATTERS else "unsure"), low, high
+    return Estimate(value) if math.isnan(reach) else Estimate(value, value - reach, value + reach)
+
+
+def decide(utility: Estimate, quality: Estimate, saved: Estimate | None) -> str:
+    """deploy, keep or unsure, by the rule of this module."""
+    cheaper = saved is not None and saved.above(SAVES)
+    if utility.above(0.0) or (cheaper and quality.above(-MATTERS)):
+        return "deploy"
+    may_save = saved is not None and not saved.below(SAVES) and not quality.below(-MATTERS)
+    return "keep" if utility.below(MATTERS) and not may_save else "unsure"
 
 
 def queries_needed(difference: float, error: TwoWayError, queries: int, compared: int) -> int | None:
@@ -137,8 +158,7 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
     if evidence is None:
         return found
     table = data.mart("utility_by_rho")
-    left_out = {rho for rhos in data.missing.values() for rho in rhos}
-    table = table[table["policy"].isin(names) & ~table["rho"].isin(left_out)]
+    table = table[table["policy"].isin(names) & table["rho"].isin(data.compared)]
     for rho, rows in table.groupby("rho"):
         best = rows.set_index("policy").loc[names, "utility"].idxmax()
         if ("best_single", rho) in evidence.folders and (best, rho) in evidence.folders:
@@ -147,10 +167,11 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
 
 
 def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Verdict:
+    """The mean over all rhos, from the marts and, where they are at hand, the replays."""
     router, line, single = names[0], data.board.loc[names[0]], data.board.loc["best_single"]
     pair = data.pair(router, "best_single")
     difference = float(line["utility"] - single["utility"]) if pair is None else float(pair["difference"])
-    queries = int(data.info["queries"])
+    queries, compared = int(data.info["queries"]), len(names)
     known = {} if pair is None else {key: float(pair[key]) for key in ("se_trials", "se_queries")}
     error = two_way_error(
         known.get("se_trials", math.nan),
@@ -158,39 +179,64 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         0 if pair is None else int(pair["trials"]),
         queries,
     )
-    decision, low, high = decide(difference, error, len(names), 3 / max(queries, 1) if error.se == 0 else 0.0)
-    saving, model, spread = _known_saving(data, router), "the best model of each value", None
+    utility = estimate(difference, error, compared, 3 / max(queries, 1) if error.se == 0 else 0.0)
+    quality, saved = Estimate(float(line["score"] - single["score"])), None
+    model, spread = "the best model of each value", None
     if evidence is not None:
-        baseline = evidence.played("best_single")
-        top = int(np.argmax(baseline.mean("score")))
-        saving = saving_against(evidence.played(router), baseline, top)
-        names_of = {model_of(evidence, float(rho)) for rho in baseline.rhos}
+        a, b = evidence.played(router), evidence.played("best_single")
+        names_of = {model_of(evidence, float(rho)) for rho in b.rhos}
         model = names_of.pop() if len(names_of) == 1 else model
-        spread = _regime_error(data, evidence.played(router)).margin
+        weights = _regime_weights(data, a)
+        spread = error_of(a.plays[0], weights @ a.score, weights @ a.trials["score"]).margin
+        if np.array_equal(a.rhos, b.rhos):
+            quality, saved = _quality_and_saved(a.plays[0], weights @ a.score, weights @ b.score, weights @ a.cost,
+                weights @ b.cost, {k: (weights @ a.trials[k], weights @ b.trials[k]) for k in ("score", "cost")}, compared)  # fmt: skip
+    decision = decide(utility, quality, saved)
     return Verdict(
-        rho=None, value_usd=None, decision=decision, router=router, compared=len(names), model=model,
-        difference=difference, low=low, high=high, queries=queries,
-        queries_needed=queries_needed(difference, error, queries, len(names)) if decision == "unsure" else None,
+        rho=None, value_usd=None, decision=decision, router=router, compared=compared, model=model,
+        utility=utility, quality=quality, saved=saved, queries=queries,
+        queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
         score=float(line["score"]), score_low=None if spread is None else float(line["score"]) - spread,
         score_high=None if spread is None else float(line["score"]) + spread,
         cost=float(line["cost_per_1000_calls"]), model_score=float(single["score"]),
-        model_cost=float(single["cost_per_1000_calls"]), saving=saving,
+        model_cost=float(single["cost_per_1000_calls"]),
     )  # fmt: skip
 
 
-def _known_saving(data: PoolData, router: str) -> Saving:
-    mart = data.mart("cost_savings")
-    own = mart[(mart["policy"] == router) & (mart["baseline"] == "best_single")]["share_saved"]
-    return Saving(None if own.empty or pd.isna(own.iloc[0]) else float(own.iloc[0]), None, None)
-
-
-def _regime_error(data: PoolData, own: Played) -> TwoWayError:
-    """Error of the mean score as the board has it: mean over regimes of the mean over their rhos."""
+def _regime_weights(data: PoolData, own: Played) -> np.ndarray:
+    """Weights `[R]` of the rhos in the mean that the board has: over regimes of the mean over their rhos."""
     table = data.mart("utility_by_rho")
     regime = table[table["policy"] == own.policy].set_index("rho")["regime"]
     counts = regime.value_counts()
-    weight = np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
-    return error_of(own.plays[0], weight @ own.score, weight @ own.trials["score"])
+    return np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
+
+
+def _quality_and_saved(
+    plays: np.ndarray,
+    score: np.ndarray,
+    model_score: np.ndarray,
+    cost: np.ndarray,
+    model_cost: np.ndarray,
+    trials: dict[str, tuple[np.ndarray, np.ndarray]],
+    compared: int,
+) -> tuple[Estimate, Estimate | None]:
+    """Difference of the mean scores, and share of the model's cost that is saved (linearised in its error).
+
+    Args:
+        plays, score, model_score, cost, model_cost: [n] of each query.
+        trials: {score, cost: (router's, model's) means `[trials]`}.
+    """
+    gap = score - model_score
+    unseen = 3 / max(int((plays > 0).sum()), 1) if np.allclose(gap, 0.0) else 0.0
+    own, other = trials["score"]
+    quality = estimate(float((own - other).mean()), error_of(plays, gap, own - other), compared, unseen)
+    paid, full = (float(x.mean()) for x in trials["cost"])
+    if not full > 0:
+        return quality, None
+    left = paid / full
+    own, other = trials["cost"]
+    error = error_of(plays, (cost - left * model_cost) / full, (own - left * other) / full)
+    return quality, estimate(1 - left, error, compared)
 
 
 def model_of(evidence: Evidence, rho: float) -> str:
@@ -203,45 +249,31 @@ def _at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
     a, b = evidence.played(router), evidence.played("best_single")
     i, j = a.at(rho), b.at(rho)
     plays = a.plays[i]
+    queries = int((plays > 0).sum())
 
     def gap(utility: float, score: float, cost: float) -> tuple[float, TwoWayError]:
         """A weighted difference a - b of the three means, and its error."""
         terms = (("utility", utility), ("score", score), ("cost", cost))
-        queries = sum(w * (getattr(a, n)[i] - getattr(b, n)[j]) for n, w in terms)
+        each = sum(w * (getattr(a, n)[i] - getattr(b, n)[j]) for n, w in terms)
         trials = sum(w * (a.trials[n][i] - b.trials[n][j]) for n, w in terms)
-        return float(trials.mean()), error_of(plays, queries, trials)
+        return float(trials.mean()), error_of(plays, each, trials)
 
     difference, error = gap(1.0, 0.0, 0.0)
-    queries = int((plays > 0).sum())
     same = bool(np.allclose(a.score[i], b.score[j]))
-    decision, low, high = decide(difference, error, compared, 3 / max(queries, 1) if same else 0.0)
-    gain = gain_low = gain_high = None
-    if rho > 0:
-        gain, gain_error = gap(0.0, 1000 / rho, -1000.0)
-        if not math.isnan(gain_error.se):
-            gain_low, gain_high = (gain + sign * margin(gain_error, compared) for sign in (-1, 1))
+    utility = estimate(difference, error, compared, 3 / max(queries, 1) if same else 0.0)
+    quality, saved = _quality_and_saved(plays, a.score[i], b.score[j], a.cost[i], b.cost[j],
+        {k: (a.trials[k][i], b.trials[k][j]) for k in ("score", "cost")}, compared)  # fmt: skip
+    decision = decide(utility, quality, saved)
     score, spread = float(a.mean("score")[i]), error_of(plays, a.score[i], a.trials["score"][i]).margin
     return Verdict(
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
-        model=model_of(evidence, rho), difference=difference, low=low, high=high, queries=queries,
+        model=model_of(evidence, rho), utility=utility, quality=quality, saved=saved, queries=queries,
         queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
         score=score, score_low=None if math.isnan(spread) else score - spread,
         score_high=None if math.isnan(spread) else score + spread, cost=float(1000 * a.mean("cost")[i]),
         model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
-        saving=saving_against(a, b, j), gain=gain, gain_low=gain_low, gain_high=gain_high,
+        gain=estimate(*gap(0.0, 1000 / rho, -1000.0), compared) if rho > 0 else None,
     )  # fmt: skip
-
-
-def saving_against(router: Played, baseline: Played, at: int) -> Saving:
-    """Saving at the quality that the baseline has at its rho number `at`."""
-    score, cost = baseline.mean("score")[at], baseline.mean("cost")[at]
-    n = router.plays.shape[1]
-    again = None
-    if n > 1:
-        weight = baseline.plays[at]
-        again = (bootstrap_ratio(weight * baseline.score[at], weight, replicates=_REPLICATES),
-                 bootstrap_ratio(weight * baseline.cost[at], weight, replicates=_REPLICATES))  # fmt: skip
-    return _saving(hulls(router), score, cost, again)
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,13 @@ const verdict = document.querySelector("#verdict");
 if (verdict?.querySelector("input[type=range]")) {
   const cases = JSON.parse(verdict.querySelector("script").textContent);
   const slider = verdict.querySelector("#answer-value");
-  const all = verdict.querySelector("#all-values");
   const requests = verdict.querySelector("#requests");
   const money = (v) => (v < 0 ? "−" : "") + "$" + Math.abs(v).toLocaleString("en-US", Math.abs(v) >= 100
     ? { maximumFractionDigits: 0 } : { minimumFractionDigits: 2, maximumFractionDigits: Math.abs(v) >= 1 ? 2 : 4 });
   const show = () => {
-    const now = all.checked ? cases[0] : cases[1 + Number(slider.value)];
-    const own = cases[1 + Number(slider.value)];
-    all.closest(".controls").classList.toggle("averaged", all.checked);
-    verdict.querySelector("#answer-text").textContent = own.value_text;
-    slider.setAttribute("aria-valuetext", own.value_text);
+    const now = cases[Number(slider.value)];
+    verdict.querySelector("#answer-text").textContent = now.value_text;
+    slider.setAttribute("aria-valuetext", now.value_text);
     verdict.dataset.decision = now.decision;
     for (const [name, text] of Object.entries(now.text)) {
       for (const place of verdict.querySelectorAll(`[data-field="${name}"]`)) place.textContent = text;
@@ -73,8 +70,7 @@ if (verdict?.querySelector("input[type=range]")) {
         (now.gain === null ? "" : ` ${now.switch}: worth of right answers minus cost changes by ${money(now.gain * month)} a month` +
         (now.gain_low === null ? "." : ` (95 % interval ${money(now.gain_low * month)} to ${money(now.gain_high * month)}).`));
   };
-  slider.addEventListener("input", () => { all.checked = false; show(); });
-  all.addEventListener("change", show);
+  slider.addEventListener("input", show);
   requests.addEventListener("input", show);
   show();
 }

@@ -106,8 +106,17 @@ def test_quality_cost_and_difference_over_all_values(verdict, rounds):
         assert case[f"{mine}score"] == pytest.approx(by_regime(rounds, policy, "score"), abs=1e-6)
         assert case[f"{mine}cost"] == pytest.approx(1000 * by_regime(rounds, policy, "cost"), rel=1e-5)
     gap = by_regime(rounds, case["router"], "utility") - by_regime(rounds, "best_single", "utility")
-    assert case["difference"] == pytest.approx(gap, abs=1e-6)
-    assert case["low"] < gap < case["high"] and case["queries"] == 60
+    assert case["utility"]["value"] == pytest.approx(gap, abs=1e-6)
+    assert case["utility"]["low"] < gap < case["utility"]["high"] and case["queries"] == 60
+
+
+def decision(case):
+    """The rule in words: more utility, or as good (within 0.01) and 5 % cheaper; neither; or nobody can tell."""
+    utility, quality, saved = case["utility"], case["quality"], case["saved"]
+    if utility["low"] > 0 or (quality["low"] > -0.01 and saved["low"] > 0.05):
+        return "deploy"
+    may_save = quality["high"] >= -0.01 and saved["high"] >= 0.05
+    return "keep" if utility["high"] < 0.01 and not may_save else "unsure"
 
 
 def test_quality_cost_difference_gain_and_decision_at_every_value(verdict, rounds):
@@ -122,18 +131,27 @@ def test_quality_cost_difference_gain_and_decision_at_every_value(verdict, round
         assert case["model"] == b["model"].mode()[0]
         both = a.assign(gap=a["utility"].to_numpy() - b["utility"].to_numpy())
         gap = both["gap"].mean()
-        assert case["difference"] == pytest.approx(gap, abs=1e-6)
-        assert (case["high"] - case["low"]) / 2 == pytest.approx(interval(both, case["compared"]), rel=0.1)
-        assert (case["high"] + case["low"]) / 2 == pytest.approx(gap, abs=1e-6)
-        assert case["decision"] == (
-            "deploy" if case["low"] > 0 else "keep" if case["high"] < 0.01 else "unsure"
+        assert case["utility"]["value"] == pytest.approx(gap, abs=1e-6)
+        assert (case["utility"]["high"] - case["utility"]["low"]) / 2 == pytest.approx(
+            interval(both, case["compared"]), rel=0.1
         )
+        assert (case["utility"]["high"] + case["utility"]["low"]) / 2 == pytest.approx(gap, abs=1e-6)
+        assert case["decision"] == decision(case)
+        quality = a.assign(gap=a["score"].to_numpy() - b["score"].to_numpy())
+        half = interval(quality, case["compared"])
+        assert case["quality"]["value"] == pytest.approx(quality["gap"].mean(), abs=1e-6)
+        assert case["quality"]["high"] - case["quality"]["value"] == pytest.approx(half, rel=0.1)
+        left = a["cost"].mean() / b["cost"].mean()
+        share = a.assign(gap=(a["cost"].to_numpy() - left * b["cost"].to_numpy()) / b["cost"].mean())
+        assert case["saved"]["value"] == pytest.approx(1 - left, abs=1e-5)
+        half = interval(share, case["compared"])
+        assert case["saved"]["high"] - case["saved"]["value"] == pytest.approx(half, rel=0.1)
         spread = interval(a.assign(gap=a["score"]), 1)
         assert case["score_high"] - case["score"] == pytest.approx(spread, rel=0.1)
         if rho:
             worth = 1000 * ((a["score"] / rho - a["cost"]).mean() - (b["score"] / rho - b["cost"]).mean())
-            assert case["gain"] == pytest.approx(worth, rel=1e-4)
-            assert case["gain_low"] < worth < case["gain_high"]
+            assert case["gain"]["value"] == pytest.approx(worth, rel=1e-4)
+            assert case["gain"]["low"] < worth < case["gain"]["high"]
         else:
             assert case["gain"] is None
 
@@ -155,9 +173,13 @@ def paired_regimes(rounds, policy):
 def test_intervals_over_all_values_and_of_gains(verdict, rounds):
     case = verdict["overall"]
     gap = paired_regimes(rounds, case["router"])
-    assert (case["high"] - case["low"]) / 2 == pytest.approx(interval(gap, case["compared"]), rel=0.1)
-    assert (case["high"] + case["low"]) / 2 == pytest.approx(case["difference"], abs=1e-6)
-    assert case["decision"] == ("deploy" if case["low"] > 0 else "keep" if case["high"] < 0.01 else "unsure")
+    assert (case["utility"]["high"] - case["utility"]["low"]) / 2 == pytest.approx(
+        interval(gap, case["compared"]), rel=0.1
+    )
+    assert (case["utility"]["high"] + case["utility"]["low"]) / 2 == pytest.approx(
+        case["utility"]["value"], abs=1e-6
+    )
+    assert case["decision"] == decision(case)
     spread = interval(regimes(rounds, case["router"], "score"), 1)
     assert case["score_high"] - case["score"] == pytest.approx(spread, rel=0.1)
     assert case["score"] - case["score_low"] == pytest.approx(spread, rel=0.1)
@@ -167,7 +189,7 @@ def test_intervals_over_all_values_and_of_gains(verdict, rounds):
             a, b = own(rounds, case["router"], rho), own(rounds, "best_single", rho)
             worth = [1000 * (x["score"] / rho - x["cost"]).to_numpy() for x in (a, b)]
             half = interval(a.assign(gap=worth[0] - worth[1]), case["compared"])
-            assert (case["gain_high"] - case["gain_low"]) / 2 == pytest.approx(half, rel=0.1)
+            assert (case["gain"]["high"] - case["gain"]["low"]) / 2 == pytest.approx(half, rel=0.1)
 
 
 def test_queries_that_would_tell_show_such_a_difference_in_8_of_10_cases(verdict, rounds):
@@ -181,66 +203,54 @@ def test_queries_that_would_tell_show_such_a_difference_in_8_of_10_cases(verdict
             a, b = own(rounds, case["router"], case["rho"]), own(rounds, "best_single", case["rho"])
             gap = a.assign(gap=a["utility"].to_numpy() - b["utility"].to_numpy())
         shows = (norm.ppf(1 - 0.025 / case["compared"]) + norm.ppf(0.8)) * error(gap)[0]
-        needed = case["queries"] * (shows / max(abs(case["difference"]), 0.01)) ** 2
+        needed = case["queries"] * (shows / max(abs(case["utility"]["value"]), 0.01)) ** 2
         assert case["queries_needed"] == pytest.approx(max(needed, case["queries"] + 1), rel=0.25)
 
 
-def test_savings_at_equal_quality_by_brute_force(verdict, rounds):
-    for case in verdict["by_value"]:
-        points = [
-            (p["cost"].mean(), p["score"].mean()) for p in (own(rounds, case["router"], r) for r in RHOS)
-        ]
-        single = own(rounds, "best_single", case["rho"])
-        share = 1 - hull_cost(points, single["score"].mean()) / single["cost"].mean()
-        assert case["saving"]["share"] == pytest.approx(share, abs=1e-5)
-    most = max(RHOS, key=lambda r: own(rounds, "best_single", r)["score"].mean())
-    points = [
-        (t["cost"].mean(), t["score"].mean())
-        for t in (own(rounds, verdict["overall"]["router"], r) for r in RHOS)
-    ]
-    single = own(rounds, "best_single", most)
-    share = 1 - hull_cost(points, single["score"].mean()) / single["cost"].mean()
-    assert verdict["overall"]["saving"]["share"] == pytest.approx(share, abs=1e-5)
-
-
-def test_intervals_of_savings_are_quantiles_over_resampled_queries(pages, rounds):
+def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
     artifacts = pages[0]
-    data = PoolData("one", artifacts)
-    evidence = facts.load_evidence("one", artifacts, data.info["problem_hash"])
-    found = verdicts.saving_against(evidence.played("hier_mix"), evidence.played("best_single"), 1)
+    evidence = facts.load_evidence("one", artifacts, PoolData("one", artifacts).info["problem_hash"])
+    points = [(p["cost"].mean(), p["score"].mean()) for p in (own(rounds, "hier_mix", r) for r in RHOS)]
     tables = {r: own(rounds, "hier_mix", r).groupby("query_index")[["score", "cost"]].mean() for r in RHOS}
-    single = own(rounds, "best_single", 300).groupby("query_index")[["score", "cost"]].mean()
-    rng, shares = np.random.default_rng(5), []
-    for _ in range(400):
-        draw = rng.integers(0, len(single), len(single))
-        points = [(t["cost"].iloc[draw].mean(), t["score"].iloc[draw].mean()) for t in tables.values()]
-        target, money_spent = single["score"].iloc[draw].mean(), single["cost"].iloc[draw].mean()
-        cost = hull_cost(points, target)
-        shares.append(-math.inf if math.isnan(cost) else 1 - cost / money_spent)
-    low, high = np.quantile(shares, [0.025, 0.975])
-    assert found.low == pytest.approx(low, abs=0.06) and found.high == pytest.approx(high, abs=0.06)
+    rng = np.random.default_rng(5)
+    for row in verdicts.savings_against_models(evidence, "hier_mix").itertuples():
+        alone = outcomes[outcomes["model"] == row.model].sort_values("query_index")
+        cost = hull_cost(points, alone["score"].mean())
+        share = math.nan if math.isnan(cost) else 1 - cost / alone["cost"].mean()
+        assert row.share == pytest.approx(share, abs=1e-5, nan_ok=True)
+        if math.isnan(share) or math.isnan(row.low):
+            continue
+        shares = []
+        for _ in range(400):
+            draw = rng.integers(0, len(alone), len(alone))
+            again = [(t["cost"].iloc[draw].mean(), t["score"].iloc[draw].mean()) for t in tables.values()]
+            cost = hull_cost(again, alone["score"].iloc[draw].mean())
+            shares.append(-math.inf if math.isnan(cost) else 1 - cost / alone["cost"].iloc[draw].mean())
+        low, high = np.quantile(shares, [0.025, 0.975])
+        assert row.low == pytest.approx(low, abs=0.06) and row.high == pytest.approx(high, abs=0.06)
 
 
 def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
     _, report, _ = pages
     page = report.path.read_text(encoding="utf-8")
-    case, values = verdict["overall"], sorted(verdict["by_value"], key=lambda v: -v["rho"])
+    values = sorted(verdict["by_value"], key=lambda v: -v["rho"])
     first = values[(len(values) - 1) // 2]
     shown = dict(re.findall(r'data-field="(\w+)">([^<]*)<', page))
     assert verdict["headline"] == report.summary["verdict"] and f"<h2>{verdict['headline']}</h2>" in page
     assert shown["quality"] == f"{100 * first['score']:.1f} %" and shown["cost"] == money(first["cost"])
-    assert shown["saving"] == f"{100 * first['saving']['share']:.0f} %"
+    assert shown["saving"] == f"{100 * first['saved']['value']:.0f} %".replace("-", "−")
     assert f"{100 * first['model_score']:.1f} %" in shown["quality_note"]
     assert money(first["model_cost"]) in shown["cost_note"]
     assert shown["month"] == money(100 * first["cost"]) and first["model"] in shown["quality_note"]
-    assert verdict["export_command"] == f"cabs export --pool one --policy {case['router']} --out one-router"
+    at = f"--policy {first['router']} --rho {first['rho']:g}"
+    assert verdict["export_command"] == f"cabs export --pool one {at} --out one-router"
     assert verdict["export_command"] in page
     cases = json.loads(
         re.search(r"</div>\s*<script type=\"application/json\">(\[.*?\])</script>", page, flags=re.S).group(1)
     )
     assert page.count("<option value=") == len(RHOS), "the slider has a mark at every value that was played"
-    assert len(cases) == 1 + len(RHOS)
-    for c, v in zip(cases, [case, *sorted(verdict["by_value"], key=lambda v: -v["rho"])], strict=True):
+    assert len(cases) == len(RHOS)
+    for c, v in zip(cases, values, strict=True):
         says, keep = c["text"], v["decision"] == "keep"
         quality, bill = (v["model_score"], v["model_cost"]) if keep else (v["score"], v["cost"])
         other, other_bill = (v["score"], v["cost"]) if keep else (v["model_score"], v["model_cost"])
@@ -248,29 +258,30 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
         assert says["cost"] == money(bill) and money(other_bill) in says["cost_note"]
         assert c["cost"] == bill and c["other_cost"] == other_bill
         assert (
-            f"{abs(v['difference']):.3f}" in says["why"]
+            f"{abs(v['utility']['value']):.3f}" in says["why"]
             and f"on {v['queries']:,} held-out queries" in says["why"]
         )
-        assert f"{v['low']:+.3f} to {v['high']:+.3f}".replace("-", "−") in says["why"]
+        assert f"{v['utility']['low']:+.3f} to {v['utility']['high']:+.3f}".replace("-", "−") in says["why"]
         assert f"best of {v['compared']} routers" in says["why"]
         if not keep:
             spread = f"95 % interval {100 * v['score_low']:.1f} to {100 * v['score_high']:.1f} %"
             assert spread in says["quality_note"]
-        share, low, high = (v["saving"][k] for k in ("share", "low", "high"))
-        assert says["saving"] == (
-            "quality not reached" if share is None else f"{100 * share:.0f} %".replace("-", "−")
+        assert says["saving"] == f"{100 * v['saved']['value']:.0f} %".replace("-", "−")
+        assert (
+            says["export"]
+            == f"cabs export --pool one --policy {v['router']} --rho {v['rho']:g} --out one-router"
         )
-        if share is not None and low is not None:
-            assert f"{100 * low:.0f} % to {100 * high:.0f} %".replace("-", "−") in says["saving_note"]
+        assert c["decision"] == v["decision"] and c["gain"] == (v["gain"] and v["gain"]["value"])
         if v["queries_needed"]:
             assert f"about {verdicts.round_up(v['queries_needed']):,} held-out queries" in says["headline"]
-    for c, v in zip(cases[1:], sorted(verdict["by_value"], key=lambda v: -v["rho"]), strict=True):
-        assert c["decision"] == v["decision"] and c["gain"] == v["gain"]
     note = (report.path.parent / "verdict.md").read_text(encoding="utf-8")
     assert note == report.markdown and note.startswith(f"## Fake pool one: {verdict['headline']}")
     assert f"| {label(first['router'])} | {100 * first['score']:.1f} % | {money(first['cost'])} |" in note
     assert all(
-        f"{v['difference']:+.3f} ({v['low']:+.3f} to {v['high']:+.3f})".replace("-", "−") in note
+        f"{v['utility']['value']:+.3f} ({v['utility']['low']:+.3f} to {v['utility']['high']:+.3f})".replace(
+            "-", "−"
+        )
+        in note
         for v in values
     )
 
@@ -339,28 +350,46 @@ def test_prompts_are_escaped_on_the_page(pages):
 # ---- the decision
 
 
+def around(value, half):
+    return (
+        verdicts.Estimate(value) if math.isnan(half) else verdicts.Estimate(value, value - half, value + half)
+    )
+
+
 @pytest.mark.parametrize(
-    ("difference", "error", "decision"),
+    ("utility", "quality", "saved", "decision"),
     [
-        (0.1, 0.01, "deploy"),
-        (-0.1, 0.01, "keep"),
-        (0.0, 0.001, "keep"),
-        (0.02, 0.02, "unsure"),
-        (0.1, math.nan, "unsure"),
+        ((0.1, 0.02), (0.1, 0.02), (0.0, 0.5), "deploy"),  # it gains
+        (
+            (0.1, 0.02),
+            (-0.1, 0.02),
+            (0.9, 0.05),
+            "deploy",
+        ),  # it loses quality that costs more than it is worth
+        (
+            (0.0, 0.004),
+            (0.004, 0.01),
+            (0.34, 0.1),
+            "deploy",
+        ),  # as good and cheaper: what no utility at rho 0 can see
+        ((0.0, 0.004), (-0.004, 0.01), (0.34, 0.1), "unsure"),  # cheaper, and perhaps 1.4 points worse
+        ((0.0, 0.004), (0.0, 0.004), (0.34, 0.4), "unsure"),
+        ((0.0, 0.004), (0.0, 0.004), (0.03, 0.01), "keep"),  # as good, and hardly cheaper
+        ((-0.1, 0.02), (-0.1, 0.02), (0.5, 0.01), "keep"),  # cheaper and clearly worse
+        ((0.02, 0.04), (0.02, 0.04), (0.0, 0.01), "unsure"),
+        ((0.1, math.nan), (0.1, math.nan), (0.5, math.nan), "unsure"),
+        ((0.0, 0.004), (0.0, 0.004), None, "keep"),  # the model is free
     ],
 )
-def test_decisions(difference, error, decision):
-    found, low, high = verdicts.decide(difference, TwoWayError(error, math.inf), 1)
-    assert found == decision
-    if not math.isnan(error):
-        assert low == pytest.approx(
-            difference - 1.96 * error, abs=1e-4
-        ) and high - difference == pytest.approx(difference - low)
+def test_decisions(utility, quality, saved, decision):
+    assert verdicts.decide(around(*utility), around(*quality), saved and around(*saved)) == decision
 
 
 def test_more_routers_widen_the_interval_and_more_queries_would_tell():
     error = TwoWayError(0.02, math.inf)
-    assert verdicts.decide(0.05, error, 1)[0] == "deploy" and verdicts.decide(0.05, error, 20)[0] == "unsure"
+    one, many = (verdicts.estimate(0.05, error, k) for k in (1, 20))
+    assert one.above(0.0) and not many.above(0.0) and one.low == pytest.approx(0.05 - 1.96 * 0.02, abs=1e-4)
+    assert one.high - one.value == pytest.approx(one.value - one.low)
     needed = verdicts.queries_needed(0.02, error, 100, 1)
     assert needed == math.ceil(100 * (1.959964 + 0.841621) ** 2)
     # with so many queries the error is that much smaller, and the power is 80 %
@@ -369,65 +398,50 @@ def test_more_routers_widen_the_interval_and_more_queries_would_tell():
     assert verdicts.round_up(785) == 790 and verdicts.round_up(12_345) == 13_000 and verdicts.round_up(7) == 7
 
 
+def verdict_at(value, decision, router="hier_mix", model="gpt-x", **changed):
+    figures = {
+        "utility": around(0.05, 0.04), "quality": around(0.1, 0.02), "saved": around(0.3, 0.1), "queries": 100,
+        "queries_needed": 1234 if decision == "unsure" else None, "score": 0.8, "score_low": 0.7, "score_high": 0.9,
+        "cost": 1.5, "model_score": 0.7, "model_cost": 2.0,
+    }  # fmt: skip
+    rho = None if value is None else 1 / value
+    return verdicts.Verdict(rho, value, decision, router, 3, model, **figures | changed)
+
+
 def test_headlines_and_cards_of_all_decisions():
-    saving = verdicts.Saving(0.3, None, 0.5)
-    case = verdicts.Verdict(
-        None,
-        None,
-        "deploy",
-        "hier_mix",
-        3,
-        "gpt-x",
-        0.05,
-        0.01,
-        0.09,
-        100,
-        None,
-        0.8,
-        0.7,
-        0.9,
-        1.5,
-        0.7,
-        2.0,
-        saving,
+    shown = fields(verdict_at(0.05, "deploy"), "one")
+    assert shown["headline"] == "Deploy Hier-mix"
+    assert (
+        shown["saving"] == "30 %" and "of the cost of gpt-x, 95 % interval 20 to 40 %" in shown["saving_note"]
     )
-    other = lambda **changed: verdicts.Verdict(**{**vars(case), **changed})  # noqa: E731
-    assert verdicts.headline(case, label) == "Deploy Hier-mix"
-    kept = fields(other(decision="keep"))
+    assert "+10.0 points of quality" in shown["saving_note"]
+    assert shown["export"] == "cabs export --pool one --policy hier_mix --rho 20 --out one-router"
+    kept = fields(verdict_at(0.05, "keep"), "one")
     assert kept["headline"] == "Keep model gpt-x" and kept["quality"] == "70.0 %" and kept["cost"] == "$2.00"
-    unsure = fields(other(decision="unsure", queries_needed=1234))
+    assert (
+        "that Hier-mix would save" in kept["saving_note"] and kept["take"] == "To try Hier-mix all the same:"
+    )
+    unsure = fields(verdict_at(None, "unsure"), "one")
     assert unsure["headline"] == "Not enough data to tell (about 1,300 held-out queries would be)"
-    assert "not always reached" in fields(case)["saving_note"]
-    assert fields(other(saving=verdicts.Saving(None, None, None)))["saving"] == "quality not reached"
+    assert "--rho" not in unsure["export"]
+    as_good = verdict_at(0.05, "deploy", utility=around(0.0, 0.004), quality=around(0.004, 0.01))
+    assert "answers as well as gpt-x" in fields(as_good, "one")["why"]
+    free = verdict_at(0.05, "keep", saved=None, model_cost=0.0)
+    assert (
+        fields(free, "one")["saving_note"] == "gpt-x costs nothing" and fields(free, "one")["saving"] == "–"
+    )
 
 
 def test_few_queries_without_any_difference_prove_nothing():
     """24 queries on which router and model score the same leave room for a difference in 3 of 24."""
     none = TwoWayError(0.0, math.inf)
-    assert verdicts.decide(0.0, none, 1, 3 / 24) == ("unsure", -0.125, 0.125)
-    assert verdicts.decide(0.0, none, 1, 3 / 3000)[0] == "keep"
+    few, many = (verdicts.estimate(0.0, none, 1, 3 / n) for n in (24, 3000))
+    assert (few.low, few.high) == (-0.125, 0.125)
+    assert [verdicts.decide(x, x, None) for x in (few, many)] == ["unsure", "keep"]
 
 
 def test_one_line_for_all_values():
-    saving = verdicts.Saving(None, None, None)
-
-    def at(value, decision, router="hier_mix", model="gpt-x"):
-        rho = None if value is None else 1 / value
-        figures = (
-            0.05,
-            0.01,
-            0.09,
-            100,
-            1234 if decision == "unsure" else None,
-            0.8,
-            0.7,
-            0.9,
-            1.5,
-            0.7,
-            2.0,
-        )
-        return verdicts.Verdict(rho, value, decision, router, 3, model, *figures, saving)
-
+    at = verdict_at
     said = lambda *cases: verdicts.summary([at(None, "deploy"), *cases], label)  # noqa: E731
     assert said(at(0.01, "deploy"), at(0.1, "deploy")) == "Deploy Hier-mix"
     assert said(at(0.01, "keep"), at(0.1, "keep")) == "Keep model gpt-x"

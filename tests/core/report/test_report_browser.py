@@ -176,14 +176,13 @@ def test_the_slider_reads_the_verdict_of_each_value(visit, pages):
     page = visit()
     cases = json.loads(page.locator("#verdict script").text_content())
     field = page.locator('[data-field="quality"]')
-    first = 1 + (len(cases) - 2) // 2
+    first = (len(cases) - 1) // 2
     assert field.inner_text() == cases[first]["text"]["quality"]
-    assert not page.locator("#all-values").is_checked()
     slider = page.locator("#answer-value")
     slider.focus()
-    for key, at in (("Home", 1), ("ArrowRight", 2), ("End", len(cases) - 1)):
+    for key, at in (("Home", 0), ("ArrowRight", 1), ("End", len(cases) - 1)):
         page.keyboard.press(key)
-        assert not page.locator("#all-values").is_checked()
+        assert page.locator("#export-command").inner_text() == cases[at]["text"]["export"]
         assert page.locator('[data-field="headline"]').inner_text() == cases[at]["text"]["headline"]
         assert field.inner_text() == cases[at]["text"]["quality"]
         assert slider.get_attribute("aria-valuetext") == cases[at]["value_text"]
@@ -192,8 +191,10 @@ def test_the_slider_reads_the_verdict_of_each_value(visit, pages):
     assert bill == pytest.approx(2000 * cases[-1]["cost"], rel=0.01)
     page.locator("#requests").fill("-1")
     assert page.locator('[data-field="month"]').inner_text() == "–"
-    page.locator("#all-values").check()
-    assert field.inner_text() == cases[0]["text"]["quality"]
+    page.emulate_media(media="print")
+    value = page.locator('[data-field="value"]')
+    assert value.is_visible() and value.inner_text() == cases[-1]["value_text"]
+    assert field.inner_text() == cases[-1]["text"]["quality"]
 
 
 def test_reading_a_point_off_the_plot(visit):
