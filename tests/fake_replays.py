@@ -157,6 +157,7 @@ def write_estimates(artifacts, pool: str) -> None:
         "mean_weight": 1.0,
         "coverage": 1.0,
         "assumed": False,
+        "anytime": False,
     }
     found = {
         "value": 0.5,
@@ -165,6 +166,7 @@ def write_estimates(artifacts, pool: str) -> None:
         "difference": 0.1,
         "difference_low": -0.1,
         "difference_high": 0.3,
+        "no_interval": "",
     }
     rows = [
         {**facts, **found, "policy": "hier_mix", "outcome": "utility", "estimator": "dr", "refused": "", "n_eff": 45.0,

@@ -203,14 +203,22 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
     click.echo(
         f"{'policy':26s} {'rho':>7s} {'utility':>8s} {'interval':>17s} {'minus the log':>14s} {'n_eff':>7s}"
     )
+    for reason in dict.fromkeys(
+        row["no_interval"] for row in rows if row["no_interval"] and row["estimator"] == "dr"
+    ):
+        click.secho(f"no interval: {reason}", fg="yellow")
     for row in rows:
         if row["refused"]:
             click.echo(f"{row['policy']:26s} {row['rho']:7g} refused: {row['refused']}")
         elif (row["estimator"], row["outcome"]) == ("dr", "utility"):
             click.echo(
-                f"{row['policy']:26s} {row['rho']:7g} {row['value']:8.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+                f"{row['policy']:26s} {row['rho']:7g} {row['value']:8.4f} {_ends(row):>17s}"
                 f" {row['difference']:+14.4f} {row['n_eff']:7.0f}"
             )
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    return "none" if row["low"] is None else f"[{row['low']:.4f}, {row['high']:.4f}]"
 
 
 @click.group()

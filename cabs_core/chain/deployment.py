@@ -26,12 +26,13 @@ from cabs_core.ope.training import unseen, with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.outcomes import outcomes_under
 from cabs_core.paths import default_log, deployed_folder
+from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
-from cabs_core.router.checks import Comparison, compare_with_champion
+from cabs_core.router.checks import compare_with_champion
 from cabs_core.router.events import EventLog, prompt_hash
-from cabs_core.router.promotion import previous, promote
+from cabs_core.router.promotion import Comparison, previous, promote
 from cabs_core.router.router import Router
 from cabs_core.utility import binary_share
 
@@ -40,7 +41,7 @@ FEWEST = 30
 
 
 def deploy(chain: Chain) -> dict[str, Any]:
-    """Promote the pool's router unless it is worse than the deployed one beyond noise.
+    """Promote the pool's router where it is shown to lose no more than `router.margin` to the deployed one.
 
     Returns:
         passed: whether the challenger is deployed now; reason: in words; champion, challenger: ids; and the figures of
@@ -71,7 +72,7 @@ def deploy(chain: Chain) -> dict[str, Any]:
 
 
 def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[str, Any]:
-    """Compare with what is deployed, and promote what is not worse."""
+    """Compare with what is deployed, and promote what is not worse by more than the margin."""
     place = deployed_folder(chain.pool.name)
     new = read_manifest(challenger).id
     if not (place / HEADER).is_file():
@@ -85,7 +86,7 @@ def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[st
         reason = "it was deployed before, and replaced or taken back: `cabs rollback` brings it back"
         return {"passed": False, "reason": reason, **ids}
     try:
-        found = _compare(place, challenger, inputs, chain.pool.logged)
+        found = _compare(place, challenger, inputs, chain.pool)
     except RouterError as error:
         return {"passed": False, "reason": f"cannot be compared, the champion stays: {error}", **ids}
     if found.promote:
@@ -138,11 +139,14 @@ def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = Non
     return np.flatnonzero(new)
 
 
-def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], logged: bool) -> Comparison:
-    if logged:  # the champion as it was deployed: what it learnt since may be from these decisions
-        data, prompts = held_out(inputs)
+def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: ModelPool) -> Comparison:
+    margin = pool.router.margin
+    if pool.logged:  # the champion as it was deployed: what it learnt since may be from these decisions
+        data, prompts = held_out(inputs, adaptive=pool.source.adaptive)
         rows = _enough(held_out_rows(prompts, champion, challenger), prompts)
-        return compare_on_log(champion, challenger, [prompts[i] for i in rows], data.take(rows))
+        return compare_on_log(
+            champion, challenger, [prompts[i] for i in rows], data.take(rows), margin=margin
+        )
     prompts, place = test_prompts(inputs), default_log(champion)
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with tempfile.TemporaryDirectory(prefix="cabs-champion-") as name:
@@ -155,7 +159,8 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], logged: 
             rows, continued = held_out_rows(prompts, champion, challenger), champion
         rows = _enough(rows, prompts)
         return compare_with_champion(
-            continued, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows]
+            continued, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows],
+            margin=margin,
         )  # fmt: skip
 
 

@@ -10,55 +10,109 @@ import numpy as np
 
 from cabs_core.errors import RouterError
 from cabs_core.ope.data import LoggedData
-from cabs_core.ope.estimators import doubly_robust, weights
-from cabs_core.ope.evaluate import evaluate
-from cabs_core.ope.models import folds, outcome_model, propensity_model
+from cabs_core.ope.estimators import direct, weights
+from cabs_core.ope.evaluate import COVERAGE, model_of
+from cabs_core.ope.intervals import (
+    LEAST,
+    effective_size,
+    half_width,
+    second_moment,
+    sequence_half_width,
+    standard_error,
+)
+from cabs_core.ope.models import folds
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
+from cabs_core.pool_files.config import MARGIN
 from cabs_core.router.bundle import read_manifest
-from cabs_core.router.checks import Comparison
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.promotion import Comparison, judge
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
 
 def compare_on_log(
-    champion: str | Path, challenger: str | Path, prompts: Sequence[str], data: LoggedData
+    champion: str | Path,
+    challenger: str | Path,
+    prompts: Sequence[str],
+    data: LoggedData,
+    *,
+    margin: float = MARGIN,
+    cluster: np.ndarray | None = None,
 ) -> Comparison:
-    """Challenger minus champion at the challenger's rho, without learning and exploration; errors are over prompts.
+    """Challenger minus champion at the challenger's rho, without learning and exploration.
 
     Args:
         prompts: texts of the log's decisions, which neither has learnt from.
+        margin: largest loss of utility a request that is accepted. cluster: as in `evaluate`.
 
     Raises:
         RouterError: the bundles route between other models, or the log cannot tell.
     """
     rho = read_manifest(challenger).rho
     old, new = (_probabilities(folder, prompts, data, rho) for folder in (champion, challenger))
-    found = [evaluate(data, target, rho, samples=2) for target in (old, new)]
-    if refused := next((e.refused for e in found if e.refused), ""):
-        raise RouterError(f"the log cannot tell: {refused}")
-    fold, n = folds(data.groups), len(data)
-    propensities = data.propensities
-    if propensities is None:
-        mu = propensity_model(data.features, data.actions, len(data.arms), fold)
-        propensities = mu[np.arange(n), data.actions]
-    utilities = clipped_utility(data.scores, data.costs, rho)
-    q = outcome_model(data.features, data.actions, utilities, len(data.arms), fold)
-    gap = new - old  # the estimate is linear in the probabilities
-    lead = doubly_robust(gap, weights(gap, data.actions, propensities), data.actions, utilities, q)
-    mean = float(lead.mean())
-    groups = np.unique(data.groups, return_inverse=True)[1]
-    by_prompt = np.bincount(groups, weights=lead - mean)
-    se = float(np.sqrt((by_prompt**2).sum() * len(by_prompt) / max(len(by_prompt) - 1, 1))) / n
-    low, high = mean - 1.96 * se, mean + 1.96 * se
-    values = [e.row("dr").value for e in found]
-    reason = (
-        f"utility {values[1]:.4f} against {values[0]:.4f}, estimated from {n} held-out decisions: {mean:+.4f} ± {se:.4f} "
-        f"(doubly robust); {'not worse beyond noise' if high >= 0.0 else 'worse beyond noise: the champion stays'}"
-    )
-    return Comparison(n, values[0], values[1], mean, se, low, high, bool(high >= 0.0), reason)
+    return compare_policies(data, old, new, rho, margin=margin, cluster=cluster)
+
+
+def compare_policies(
+    data: LoggedData,
+    old: np.ndarray,
+    new: np.ndarray,
+    rho: float,
+    *,
+    margin: float = MARGIN,
+    cluster: np.ndarray | None = None,
+) -> Comparison:
+    """The doubly robust difference of two policies, `new` less `old`, and whether it is at least -margin.
+
+    The estimate is linear in the probabilities, so what both play alike costs no certainty: a log that is too short for
+    either alone may do for their difference.
+
+    Args:
+        old, new: [n, K] probabilities. margin, cluster: as in `compare_on_log`.
+
+    Raises:
+        RouterError: the log has no propensities, is deterministic, or never plays what they differ in.
+    """
+    n, every = len(data), np.arange(len(data))
+    if data.propensities is None:
+        raise RouterError(
+            "the log has no propensities, and no error is known for estimated ones: log the probability of every decision"
+        )
+    gap = new - old
+    clusters = data.groups if cluster is None else np.asarray(cluster)
+    fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
+    q = model_of(data, utilities, fold, data.adaptive)
+    error = utilities - q[every, data.actions]
+    values = [
+        float((direct(p, q) + weights(p, data.actions, data.propensities) * error).mean()) for p in (old, new)
+    ]
+    apart = np.abs(gap).sum(axis=1) / 2.0
+    most = (float(apart.sum()) + 2.0) / n  # as if two more decisions had differed
+    if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
+        reason = f"the routers differ in {apart.mean():.2%} of {n} decisions, so by at most {most:.4f}"
+        return Comparison(
+            n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
+        )
+    if data.pmf is not None and float((np.abs(gap) * (data.pmf <= 0.0)).sum(axis=1).mean()) > 1.0 - COVERAGE:
+        raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
+    if (data.propensities >= 1.0 - 1e-9).all():
+        raise RouterError(
+            "the log cannot tell: it is deterministic. Log with exploration (epsilon of 0.1 or more)"
+        )
+    factor = weights(gap, data.actions, data.propensities)
+    square, size = second_moment(gap, data.expected_pmf), effective_size(gap, data.expected_pmf)
+    if data.pmf is None:  # a model's word is not enough, and what was hardly drawn says nothing
+        differ = 2.0 * float(apart.mean())
+        drawn = min(1.0, float(np.abs(factor).mean()) / differ)
+        size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
+    se = standard_error(direct(gap, q), factor, error, clusters, square, cautious=True)
+    width = sequence_half_width if data.adaptive else lambda _: half_width(size)
+    return judge(
+        values[0], values[1], values[1] - values[0], se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
+        how="doubly robust",
+    )  # fmt: skip
 
 
 @one_blas_thread()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.ope.models import folds, propensity_model
 from cabs_core.router.events import EventLog
 
 
@@ -40,6 +42,7 @@ class LoggedData:
     embeddings: np.ndarray | None = None
     lengths: np.ndarray | None = None
     available: np.ndarray | None = None
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
@@ -70,9 +73,16 @@ class LoggedData:
     def __len__(self) -> int:
         return len(self.actions)
 
+    @cached_property
+    def expected_pmf(self) -> np.ndarray:
+        """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by group."""
+        if self.pmf is not None:
+            return self.pmf
+        return propensity_model(self.features, self.actions, len(self.arms), folds(self.groups))
+
     def take(self, rows: np.ndarray) -> LoggedData:
         """The decisions of the given rows."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "arms"}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("arms", "adaptive")}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in values.items()}
         return replace(self, **taken)
 
@@ -82,7 +92,8 @@ def read_events(
 ) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
-    Decisions between other arms are left out, and those without an embedding or with one of another encoder.
+    Decisions between other arms are left out, and those without an embedding or with one of another encoder. The router
+    learns as it goes, so the log is `adaptive`.
 
     Args:
         identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
@@ -110,7 +121,7 @@ def read_events(
         costs=np.array([r.cost for r in found]), features=leading(vectors, components),
         groups=np.array([d.prompt_hash for d in rows]), propensities=np.array([d.p for d in rows]),
         pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
-        available=np.stack([every if d.available is None else d.available for d in rows]),
+        available=np.stack([every if d.available is None else d.available for d in rows]), adaptive=True,
     )  # fmt: skip
 
 

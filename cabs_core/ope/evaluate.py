@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,31 +10,47 @@ import numpy as np
 
 from cabs_core.errors import DataError
 from cabs_core.ope.data import LoggedData
-from cabs_core.ope.estimators import direct, doubly_robust, effective_size, ips, snips, weights
-from cabs_core.ope.models import folds, outcome_model, propensity_model
+from cabs_core.ope.estimators import direct, doubly_robust, snips, weights
+from cabs_core.ope.estimators import effective_size as realised_size
+from cabs_core.ope.intervals import (
+    LEAST,
+    effective_size,
+    half_width,
+    second_moment,
+    sequence_half_width,
+    standard_error,
+)
+from cabs_core.ope.models import earlier_model, folds, outcome_model
 from cabs_core.utility import clipped_utility
 
-#: refused below these: effective sample size, and share of the target's probability on arms that the log can play
-LEAST, COVERAGE = 30.0, 0.99
-BOOTSTRAP = 1000
+#: refused below this: share of the target's probability on arms that the log can play
+COVERAGE = 0.99
+#: refused beyond this many standard errors between the mean weight and 1: the propensities are not those of the log
+STRANGE = 5.0
+#: most of the target's probability that SWITCH-DR may leave to the model and still have an interval
+CUT = 0.005
 ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
+_BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
+_ASSUMED = "the propensities were estimated, and no error is known for that"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimator of one outcome (score, cost or utility), with 95 % intervals from a bootstrap by group.
+    """One estimator of one outcome (score, cost or utility), with 95 % intervals (`intervals`).
 
-    difference: to what the logging policy earned on the same rows, resampled together.
+    difference: to what the logging policy earned on the same rows. low, high, difference_low, difference_high: None
+    where an interval would not hold what it promises; no_interval says why, else ''.
     """
 
     estimator: str
     outcome: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     difference: float
-    difference_low: float
-    difference_high: float
+    difference_low: float | None
+    difference_high: float | None
+    no_interval: str
 
 
 @dataclass(frozen=True)
@@ -42,11 +59,14 @@ class Evaluation:
 
     Attributes:
         rows: estimates; empty where refused. refused: why there are none, or ''.
-        n, groups: decisions and different prompts. n_eff: effective sample size.
+        n, groups: decisions and different prompts. n_eff: effective sample size, expected from the logged
+            probabilities; where the log holds those of the played arms alone, from a model of what it plays, and at most
+            that of the weights that happened.
         max_weight, mean_weight: of the importance weights w, whose mean is 1 in expectation.
         coverage: mean probability that the target gives to arms which the log can play; where the log's probabilities
             are unknown, to arms that it played at all.
         assumed: whether propensities were estimated; all estimates then rest on that model.
+        anytime: whether the intervals hold at every length of the log together.
     """
 
     rows: list[Estimate]
@@ -59,6 +79,7 @@ class Evaluation:
     mean_weight: float
     coverage: float
     assumed: bool
+    anytime: bool
 
     def row(self, estimator: str, outcome: str = "utility") -> Estimate:
         """One estimate. Raises DataError where there is none, with the reason."""
@@ -74,7 +95,8 @@ def evaluate(
     rho: float,
     *,
     switch: float | None = None,
-    samples: int = BOOTSTRAP,
+    cluster: np.ndarray | None = None,
+    anytime: bool | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Estimate score, cost and utility of a policy that would play `target` on the log's prompts.
@@ -82,10 +104,14 @@ def evaluate(
     Args:
         target: [n, K] probabilities; the policy must not have learnt from these rows.
         rho: score units per USD. switch: largest weight that SWITCH-DR corrects with; None: the root of n, so that
-            what it leaves out vanishes as the log grows. samples: of the bootstrap.
+            what it leaves out vanishes as the log grows.
+        cluster: [n] decisions that depend on each other (a conversation's), whatever the values; None: those of one
+            prompt.
+        anytime: intervals that hold at every length of the log together, as the log of a policy that learns needs them
+            (rows in the order of time); wider by half. None: what the log says of itself (`LoggedData.adaptive`).
 
     Raises:
-        DataError: target does not fit the log.
+        DataError: target or cluster does not fit the log.
     """
     target = np.asarray(target, dtype=np.float64)
     n, k = len(data), len(data.arms)
@@ -93,55 +119,104 @@ def evaluate(
         raise DataError(
             f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
         )
-    fold = folds(data.groups, seed=seed) if n else np.zeros(0, dtype=np.int64)
-    assumed = data.propensities is None
-    propensities = data.propensities
+    clusters = data.groups if cluster is None else np.asarray(cluster)
+    if len(clusters) != n:
+        raise DataError(f"cluster has {len(clusters)} values, expected {n}")
+    anytime = data.adaptive if anytime is None else anytime
     facts: dict[str, Any] = {
-        "rho": float(rho),
-        "n": n,
-        "groups": len(np.unique(data.groups)),
-        "assumed": assumed,
-    }
+        "rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+        "anytime": anytime,
+    }  # fmt: skip
     if n == 0:
         return Evaluation([], "the log holds no scored decision", n_eff=0.0, max_weight=0.0, mean_weight=0.0,
                           coverage=0.0, **facts)  # fmt: skip
-    if propensities is None:
-        propensities = propensity_model(data.features, data.actions, k, fold)[np.arange(n), data.actions]
+    fold = folds(clusters, seed=seed)
+    propensities = propensities_of(data)
     w = weights(target, data.actions, propensities)
-    coverage = _coverage(target, data)
+    square, size = second_moment(target, data.expected_pmf), effective_size(target, data.expected_pmf)
+    blind = data.pmf is None
+    if blind:  # a model's word is not enough
+        size = min(size, realised_size(w))
     facts |= {
-        "n_eff": effective_size(w), "max_weight": float(w.max()), "mean_weight": float(w.mean()), "coverage": coverage,
+        "n_eff": size, "max_weight": float(w.max()), "mean_weight": float(w.mean()), "coverage": _coverage(target, data),
     }  # fmt: skip
-    if reason := _refusal(data, facts, propensities):
+    if reason := _refusal(data, facts, propensities, w):
         return Evaluation([], reason, **facts)
-    utilities = clipped_utility(data.scores, data.costs, rho)
-    counts, index = _resamples(data.groups, samples, seed)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
+    cut = _cut(target, data, w, switch)
+    t = sequence_half_width(n) if anytime else half_width(size)
+    every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
     rows = []
     for name, outcome in (("score", data.scores), ("cost", data.costs), ("utility", utilities)):
-        q = outcome_model(data.features, data.actions, outcome, k, fold)
-        parts = {
-            "dr": doubly_robust(target, w, data.actions, outcome, q),
-            "switch_dr": doubly_robust(target, w, data.actions, outcome, q, switch),
-            "dm": direct(target, q),
-        }
+        q = model_of(data, outcome, fold, anytime)
+        model, played = direct(target, q), q[every, data.actions]
+        error = outcome - played
+        less = max(square - 1.0, 0.0)  # E[(w - 1)^2], as E[w] = 1
+        se_dr = standard_error(model, w, error, clusters, square, cautious=blind)
+        gap_dr = standard_error(model - played, w - 1.0, error, clusters, less, cautious=blind)
+        value = snips(w, outcome)
+        mean = max(float(w.mean()), 1e-12)
+        nothing, drift = np.zeros(n), float(outcome.mean()) - value
+        found = {
+            "snips": (
+                value,
+                standard_error(nothing, w / mean, outcome - value, clusters, square, cautious=blind),
+                # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
+                standard_error(nothing - drift, w / mean - 1.0, outcome - value, clusters, less, cautious=blind),
+                "a learning policy's log gives it no interval at any time" if anytime else "",
+            ),
+            "dr": (float(doubly_robust(target, w, data.actions, outcome, q).mean()), se_dr, gap_dr, ""),
+            "switch_dr": (
+                float(doubly_robust(target, w, data.actions, outcome, q, switch).mean()), se_dr, gap_dr,
+                f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model" if cut > CUT else "",
+            ),
+            "dm": (float(model.mean()), 0.0, 0.0, _BIASED),
+        }  # fmt: skip
         for estimator in ESTIMATORS:
-            if estimator == "snips":
-                value = snips(w, outcome)
-                drawn = _ratio(counts, index, ips(w, outcome), w)
-            else:
-                value = float(parts[estimator].mean())
-                drawn = _ratio(counts, index, parts[estimator], np.ones(n))
-            base = _ratio(counts, index, outcome, np.ones(n))
-            low, high = np.nanpercentile(drawn, [2.5, 97.5])
-            low_d, high_d = np.nanpercentile(drawn - base, [2.5, 97.5])
+            value, se, gap_se, reason = found[estimator]
+            reason = reason or (_ASSUMED if facts["assumed"] else "")
+            difference = value - float(outcome.mean())
+            low, high = _ends(value, t * se, reason)
             rows.append(
                 Estimate(
-                    estimator, name, value, float(low), float(high), value - float(outcome.mean()), float(low_d),
-                    float(high_d),
+                    estimator,
+                    name,
+                    value,
+                    low,
+                    high,
+                    difference,
+                    *_ends(difference, t * gap_se, reason),
+                    reason,
                 )
-            )  # fmt: skip
+            )
     return Evaluation(rows, "", **facts)
+
+
+def _ends(centre: float, half: float, reason: str) -> tuple[float | None, float | None]:
+    """An interval, or none where there is a reason for that."""
+    return (None, None) if reason else (centre - half, centre + half)
+
+
+def propensities_of(data: LoggedData) -> np.ndarray:
+    """[n] of the played arms: the log's, else estimated."""
+    if data.propensities is not None:
+        return data.propensities
+    estimated: np.ndarray = data.expected_pmf[np.arange(len(data)), data.actions]
+    return estimated
+
+
+def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
+    """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any that came later."""
+    if anytime:
+        return earlier_model(data.features, data.actions, outcome, len(data.arms))
+    return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
+
+
+def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> float:
+    """Share of the target's probability where its weight passes the cap; of the rows that happened, without a pmf."""
+    if data.pmf is None:
+        return float(w[w > switch].sum() / max(w.sum(), 1e-12))
+    return float((target * (target > switch * data.pmf)).sum(axis=1).mean())
 
 
 def _coverage(target: np.ndarray, data: LoggedData) -> float:
@@ -154,38 +229,38 @@ def _coverage(target: np.ndarray, data: LoggedData) -> float:
     return float((target * support).sum(axis=1).mean())
 
 
-def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray) -> str:
+def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, w: np.ndarray) -> str:
     if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
         return (
             "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
-            "with exploration (epsilon of 0.02 or more)"
+            "with exploration (epsilon of 0.1 or more)"
         )
     if facts["coverage"] < COVERAGE:
         return (
             f"the policy gives {1 - facts['coverage']:.1%} of its probability to models that the log never plays there: "
             "what they would earn is not in it"
         )
-    if facts["n_eff"] < LEAST:
+    size, n = facts["n_eff"], facts["n"]
+    if size < LEAST:
+        more = (
+            f"about {needed(n * LEAST / size - n)} more scored decisions like these, or"
+            if size > 0
+            else "more"
+        )
         return (
-            f"the log is worth {facts['n_eff']:.1f} decisions of this policy (effective sample size), and needs {LEAST:g}: "
-            "it plays too differently, or the log is too short"
+            f"the log is worth {size:.1f} decisions of this policy (effective sample size), and needs {LEAST:g}: it takes "
+            f"{more} more exploration"
+        )
+    error = float(w.std()) / math.sqrt(n)
+    if not facts["assumed"] and abs(facts["mean_weight"] - 1.0) > STRANGE * error + 1e-6:
+        return (
+            f"the importance weights have mean {facts['mean_weight']:.3g} where 1 is expected: what this policy plays was "
+            "hardly drawn, or the log's propensities are not those that its models were drawn with"
         )
     return ""
 
 
-def _resamples(groups: np.ndarray, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(how often each group is drawn [samples, G], group [n] of every row)."""
-    _, index = np.unique(groups, return_inverse=True)
-    size = int(index.max()) + 1
-    generator = np.random.default_rng([seed, 51])
-    return generator.multinomial(size, np.full(size, 1.0 / size), size=samples), index
-
-
-def _ratio(counts: np.ndarray, index: np.ndarray, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """sum(above) / sum(below) of every resample [samples]."""
-    size = counts.shape[1]
-    top = counts @ np.bincount(index, weights=above, minlength=size)
-    bottom = counts @ np.bincount(index, weights=below, minlength=size)
-    ratio = np.full(len(top), np.nan)
-    np.divide(top, bottom, out=ratio, where=bottom > 0)
-    return ratio
+def needed(count: float) -> str:
+    """A number of decisions in two digits, rounded up: '1,300'."""
+    step = 10.0 ** max(0, math.floor(math.log10(max(count, 1.0))) - 1)
+    return f"{int(math.ceil(count / step - 1e-9) * step):,}"

@@ -9,6 +9,8 @@ import numpy as np
 
 PENALTY = 10.0
 FOLDS = 5
+#: rows before the first fit of `earlier_model`
+FIRST = 64
 
 
 def folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.ndarray:
@@ -31,22 +33,47 @@ def outcome_model(
     An arm that the other folds never played is predicted by the mean of all their outcomes.
     """
     q = np.empty((len(actions), arms))
-    scale = np.sqrt(max(float((features**2).sum(axis=1).mean()), 1e-12)) if features.shape[1] else 1.0
-    x = features / scale * 4.0
+    x = _scaled(features)
     for f in np.unique(fold):
         test = fold == f
         train = ~test if (~test).any() else test
-        overall = outcomes[train].mean()
-        for arm in range(arms):
-            rows = np.flatnonzero(train & (actions == arm))
-            if not len(rows):
-                q[test, arm] = overall
-                continue
+        q[test] = _ridges(x[train], actions[train], outcomes[train], arms, x[test], penalty)
+    return q
+
+
+def earlier_model(
+    features: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, penalty: float = PENALTY
+) -> np.ndarray:
+    """q [n, K] by the same regressions on earlier rows alone; 0 for the first. Fitted anew whenever rows have doubled."""
+    n, x = len(actions), _scaled(features)
+    q = np.zeros((n, arms))
+    start = FIRST
+    while start < n:
+        end = 2 * start
+        q[start:end] = _ridges(x[:start], actions[:start], outcomes[:start], arms, x[start:end], penalty)
+        start = end
+    return q
+
+
+def _scaled(features: np.ndarray) -> np.ndarray:
+    """Features of mean squared norm 16."""
+    scale = np.sqrt(max(float((features**2).sum(axis=1).mean()), 1e-12)) if features.shape[1] else 1.0
+    scaled: np.ndarray = features / scale * 4.0
+    return scaled
+
+
+def _ridges(
+    x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray, penalty: float
+) -> np.ndarray:
+    """[len(at), arms]: every arm's ridge regression on the rows of x that played it, at other features."""
+    q = np.full((len(at), arms), outcomes.mean())
+    for arm in range(arms):
+        rows = np.flatnonzero(actions == arm)
+        if len(rows):
             center, level = x[rows].mean(axis=0), outcomes[rows].mean()
             z = x[rows] - center
             gram = z.T @ z + penalty * np.eye(x.shape[1])
-            weights = np.linalg.solve(gram, z.T @ (outcomes[rows] - level))
-            q[test, arm] = level + (x[test] - center) @ weights
+            q[:, arm] = level + (at - center) @ np.linalg.solve(gram, z.T @ (outcomes[rows] - level))
     return q
 
 

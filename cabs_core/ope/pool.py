@@ -24,6 +24,7 @@ from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_f
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import build_policy
+from cabs_core.policies.registry import policy_class
 from cabs_core.pool_files import ModelPool, PoolFile
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
@@ -39,7 +40,9 @@ COMPONENTS = 32
 
 _FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
 #: columns of an estimate; empty where the log cannot tell
-_OUTCOME = ("outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high")
+_OUTCOME = (
+    "outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high", "no_interval",
+)  # fmt: skip
 
 
 def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
@@ -56,7 +59,8 @@ def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     if not str(place).endswith((".csv", ".parquet")):
         log = EventLog(place, read_only="://" not in str(place))
         try:
-            return read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
+            found = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
+            return found if policy_class(manifest.policy).learns else replace(found, adaptive=False)
         finally:
             log.close()
     frame = read_frame(place)
@@ -73,11 +77,11 @@ def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     )
 
 
-def held_out(inputs: Mapping[str, Path]) -> tuple[LoggedData, list[str]]:
+def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[LoggedData, list[str]]:
     """(decisions on the test prompts of a pool whose source is a log, their prompts).
 
     Args:
-        inputs: folders of the artifacts outcomes, splits and prompt_embeddings.
+        inputs: folders of the artifacts outcomes, splits and prompt_embeddings. adaptive: as in `LoggedData`.
     """
     rows = np.flatnonzero(split_of(inputs) == "test")
     test, vectors = outcomes_of(inputs).take(rows), np.asarray(embeddings_of(inputs)[rows])
@@ -87,7 +91,7 @@ def held_out(inputs: Mapping[str, Path]) -> tuple[LoggedData, list[str]]:
         arms=list(test.arms), actions=played, scores=test.scores[every, played], costs=test.costs[every, played],
         features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
         propensities=None if test.propensities is None else test.propensities[every, played],
-        embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64),
+        embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64), adaptive=adaptive,
     )  # fmt: skip
     return data, test.prompts
 
@@ -139,8 +143,8 @@ def evaluate_pool(
 
     Returns:
         rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
-        minus what the log's own policy earned), difference_low, difference_high, refused, n, groups, n_eff, max_weight,
-        mean_weight, coverage, assumed.
+        minus what the log's own policy earned), difference_low, difference_high, no_interval, refused, n, groups,
+        n_eff, max_weight, mean_weight, coverage, assumed, anytime.
     """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:
@@ -167,12 +171,12 @@ def evaluate_pool(
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows as an Arrow table whose types do not depend on what was refused."""
-    text, number = ("pool", "policy", "outcome", "estimator", "refused"), ("n", "groups")
+    text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
     names = [
-        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed",
+        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime",
     ]  # fmt: skip
     kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
-    kinds["assumed"] = pa.bool_()
+    kinds["assumed"] = kinds["anytime"] = pa.bool_()
     columns = {n: pa.array([row[n] for row in rows], type=kinds[n]) for n in names}
     return pa.table(columns)
 
@@ -192,7 +196,7 @@ def logged_decisions(
     """
     pool = pool_file.pool
     if log is None and pool.logged:
-        return held_out(inputs)[0]
+        return held_out(inputs, adaptive=pool.source.adaptive)[0]
     place, bundle = pool_file.log_path if log is None else log, inputs["router"] / BUNDLE
     if not bundle.is_dir():
         raise DataError(

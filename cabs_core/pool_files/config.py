@@ -115,6 +115,11 @@ class Source(_Strict):
         None,
         description="Remote sources: a local folder with the files, read instead; relative: beside the pool file",
     )
+    adaptive: bool = Field(
+        False,
+        description="logs: the policy that drew the models learnt on the way, and rows are in the order of time: estimates "
+        "have intervals that hold at any time, half as wide again",
+    )
     published_order: bool = Field(False, description="openllm_v2: keep the misaligned published row order")
     queries: int = Field(1500, ge=50, le=200_000, description="synthetic: number of prompts")
     seed: int = Field(7, ge=0, le=_SEED, description="synthetic: seed of the generator")
@@ -244,6 +249,10 @@ class Replay(_Strict):
         return tuple(sorted(rhos))
 
 
+#: default of `router.margin`
+MARGIN = 0.02
+
+
 class Deployed(_Strict):
     """What the asset `router` and `cabs export` make of the pool."""
 
@@ -256,6 +265,13 @@ class Deployed(_Strict):
         False,
         description="A transformer encoder serves with int8 weights, two to three times faster; refused where utility on "
         "validation falls by more than .002",
+    )
+    margin: float = Field(
+        MARGIN,
+        gt=0,
+        le=1,
+        description="Utility a request that a challenger may lose to the deployed router at most: it is promoted only when "
+        "the comparison shows that it loses no more",
     )
     log: Text | None = Field(
         None,

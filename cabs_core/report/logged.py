@@ -99,6 +99,18 @@ def _lead(
             {"policy": policy},
         )
     r = rows.iloc[0]
+    if r["no_interval"]:
+        return (
+            f"Whether {label(policy)} earns more than what was played cannot be told",
+            f"Estimated utility {r['value']:.3f} a request at ρ = {rho:g}, {r['difference']:+.3f} against what was played, without "
+            f"an interval: {r['no_interval']}.".replace("-", "−"),
+            {
+                "policy": policy,
+                "rho": rho,
+                "utility": float(r["value"]),
+                "difference": float(r["difference"]),
+            },
+        )
     better, worse = r["difference_low"] > 0, r["difference_high"] < 0
     verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
     found = {
@@ -190,14 +202,15 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
     frame = pd.DataFrame(
         {
             "name": [label(p) for p in rows["policy"]], "value": rows["difference"].to_numpy(),
-            "low": rows["difference_low"].to_numpy(), "high": rows["difference_high"].to_numpy(),
-            "text": [f"{v:+.3f}" for v in rows["difference"]], "style": [style(p) for p in rows["policy"]], "hollow": False,
+            "low": rows["difference_low"].fillna(rows["difference"]).to_numpy(),
+            "high": rows["difference_high"].fillna(rows["difference"]).to_numpy(),
+            "text": [f"{v:+.3f}" for v in rows["difference"]], "style": [style(p) for p in rows["policy"]], "hollow": rows["difference_low"].isna().to_numpy(),
         }
     )  # fmt: skip
     return Figure(
         key="differences",
         title=f"Estimated utility minus what was played, ρ = {rho:g}",
-        caption="Doubly robust estimates with 95 % intervals (bootstrap by prompt). Right of 0: better than what the log's own "
+        caption="Doubly robust estimates with 95 % intervals (errors over prompts); hollow: an estimate without one. Right of 0: better than what the log's own "
         "choices earned. The policies as they start, before they learn from traffic.",
         alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: {frame['name'].iloc[0]} at "
         f"{frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:+.3f}.",
@@ -208,7 +221,11 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
         table=FigureTable(
             ["Policy", "Difference", "95 % from", "to"],
             [
-                [r.name, f"{r.value:+.3f}", f"{r.low:+.3f}", f"{r.high:+.3f}"]
+                [
+                    r.name,
+                    f"{r.value:+.3f}",
+                    *(["–", "–"] if r.hollow else [f"{r.low:+.3f}", f"{r.high:+.3f}"]),
+                ]
                 for r in frame.itertuples(index=False)
             ],
         ),

@@ -142,11 +142,11 @@ def logged(data: PoolData) -> Table | None:
         row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
         other = found.get(("snips", "utility"))
         row += [number(None if other is None else other.value), number(best.n_eff, 0)]
-        rows.append([*row, words("")])
+        rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
     return Table(
         "logged", "What the policies would have earned on logged traffic (estimates)",
-        ["Policy", "ρ", "DR", "95 %", "DR", "95 %", "SNIPS", "Effective decisions", "No estimate because"], rows,
+        ["Policy", "ρ", "DR", "95 %", "DR", "95 %", "SNIPS", "Effective decisions", "No estimate or interval because"], rows,
         [("", 2), ("utility", 2), ("minus the log", 2), ("utility", 1), ("", 2)],
         f"Off-policy estimates from {int(first['decisions']):,} scored decisions on {int(first['prompts']):,} prompts. A log knows "
         "the outcome of one model a prompt, so there is no replay of it, no regret and no best model of a query; what other "
@@ -156,5 +156,7 @@ def logged(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def _interval(low: float, high: float) -> Cell:
+def _interval(low: float | None, high: float | None) -> Cell:
+    if low is None or high is None or low != low:
+        return number(None)
     return Cell(f"{low:.3f} to {high:.3f}".replace("-", "−"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,11 +14,13 @@ from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
+from cabs_core.pool_files.config import MARGIN
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.promotion import Comparison, judge
 from cabs_core.router.router import Router
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
@@ -192,24 +195,6 @@ def measure_latency(
     return Latency(decisions, *(float(p) for p in parts))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Challenger minus champion on the same queries: mean clipped utility, its standard error, a 95 % interval.
-
-    promote: the challenger is not worse beyond noise (the interval's upper end is not below 0). reason: in words.
-    """
-
-    queries: int
-    champion: float
-    challenger: float
-    difference: float
-    se: float
-    low: float
-    high: float
-    promote: bool
-    reason: str
-
-
 def compare_with_champion(
     champion: str | Path,
     challenger: str | Path,
@@ -219,12 +204,14 @@ def compare_with_champion(
     costs: np.ndarray,
     *,
     rho: float | None = None,
+    margin: float = MARGIN,
 ) -> Comparison:
     """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
 
     Args:
         prompts: held out, seen by neither; arms: names of the columns of scores and costs `[n, K]`.
         rho: cost sensitivity of the utilities compared; None: the challenger's.
+        margin: largest loss of utility a request that is accepted.
 
     Raises:
         RouterError: an arm of a bundle has no outcomes here.
@@ -234,16 +221,12 @@ def compare_with_champion(
         _utilities(folder, prompts, list(arms), np.asarray(scores), np.asarray(costs), rho)
         for folder in (champion, challenger)
     )
-    lead = new - old
+    lead, n = new - old, len(new)
     mean = float(lead.mean())
-    se = float(lead.std(ddof=1) / np.sqrt(len(lead))) if len(lead) > 1 else float("inf")
-    low, high = mean - 1.96 * se, mean + 1.96 * se
-    promote = bool(high >= 0.0)
-    words = f"mean utility {new.mean():.4f} against {old.mean():.4f}: {mean:+.4f} ± {se:.4f} (paired, {len(lead)} queries)"
-    reason = f"{words}; " + (
-        "not worse beyond noise" if promote else "worse beyond noise: the champion stays"
-    )
-    return Comparison(len(lead), float(old.mean()), float(new.mean()), mean, se, low, high, promote, reason)
+    # as if two more queries had been seen, one won and one lost (Agresti and Caffo 2000): routers that answered a few
+    # queries alike may differ on others
+    se = math.sqrt((float(((lead - mean) ** 2).sum()) + 2.0) / n / max(n - 1, 1))
+    return judge(float(old.mean()), float(new.mean()), mean, se, n, margin)
 
 
 def _utilities(

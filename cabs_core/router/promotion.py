@@ -1,14 +1,91 @@
-"""Replace a deployed bundle in one step, and take that back."""
+"""Whether a challenger may take the champion's place, replacing a deployed bundle in one step, and taking that back.
+
+Promotion is a test of non-inferiority: the challenger must be shown to be no worse than the champion less a margin
+(`router.margin` of the pool file, utility a request). "Not shown to be worse" would promote almost anything that was
+compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of ten.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cabs_core.atomic import atomic_directory, check_replaceable
 from cabs_core.errors import RouterError
 from cabs_core.router.bundle import HEADER, contents_of, read_manifest
+
+#: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts are there
+_POWER = 1.2816
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 % interval.
+
+    Attributes:
+        queries: decisions compared. margin: loss of utility a request that is accepted.
+        promote: low > -margin, and the challenger is not measurably worse. reason: in words.
+        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as far as these
+            can tell.
+    """
+
+    queries: int
+    champion: float
+    challenger: float
+    difference: float
+    se: float
+    low: float
+    high: float
+    margin: float
+    needed: int
+    promote: bool
+    reason: str
+
+
+def judge(
+    champion: float,
+    challenger: float,
+    difference: float,
+    se: float,
+    queries: int,
+    margin: float,
+    *,
+    half_width: Callable[[float], float] = lambda n: 1.96,
+    least: float = 0.0,
+    how: str = "paired",
+) -> Comparison:
+    """Compare two routers whose utilities on `queries` decisions differ by `difference` with standard error `se`.
+
+    Args:
+        champion, challenger: mean utilities. margin: > 0.
+        half_width: of the 95 % interval in standard errors, after a number of decisions.
+        least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a word.
+    """
+    half = half_width(float(queries))
+    low, high = difference - half * se, difference + half * se
+    deviation, count = se * math.sqrt(queries), float(queries)
+    for _ in range(30):  # a confidence sequence's width depends on the count a little
+        count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
+    wanted = math.ceil(max(count, least))
+    promote = queries >= least and low > -margin and high >= 0.0
+    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries} held-out decisions)"
+    if promote:
+        words += f"; not worse by more than {margin:g}"
+    elif queries >= least and high < 0.0:
+        words += "; worse beyond noise: the champion stays"
+    else:
+        more = max(wanted - queries, 1)
+        words += (
+            f"; cannot tell whether it is worse by more than {margin:g}: the champion stays. About {more:,} more scored "
+            "decisions are needed"
+        )
+    return Comparison(
+        queries, champion, challenger, difference, se, low, high, margin, wanted, bool(promote), words
+    )
 
 
 def previous(folder: str | Path) -> Path:

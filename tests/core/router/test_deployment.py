@@ -122,7 +122,7 @@ def test_a_worse_challenger_stays_out_and_a_good_one_goes_in_and_can_be_taken_ba
     assert not worse["passed"] and "champion stays" in worse["reason"] and worse["comparison"]["high"] < 0
     assert read_manifest(place).id == champion
 
-    set_pool(home, "router: {epsilon: 0.2}")  # the same policy: not worse
+    set_pool(home, "router: {epsilon: 0.2, margin: 0.2}")  # the same policy: not worse
     same = deploy(chain_of())
     assert same["passed"] and read_manifest(place).id == same["challenger"] != champion
     assert roll_back(place) == champion
@@ -162,7 +162,7 @@ def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pyte
 
 
 def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
-    set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true}")
+    set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true, margin: 0.2}")
     assert "there is no log at" in deploy(chain_of())["log"]
     place, held_out = deployed_folder("tiny"), prompts_of(chain_of().require(chain_of().stage("router")))
     champion = read_manifest(place)
