@@ -1,0 +1,204 @@
+"""Do intervals from a log hold the truth, and does a promotion need what was said? Logs drawn from full tables.
+
+    python -m benchmarks.coverage [--pool openllm_lb_v2_carrot ...] [--logs 100] [--sizes 500 1000 3000] [--json FILE]
+
+Prompts are drawn with replacement, so that a table's means are the truth, and every draw is a prompt of its own; logs longer
+than the table repeat outcomes that the models of outcomes have seen, so small tables are for short logs. Logging policies
+and targets are made from ridges on TF-IDF components of a third of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.encoders import embed_prompts
+from cabs_core.errors import RouterError
+from cabs_core.ope.compare import compare_policies
+from cabs_core.ope.data import LoggedData, leading
+from cabs_core.ope.evaluate import evaluate
+from cabs_core.outcomes import load_outcomes
+from cabs_core.paths import cabs_home
+from cabs_core.pools import find_pool
+from cabs_core.utility import clipped_utility
+
+POOLS = {"openllm_lb_v2_carrot": 300.0, "mmlu_pro_tiger": 300.0, "paretobandit_k4": 10.0}
+ESTIMATORS = ("snips", "dr", "switch_dr")
+#: promotions are not simulated on longer logs
+LONGEST = 60_000
+
+
+class World:
+    """A full table with what routers could know of it."""
+
+    def __init__(self, name: str, rho: float):
+        pool = find_pool(name).pool
+        table = load_outcomes(find_pool(name))
+        vectors, _ = embed_prompts(
+            table.prompts, pool.encoder.model_copy(update={"name": "tfidf-svd"}), store=cabs_home() / "embeddings"
+        )  # fmt: skip
+        self.x, self.rho = leading(vectors, 32), rho
+        self.scores, self.costs = table.scores, table.costs
+        self.costs = self.costs * (5e-4 / self.costs.mean() if rho == 300.0 else 1.0)
+        self.utility = clipped_utility(self.scores, self.costs, rho)
+        self.n, self.k = self.utility.shape
+
+    def ridge(self, y: np.ndarray, seed: int) -> np.ndarray:
+        """[n, K] predictions of a ridge on a third of the rows."""
+        x = self.x / np.sqrt((self.x**2).sum(axis=1).mean()) * 4.0
+        rows = np.random.default_rng([seed, 70]).permutation(self.n)[: self.n // 3]
+        mean = y[rows].mean(axis=0)
+        gram = x[rows].T @ x[rows] + 10.0 * np.eye(x.shape[1])
+        predicted: np.ndarray = mean + x @ np.linalg.solve(gram, x[rows].T @ (y[rows] - mean))
+        return predicted
+
+    def log(self, pmf: np.ndarray, n: int, seed: Sequence[int]) -> tuple[LoggedData, np.ndarray]:
+        """(n decisions of a policy, their rows in the table)."""
+        rng = np.random.default_rng([*seed, 71])
+        rows = rng.integers(0, self.n, n)
+        drawn = (rng.random((n, 1)) > pmf[rows].cumsum(axis=1)).sum(axis=1).clip(0, self.k - 1)
+        data = LoggedData(
+            [str(j) for j in range(self.k)], drawn, self.scores[rows, drawn], self.costs[rows, drawn], self.x[rows],
+            np.arange(n).astype(str), pmf=pmf[rows],
+        )  # fmt: skip
+        return data, rows
+
+    def mean(self, pmf: np.ndarray) -> float:
+        """A policy's mean utility."""
+        return float((pmf * self.utility).sum(axis=1).mean())
+
+
+def softmax(values: np.ndarray, temperature: float) -> np.ndarray:
+    """[n, K] probabilities."""
+    e = np.exp((values - values.max(axis=1, keepdims=True)) / temperature)
+    found: np.ndarray = e / e.sum(axis=1, keepdims=True)
+    return found
+
+
+def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Share of the intervals that hold the truth, of every logging policy, target, length and estimator."""
+    k, one = world.k, np.eye(world.k)
+    good, right = world.ridge(world.utility, 0), world.ridge(world.scores, 1)
+    uniform = np.full((world.n, k), 1.0 / k)
+    loggers = {"uniform": uniform, "softmax": softmax(right, 0.1)} | {
+        f"epsilon {e}": (1.0 - e) * one[right.argmax(axis=1)] + e / k for e in (0.2, 0.02)
+    }
+    targets = {
+        "best single": np.tile(one[world.utility.mean(axis=0).argmax()], (world.n, 1)), "ridge": one[good.argmax(axis=1)],
+        "uniform": uniform, "softmax of ridge": softmax(good, 0.05),
+    }  # fmt: skip
+    rows = []
+    for number, (logger, mu) in enumerate(loggers.items()):
+        for size in sizes:
+            inside: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+            for draw in range(logs):
+                data, place = world.log(mu, size, [draw, number, size])
+                for target, pi in targets.items():
+                    truth, played = world.mean(pi), world.mean(mu)
+                    for r in evaluate(data, pi[place], world.rho).rows:
+                        if r.outcome == "utility" and r.low is not None and r.high is not None:
+                            assert r.difference_low is not None and r.difference_high is not None
+                            gap = r.difference_low <= truth - played <= r.difference_high
+                            inside.setdefault((target, r.estimator), []).append(
+                                (r.low <= truth <= r.high, gap)
+                            )
+            for (target, estimator), found in inside.items():
+                held, held_gap = np.mean(found, axis=0)
+                rows.append(
+                    {"pool": name, "log": logger, "target": target, "decisions": size, "estimator": estimator,
+                     "intervals": len(found), "held": float(held), "held difference": float(held_gap)}
+                )  # fmt: skip
+                print(*rows[-1].values(), sep="  ", flush=True)
+    return rows
+
+
+def promotions(world: World, name: str, logs: int) -> list[dict[str, Any]]:
+    """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what is said."""
+    one, every = np.eye(world.k), np.arange(world.n)
+    first, second = (world.ridge(world.utility, seed) for seed in (0, 1))
+    champion: np.ndarray
+    other: np.ndarray
+    champion, other = np.argmax(first, axis=1), np.argmax(second, axis=1)
+    value = float(world.utility[every, champion].mean())
+    if world.utility[every, other].mean() < value:
+        champion, other = other, champion
+        value = float(world.utility[every, champion].mean())
+    rng = np.random.default_rng(72)
+    order, at_random = rng.permutation(world.n), rng.integers(0, world.k, world.n)
+
+    def spoilt(loss: float) -> np.ndarray:
+        """`other`, with random plays on as many prompts as make it lose `loss` to the champion."""
+        low, high = 0, world.n
+        while high - low > 1:
+            count = (low + high) // 2
+            arms = other.copy()
+            arms[order[:count]] = at_random[order[:count]]
+            low, high = (count, high) if world.utility[every, arms].mean() > value - loss else (low, count)
+        arms = other.copy()
+        arms[order[:low]] = at_random[order[:low]]
+        return np.asarray(arms)
+
+    challengers = {"as good": spoilt(0.0), "worse by .03": spoilt(0.03)}
+    loggers = {
+        "epsilon 0.2": 0.8 * one[champion] + 0.2 / world.k,
+        "softmax": 0.5 * softmax(first, 0.1) + 0.5 / world.k,
+    }
+    rows = []
+    for number, (logger, mu) in enumerate(loggers.items()):
+
+        def compared(
+            kind: str, size: int, draw: int, mu: np.ndarray = mu, number: int = number
+        ) -> tuple[bool, int]:
+            data, place = world.log(mu, size, [draw, number, size])
+            try:
+                found = compare_policies(data, one[champion[place]], one[challengers[kind][place]], world.rho)
+            except RouterError:
+                return False, 0
+            return found.promote, found.needed
+
+        needed = int(np.median([compared("as good", 1000, draw)[1] for draw in range(5)]))
+        for kind in challengers:
+            for size in (1000, needed):
+                if size <= LONGEST:
+                    share = float(np.mean([compared(kind, size, draw)[0] for draw in range(logs)]))
+                    rows.append(
+                        {
+                            "pool": name,
+                            "log": logger,
+                            "challenger": kind,
+                            "decisions": size,
+                            "promoted": share,
+                        }
+                    )
+                    print(*rows[-1].values(), sep="  ", flush=True)
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Run, print, and write JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.split("\n")[0])
+    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser.add_argument("--sizes", nargs="+", type=int, default=[500, 1000, 3000])
+    parser.add_argument("--logs", type=int, default=100)
+    parser.add_argument("--what", choices=("coverage", "promotions", "both"), default="both")
+    parser.add_argument("--json")
+    options = parser.parse_args(argv)
+    rows: list[dict[str, Any]] = []
+    for name in options.pool:
+        world = World(name, POOLS.get(name, 300.0))
+        if options.what != "promotions":
+            rows += coverage(world, name, options.logs, [n for n in options.sizes if n <= world.n / 3])
+        if options.what != "coverage":
+            rows += promotions(world, name, options.logs)
+    if options.json:
+        write_text(options.json, json.dumps(rows, indent=1))
+    return rows
+
+
+if __name__ == "__main__":
+    main()
