@@ -121,27 +121,22 @@ def promotions(world: World, name: str, logs: int) -> list[dict[str, Any]]:
     """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what is said."""
     one, every = np.eye(world.k), np.arange(world.n)
     first, second = (world.ridge(world.utility, seed) for seed in (0, 1))
-    champion: np.ndarray
-    other: np.ndarray
     champion, other = np.argmax(first, axis=1), np.argmax(second, axis=1)
     value = float(world.utility[every, champion].mean())
     if world.utility[every, other].mean() < value:
         champion, other = other, champion
         value = float(world.utility[every, champion].mean())
     rng = np.random.default_rng(72)
-    order, at_random = rng.permutation(world.n), rng.integers(0, world.k, world.n)
+    rank, at_random = rng.permutation(world.n), rng.integers(0, world.k, world.n)
 
     def spoilt(loss: float) -> np.ndarray:
         """`other`, with random plays on as many prompts as make it lose `loss` to the champion."""
         low, high = 0, world.n
         while high - low > 1:
             count = (low + high) // 2
-            arms = other.copy()
-            arms[order[:count]] = at_random[order[:count]]
-            low, high = (count, high) if world.utility[every, arms].mean() > value - loss else (low, count)
-        arms = other.copy()
-        arms[order[:low]] = at_random[order[:low]]
-        return np.asarray(arms)
+            lost = value - float(world.utility[every, np.where(rank < count, at_random, other)].mean())
+            low, high = (count, high) if lost < loss else (low, count)
+        return np.where(rank < low, at_random, other)
 
     challengers = {"as good": spoilt(0.0), "worse by .03": spoilt(0.03)}
     loggers = {

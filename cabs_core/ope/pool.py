@@ -159,6 +159,7 @@ def evaluate_pool(
                 rows.append(dict.fromkeys((*_FACTS, *_OUTCOME)) | {
                     "pool": pool.name, "policy": policy, "rho": float(rho), "refused": f"it cannot be asked: {error}",
                     "n": len(data), "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+                    "anytime": data.adaptive,
                 })  # fmt: skip
                 continue
             facts = {k: v for k, v in asdict(found).items() if k != "rows"}
