@@ -116,9 +116,9 @@ PARETO_BANDIT = PolicyRecord(
     family="bandit",
     path="cabs_core.policies.pareto_bandit:ParetoBandit",
     title="ParetoBandit",
-    description="ParetoBandit: LinUCB with an offline prior and forgetting; also the bandit of PILOT.",
+    description="ParetoBandit: LinUCB with an offline prior and forgetting (PILOT: preset `pilot`, without forgetting).",
     start="labels",
-    presets=("default", "cold"),
+    presets=("default", "pilot", "cold"),
     preset_starts={"cold": "nothing"},
     tuning={
         "alpha": (0.01, 0.05, 0.2),

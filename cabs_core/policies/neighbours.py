@@ -287,7 +287,7 @@ class GuardedKnn(PointPolicy):
 class EagleOptions(Options):
     """Settings of `eagle`."""
 
-    k_factor: float = Field(32.0, gt=0, description="K of the Elo update")
+    k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")
     neighbours: int = Field(20, ge=1)
     global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
 
@@ -309,6 +309,30 @@ def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> No
                 ratings[b] -= step
 
 
+def bradley_terry(results: np.ndarray) -> np.ndarray:
+    """Ratings [K] on Elo's scale, mean 1000, of largest likelihood for all comparisons in results [N, K]; a tie is half a win.
+
+    One more tie of every pair keeps the rating of an arm that never lost finite. By minorisation (Hunter 2004, Annals of
+    Statistics 32(1)). Unlike ratings after one pass of Elo updates, they do not depend on the order of the rows.
+    """
+    k = results.shape[1]
+    if k < 2:
+        return np.full(k, 1000.0)
+    wins = np.array([[(results[:, a] > results[:, b]).sum() + 0.5 * (results[:, a] == results[:, b]).sum() for b in range(k)]
+                     for a in range(k)], dtype=np.float64) + 0.5  # fmt: skip
+    np.fill_diagonal(wins, 0.0)
+    games, strength = wins + wins.T, np.ones(k)
+    for _ in range(10_000):
+        new = wins.sum(axis=1) / (games / (strength[:, None] + strength)).sum(axis=1)
+        new /= np.exp(np.log(new).mean())
+        close = np.abs(np.log(new / strength)).max() < 1e-12
+        strength = new
+        if close:
+            break
+    ratings: np.ndarray = 1000.0 + 400.0 * np.log10(strength)
+    return ratings
+
+
 @kernel
 def local_ratings(
     start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
@@ -321,7 +345,7 @@ def local_ratings(
 
 
 class Eagle(PointPolicy):
-    """See the module. Ratings begin at 1000; the train prompts are seen in their order, neighbours nearest first."""
+    """See the module. Local ratings begin at the global ones and see the neighbours nearest first."""
 
     train: np.ndarray
     utilities: np.ndarray
@@ -332,9 +356,7 @@ class Eagle(PointPolicy):
 
     def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e], utilities [N, K] and global ratings [K]."""
-        ratings = np.full(len(self._arms), 1000.0)
-        elo_updates(ratings, offline.utilities, self.settings.k_factor)
-        return points, offline.utilities, ratings
+        return points, offline.utilities, bradley_terry(offline.utilities)
 
     def score(self, points: np.ndarray) -> np.ndarray:
         """Global and local ratings, weighted."""

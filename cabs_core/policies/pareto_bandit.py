@@ -6,11 +6,11 @@ Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. T
 
 s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt, dt =
 rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up again. The
-prior is the ridge regression on the train split, scaled so that the last diagonal entry of A (of the constant feature)
-is `prior_rounds`; the ridge penalty is then added to A, and to b so that theta does not change.
+prior is the ridge regression on the train split, scaled so that the last diagonal entry of A is `prior_rounds`: the last
+feature is the constant, and is taken as 1 whatever its value in the contexts, so that A counts rounds; the ridge penalty is then added to A, and to b so that theta does not change.
 
 Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`, `costs.py`);
-PILOT (arXiv 2508.21141) is the same bandit with a budget on top. What differs here: ties go to the first arm, not to a
+PILOT (arXiv 2508.21141) is LinUCB with a prior and a budget on top, without forgetting: preset `pilot`. What differs here: ties go to the first arm, not to a
 random one, and predictions of the prior are not rescaled where they exceed 1.5 (contexts here are bounded).
 """
 
@@ -162,6 +162,19 @@ def log_costs(means: np.ndarray) -> np.ndarray:
     return scaled
 
 
+def counting(contexts: np.ndarray) -> np.ndarray:
+    """Contexts [..., d] whose last feature, the constant, is 1."""
+    found = np.array(contexts, dtype=np.float64)
+    found[..., -1] = 1.0
+    return found
+
+
+def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
+    """X'X [d, d] and Y'X [K, d] of the train split."""
+    x = counting(offline.contexts)
+    return x.T @ x, offline.scores.T @ x
+
+
 class ParetoBandit(Policy):
     """See the module. Needs contexts whose last feature is constant, and predicted costs.
 
@@ -169,7 +182,7 @@ class ParetoBandit(Policy):
     """
 
     Settings: ClassVar = ParetoOptions
-    PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}}
+    PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}, "pilot": {"gamma": 1.0}}
     any_rho: ClassVar[bool] = True
     needs_context: ClassVar[bool] = True
 
@@ -181,10 +194,7 @@ class ParetoBandit(Policy):
         if offline is not None and len(offline):
             self.price = log_costs(offline.costs.mean(axis=0))
             if o.prior_rounds > 0:
-                gram, sums = offline.once(
-                    "pareto_bandit",
-                    lambda: (offline.contexts.T @ offline.contexts, offline.scores.T @ offline.contexts),
-                )
+                gram, sums = offline.once("pareto_bandit", lambda: _moments(offline))
                 gram = gram + o.penalty * np.eye(d)
                 scale = o.prior_rounds / gram[-1, -1]
                 theta = np.linalg.solve(gram, sums.T).T
@@ -218,7 +228,7 @@ class ParetoBandit(Policy):
         """Play the largest upper bound less penalty."""
         k = len(self._arms)
         rho, mask = self.rho_of(request), self.mask(request)
-        x, costs = self.need(request, "context", self.dim), None
+        x, costs = counting(self.need(request, "context", self.dim)), None
         if self.settings.cost == "linear":
             costs = self.need(
                 request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
@@ -226,7 +236,7 @@ class ParetoBandit(Policy):
         arm = int(_decide(x, self._penalties(costs, rho), mask, self._numbers, self.clock, self.model))
         pmf = np.zeros(k)
         pmf[arm] = 1.0
-        return self._decision(arm, 1.0, pmf, rho, {"context": x.copy()})
+        return self._decision(arm, 1.0, pmf, rho, {"context": x})
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from the realised score of the played arm; False if the arm has been removed since."""
@@ -253,8 +263,10 @@ class ParetoBandit(Policy):
             stream.fitted[key] = np.ascontiguousarray(
                 np.broadcast_to(self._penalties(stream.static_costs, self.rho), stream.scores.shape)
             )
+        if "pareto_bandit" not in stream.fitted:
+            stream.fitted["pareto_bandit"] = counting(stream.contexts)
         _run(
-            lane.order, arrivals, immediate, start, stop, stream.contexts, stream.fitted[key], stream.scores,
+            lane.order, arrivals, immediate, start, stop, stream.fitted["pareto_bandit"], stream.fitted[key], stream.scores,
             stream.active_from, stream.active_until, self._numbers, self.clock, self.model, np.empty(self.dim),
             lane.actions, lane.propensities,
         )  # fmt: skip

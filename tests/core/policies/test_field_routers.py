@@ -9,7 +9,7 @@ import pytest
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
-from cabs_core.policies.neighbours import balance, elo_updates, nearest_rows, rank_votes
+from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
 from cabs_core.policies.pareto_bandit import log_costs
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Decision, Request
@@ -137,13 +137,33 @@ def test_eagle_is_half_global_half_local_elo(problem):
                     ratings[b] -= 32 * (won - chance)
         return np.array(ratings)
 
-    everywhere = play([1000.0] * 4, range(150))
+    everywhere = bradley_terry(utility)
     np.testing.assert_allclose(policy.ratings, everywhere, atol=1e-8)
     for i in range(0, 120, 5):
         near = np.argsort(-(train @ test[i]))[:6]
         expected = 0.5 * everywhere + 0.5 * play(everywhere, near)
         np.testing.assert_allclose(policy.values(stream.request(i, i)), expected, atol=1e-8)
     assert everywhere.sum() == pytest.approx(4000.0)
+
+
+def test_global_ratings_are_the_likeliest_and_do_not_depend_on_the_order_of_the_prompts():
+    """One pass of Elo with K = 32 ends where the last prompts leave it: other orders had other best arms."""
+    rng = np.random.default_rng(0)
+    results = np.round(rng.random((400, 5)) + np.array([0.0, 0.02, 0.04, 0.06, 0.08]), 1)
+    ratings = bradley_terry(results)
+    np.testing.assert_allclose(bradley_terry(results[rng.permutation(400)]), ratings, atol=1e-9)
+    # at the maximum every arm won as often as its ratings let expect, the added ties included
+    chance = 1.0 / (1.0 + 10.0 ** ((ratings - ratings[:, None]) / 400.0))
+    for a in range(5):
+        others = [b for b in range(5) if b != a]
+        won = sum(0.5 + (0.5 + 0.5 * np.sign(results[:, a] - results[:, b])).sum() for b in others)
+        assert won == pytest.approx(sum(401 * chance[a, b] for b in others), rel=1e-9)
+    two = bradley_terry(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    assert two[0] - two[1] == pytest.approx(400.0 * np.log10(2.5 / 1.5))
+    one_pass = [np.full(5, 1000.0) for _ in range(2)]
+    elo_updates(one_pass[0], results, 32.0)
+    elo_updates(one_pass[1], np.ascontiguousarray(results[::-1]), 32.0)
+    assert np.abs(one_pass[0] - one_pass[1]).max() > 20.0
 
 
 def test_elo_of_one_game_by_hand():
@@ -227,6 +247,7 @@ class SlowPareto:
     """The rule of the package, with matrices inverted anew every round."""
 
     def __init__(self, contexts, scores, alpha, gamma, penalty, prior):
+        contexts = np.hstack([contexts[:, :-1], np.ones((len(contexts), 1))])  # the package's bias feature
         d, k = contexts.shape[1], scores.shape[1]
         self.alpha, self.gamma, self.penalty, self.t = alpha, gamma, penalty, 0
         gram = contexts.T @ contexts + penalty * np.eye(d)
@@ -268,9 +289,10 @@ def test_pareto_bandit_plays_the_slow_rule(gamma):
     found = replay(problem, "pareto_bandit", 300.0, trials=1, gamma=gamma, alpha=0.3, prior_rounds=40.0)
     slow = SlowPareto(problem.offline_contexts, problem.offline_scores, 0.3, gamma, 1.0, 40.0)
     for t, row in enumerate(found.order[0]):
-        arm = slow.select(problem.contexts[row], 300.0 * problem.static_costs[row])
+        x = np.append(problem.contexts[row, :-1], 1.0)
+        arm = slow.select(x, 300.0 * problem.static_costs[row])
         assert arm == found.actions[0, t], t
-        slow.update(arm, problem.contexts[row], problem.scores[row, arm])
+        slow.update(arm, x, problem.scores[row, arm])
     assert len(set(found.actions[0])) > 1
 
 
@@ -285,6 +307,19 @@ def test_pareto_bandit_compiled_replay_is_the_slow_loop(condition, monkeypatch):
     np.testing.assert_array_equal(fast.actions, slow.actions)
 
 
+def test_the_prior_counts_the_rounds_that_it_says():
+    """Contexts end in a constant 2: taken as it is, a prior of 1,163.9 rounds would count 291."""
+    problem = synthetic_problem(n=50, K=3, d=6, offline=60, seed=5)
+    assert set(problem.contexts[:, -1]) == {2.0}
+    policy, _ = built("pareto_bandit", problem, prior_rounds=400.0)
+    np.testing.assert_allclose(policy.model[1][:, -1, -1], 401.0)
+    constant = {v: replay(with_changes(problem, contexts=problem.contexts * [*[1] * 5, v / 2.0], offline_contexts=problem.
+                offline_contexts * [*[1] * 5, v / 2.0]), "pareto_bandit", 300.0, trials=1).actions for v in (1.0, 2.0, 5.0)}  # fmt: skip
+    np.testing.assert_array_equal(constant[1.0], constant[2.0])
+    np.testing.assert_array_equal(constant[5.0], constant[2.0])
+    assert built("pareto_bandit@pilot", problem)[0].settings.gamma == 1.0
+
+
 def test_pareto_bandit_plays_as_the_package_does():
     package = pytest.importorskip("pareto_bandit.policy")
     problem = synthetic_problem(n=300, K=4, d=6, offline=60, seed=5)
@@ -295,7 +330,7 @@ def test_pareto_bandit_plays_as_the_package_does():
     )
     same = 0
     for t, row in enumerate(found.order[0]):
-        x, costs = problem.contexts[row], 300.0 * problem.static_costs[row]
+        x, costs = np.append(problem.contexts[row, :-1], 1.0), 300.0 * problem.static_costs[row]
         arm, _ = peer.select_arm(x, cost_penalties=dict(zip(names, costs.tolist(), strict=True)))
         same += int(arm) == found.actions[0, t]
         arm = str(found.actions[0, t])
