@@ -62,14 +62,14 @@ MARGINS = (
 
 #: protocol `field`: the tables, smallest first, so that a first complete picture comes soon
 FIELD_POOLS = (
-    "llmdrift", "routerbench_sub3", "zeroeval", "paretobandit_k4", "llmrouter_dcrouter", "mmlu_pro_tiger",
-    "openllm_lb_v2_carrot",
+    "llmdrift", "simple_evals_ru", "routerbench_sub3", "zeroeval", "paretobandit_k4", "llmrouter_dcrouter",
+    "mmlu_pro_tiger", "openllm_lb_v2_carrot",
 )  # fmt: skip
 FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe")
 FIELD_POLICIES = (
     "random", "oracle_best", "best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix", "hier_mix",
     "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack",
-    "pareto_bandit", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
+    "pareto_bandit", "pareto_bandit@pilot", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
     "cabs_d_linear@tuned",
 )  # fmt: skip
 #: simple routers; a default policy must never be clearly worse than one of them

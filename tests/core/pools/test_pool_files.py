@@ -29,7 +29,7 @@ def write(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 #: tables whose costs the paper's grid does not fit
-ON_THEIR_OWN_GRID = ("zeroeval", "paretobandit_k4", "llmdrift", "llmrouter_dcrouter")
+ON_THEIR_OWN_GRID = ("zeroeval", "paretobandit_k4", "llmdrift", "llmrouter_dcrouter", "simple_evals_ru")
 
 
 def test_shipped_pools() -> None:
@@ -82,6 +82,7 @@ def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
         ("paretobandit_k4", 3559, 4, 0),
         ("llmdrift", 1500, 4, 0),
         ("llmrouter_dcrouter", 6108, 9, 0),
+        ("simple_evals_ru", 1208, 20, 13),
     ],
 )
 def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, models, dropped) -> None:
