@@ -356,10 +356,19 @@ def _log(folder: Path, log: str | None) -> str | Path:
 @click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")
 @click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
 @click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
+@click.option(
+    "--sticky", type=click.Choice(["session", "tools", "off"]), default="session", show_default=True,
+    help="When a conversation keeps its model: always unless a switch pays for the lost cache, in tool loops, never.",
+)  # fmt: skip
+@click.option(
+    "--route-by", type=click.Choice(["last_user", "first_user", "conversation"]), default="last_user", show_default=True,
+    help="Text by which a request is routed: its last or first user message, or all of them.",
+)  # fmt: skip
 @click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
 def serve(
     folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, mode: str | None,
-    epsilon: float | None, budget_per_request: float | None, budget_per_day: float | None, keep_prompts: bool,
+    epsilon: float | None, budget_per_request: float | None, budget_per_day: float | None, sticky: str, route_by: str,
+    keep_prompts: bool,
 ) -> None:  # fmt: skip
     """Serve a router as an OpenAI-compatible API.
 
@@ -374,6 +383,6 @@ def serve(
     settings = {
         "folder": str(_local(folder).absolute()), "source": folder if isinstance(folder, str) else None, "log": None if log is None else str(log),
         "upstreams": None if upstreams is None else str(upstreams.absolute()), "mode": mode, "epsilon": epsilon,
-        "keep_prompts": keep_prompts, **budgets,
+        "keep_prompts": keep_prompts, "sticky": sticky, "route_by": route_by, **budgets,
     }  # fmt: skip
     run(settings, host=host, port=port, workers=workers)

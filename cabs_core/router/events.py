@@ -275,7 +275,7 @@ class EventLog:
             if not numbers:
                 return [], 0, after
             sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
-                FROM rewards r JOIN decisions d ON d.id = r.decision_id LEFT JOIN bodies b ON b.seq = d.seq
+                FROM rewards r JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
                 WHERE r.seq > ? AND r.seq <= ? AND r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0
                 AND d.bundle IN ({marks}) ORDER BY r.seq"""
             rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
@@ -288,7 +288,7 @@ class EventLog:
     def scored(self) -> Iterator[tuple[Logged, Reward]]:
         """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at a time."""
         sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
-            FROM {FROM} JOIN rewards r ON r.decision_id = d.id
+            FROM decisions d JOIN bodies b ON b.seq = d.seq JOIN rewards r ON r.decision_id = d.id
             WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
         width = len(REWARDS)
         for row in self.database.stream(sql):

@@ -110,7 +110,7 @@ def _fold(run: Run, before: float, after: int) -> tuple[int, int]:
         part = numbers[i : i + 500]
         marks = ", ".join("?" * len(part))
         these = f"SELECT id FROM decisions WHERE seq IN ({marks})"
-        run(f"DELETE FROM rewards WHERE retracted = 1 AND decision_id IN ({these})", part)
+        run(f"DELETE FROM rewards WHERE decision_id IN ({these})", part)
         run(f"DELETE FROM bodies WHERE seq IN ({marks})", part)
         run(f"DELETE FROM decisions WHERE seq IN ({marks})", part)
     return len(rows), numbers[-1] if numbers else after

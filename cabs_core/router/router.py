@@ -40,12 +40,13 @@ from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.router.retention import retract
+from cabs_core.router.sessions import cache_savings, check_options
 from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
 #: what a decision may be named by
-NAMES = ("id", "response_id", "call_id")
+NAMES = ("id", "response_id", "call_id", "session")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Routed:
         probabilities: of every model. rho: the cost sensitivity used, score units per USD.
         explored: whether the exploration floor drew the model.
         wanted: the policy's own choice; `model` may be another one after exploration and in shadow or guarded mode.
+        kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
         scores, costs: expected for every model; {model: score in [0, 1]} and {model: USD}.
     """
 
@@ -68,6 +70,7 @@ class Routed:
     wanted: str
     explored: bool
     _expect: Callable[[], tuple[dict[str, float], dict[str, float]]]
+    kept: str | None = None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -97,6 +100,9 @@ class Router:
         encoder: an open `TextEncoder` of the same bundle, to share it.
         prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known part plus what
             was learnt about its output (`charges`); without, it is what the bundle predicts for the text.
+        sticky, route_by: of `route_conversation`, see `sessions`.
+        cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost cache
+            costs nothing.
     """
 
     def __init__(
@@ -115,6 +121,9 @@ class Router:
         keep_prompts: bool = False,
         encoder: TextEncoder | None = None,
         prices: Mapping[str, float] | None = None,
+        sticky: str = "session",
+        route_by: str = "last_user",
+        cache_prices: Mapping[str, tuple[float, float | None]] | None = None,
     ):
         self.folder = Path(folder)
         self.manifest: Manifest = read_manifest(folder)
@@ -124,6 +133,9 @@ class Router:
         self.fallback = self._arm(fallback or self.manifest.fallback)
         self.z, self.keep_prompts = float(z), keep_prompts
         self.prices = Prices(self.arms, prices or {})
+        check_options(sticky, route_by)
+        self.sticky, self.route_by = sticky, route_by
+        self.cache_savings = cache_savings(self.manifest.names, cache_prices)
         if fallback is not None and fallback != self.manifest.fallback:
             # evidence is kept against this arm
             self.manifest = replace(self.manifest, fallback=fallback, evidence={})
@@ -189,6 +201,7 @@ class Router:
         call_id: str | None = None,
         caller: str | None = None,
         tokens: float | None = None,
+        session: str | None = None,
     ) -> Routed:
         """Decide which model answers a prompt.
 
@@ -199,12 +212,20 @@ class Router:
             call_id: another name for the decision, for `feedback_by`.
             caller: who asks, kept in the log.
             tokens: of the whole request, where more than the text is sent; used where there are `prices`.
+            session: key of its conversation (`sessions.session_key`), for the log; `route_conversation` keeps models.
 
         Raises:
             RouterError: no text, an unknown model, no model left.
         """
         return self.route_many(
-            [text], available=available, rho=rho, budget=budget, call_id=call_id, caller=caller, tokens=tokens
+            [text],
+            available=available,
+            rho=rho,
+            budget=budget,
+            call_id=call_id,
+            caller=caller,
+            tokens=tokens,
+            session=session,
         )[0]
 
     def route_many(
@@ -217,6 +238,7 @@ class Router:
         call_id: str | None = None,
         caller: str | None = None,
         tokens: float | None = None,
+        session: str | None = None,
     ) -> list[Routed]:
         """`route` for several prompts: embedded together, decided one after the other, logged in one step."""
         for text in texts:
@@ -230,8 +252,8 @@ class Router:
         rows, found = [], []
         with self._lock:
             for i, text in enumerate(texts):
-                used = self._rho(rho)
-                parts = self._charged(requests[i].predicted_costs, float(lengths[i]), tokens)
+                used = self.rho_of(rho)
+                parts = self.charged(requests[i].predicted_costs, float(lengths[i]), tokens)
                 costs = requests[i].predicted_costs if parts is None else parts[0]
                 usable = mask
                 if budget is not None:
@@ -256,6 +278,7 @@ class Router:
                         "prompt_hash": prompt_hash(text), "prompt_length": lengths[i],
                         "prompt": text if self.keep_prompts else None, "embedding": embeddings[i],
                         "decision": json.dumps(decision.to_dict()), "call_id": call_id,
+                        "session": session,
                     }
                 )  # fmt: skip
                 shown = None if parts is None else costs
@@ -330,14 +353,15 @@ class Router:
             raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.manifest.names)}")
         return self.manifest.names.index(name)
 
-    def _rho(self, rho: float | None) -> float:
+    def rho_of(self, rho: float | None) -> float:
+        """The cost sensitivity used for a request: the given one, the pacer's or the bundle's. Raises RouterError."""
         if rho is None:
             return self.manifest.rho if self.pacer is None else self.pacer.rho
         if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0.0 <= rho < math.inf:
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
         return float(rho)
 
-    def _charged(
+    def charged(
         self, predicted: np.ndarray | None, length: float, tokens: float | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`.
@@ -418,7 +442,11 @@ class Router:
         key: str | None = None,
         **name: str,
     ) -> str:
-        """`feedback` for `response_id=` (of the upstream's answer) or `call_id=` (given to `route`)."""
+        """`feedback` for `id=`, `response_id=` (of the upstream's answer), `call_id=` (given to `route`) or `session=`.
+
+        A session (its key in the log) or a turn that kept its model is credited to the decision that drew the model; the
+        first score of a decision teaches. A session costs what a call of that decision cost on average.
+        """
         return self._feedback(name, score, cost, source, key)
 
     def named(self, **name: str) -> Logged:
@@ -438,11 +466,15 @@ class Router:
         cost = None if cost is None else _number(cost, "cost", 0.0, math.inf)
         logged = self.named(**where)
         if cost is None:
-            known = (logged.cost, logged.expected_cost, self._mean_cost(logged.arm))
+            own = logged.cost if "session" not in where else self.log.mean_cost(logged.kept or logged.id)
+            known = (own, logged.expected_cost, self._mean_cost(logged.arm))
             cost = next(float(c) for c in known if c is not None)
+        # a session is scored once, at whichever of its turns; a turn is scored by itself
+        scored = logged.kept or logged.id if "session" in where else logged.id
         result = self.log.add_reward(
-            logged.id, score, cost, str(source), f"{logged.id}:{source}" if key is None else f"key:{key}"
-        )
+            logged.kept or logged.id, score, cost, str(source), f"{scored}:{source}" if key is None else f"key:{key}",
+            turn=None if logged.kept is None else logged.id,
+        )  # fmt: skip
         self.follow(again=False)
         return result
 

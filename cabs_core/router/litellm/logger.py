@@ -14,7 +14,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.router.router import Router
-from cabs_core.router.server.forwarding import prompt_of
+from cabs_core.router.sessions import Conversation, read_conversation, route_conversation
 
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
@@ -53,9 +53,11 @@ class CabsLogger(CustomLogger):
             if not by_arm:
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
-            text = _text(messages, keywords)
+            turn = _conversation(messages, keywords, self.router.route_by)
             call = keywords.get("litellm_call_id")
-            made = await asyncio.to_thread(self.router.route, text, available=list(by_arm), call_id=call)
+            made = await asyncio.to_thread(
+                route_conversation, self.router, turn, available=list(by_arm), call_id=call
+            )
             key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: made.id}
@@ -193,11 +195,13 @@ def _arm(deployment: dict[str, Any]) -> str | None:
     return (deployment.get("model_info") or {}).get("id")
 
 
-def _text(messages: Any, keywords: dict[str, Any]) -> str:
-    given = keywords.get("input")
-    if not messages and isinstance(given, str):
-        return given
-    return prompt_of({"messages": messages or given})
+def _conversation(messages: Any, keywords: dict[str, Any], route_by: str) -> Conversation:
+    """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
+    request = keywords.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, dict) else None
+    about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
+    body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
+    return read_conversation(body, headers if isinstance(headers, dict) else {}, route_by=route_by)
 
 
 def _decision(holder: dict[str, Any]) -> str | None:

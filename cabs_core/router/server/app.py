@@ -3,8 +3,8 @@
 POST /v1/chat/completions   model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the upstream does
 GET  /v1/models             those names
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
-POST /v1/feedback           {id, response_id or call_id, score, cost, idempotency_key} -> recorded, duplicate; 404, 409
-POST /v1/feedback/retract   {id, response_id or call_id} -> how many of the caller's scores were taken back
+POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded, duplicate; 404, 409
+POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were taken back
 GET  /healthz, /metrics
 
 Errors have OpenAI's form. With keys set (CABS_SERVER_KEYS: name=key, separated by commas), every endpoint but
@@ -39,14 +39,19 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import NAMES, Router
-from cabs_core.router.server.forwarding import Answer, Forwarder, error_body, prompt_of
+from cabs_core.router.server.forwarding import Answer, Forwarder, error_body
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.metrics import Histogram, metrics_text
 from cabs_core.router.server.upstreams import read_upstreams
+from cabs_core.router.sessions import read_conversation, route_conversation, session_key
 from cabs_core.threads import one_blas_thread
 
 KEYS, SETTINGS = "CABS_SERVER_KEYS", "CABS_SERVE_SETTINGS"
 LARGEST = 20 << 20
+#: fields of a request by which `sessions.read_conversation` knows a conversation
+_REQUEST = (
+    "messages", "input", "prompt", "system", "instructions", "metadata", "conversation", "previous_response_id", "prompt_cache_key",
+)  # fmt: skip
 _MODEL = re.compile(r"cabs(?:-rho-(\d+(?:\.\d+)?))?")
 logger = logging.getLogger("cabs.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -109,8 +114,10 @@ def make_app(
     manifest = read_manifest(folder, verify=False)
     models = read_upstreams(upstreams, manifest.names) if upstreams is not None else None
 
+    prices = {} if models is None else {n: (m.price.input, None) for n, m in models.models.items() if m.price}
+
     def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
-        fresh = Router.load(folder, log=log, encoder=encoder, **options)
+        fresh = Router.load(folder, log=log, encoder=encoder, cache_prices=prices, **options)
         if models is not None and (missing := [a for a in fresh.arms if a not in models.models]):
             raise RouterError(f"{missing[0]!r} has no upstream: add it to {upstreams} and start again")
         return fresh
@@ -249,7 +256,12 @@ async def chat(request: Request) -> Response:
         rho = None if match[1] is None else float(match[1])
         begin = time.perf_counter()
         answer = await state.forwarder.routed(
-            router, body, rho=rho, headers=headers, call_id=headers.get("x-request-id")
+            router,
+            body,
+            rho=rho,
+            headers=headers,
+            call_id=headers.get("x-request-id"),
+            caller=request.state.source,
         )
         state.times["decision"].observe(time.perf_counter() - begin)
     elif model in router.arms:
@@ -281,12 +293,13 @@ async def list_models(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """POST /v1/decision"""
     state, body = request.app.state, await _body(request)
-    unknown = sorted(set(body) - {"text", "messages", "available", "rho", "budget", "call_id"})
+    unknown = sorted(set(body) - {"text", *_REQUEST, "available", "rho", "budget", "call_id"})
     if unknown:
         raise RouterError(
-            f"unknown field {unknown[0]!r}: expected text or messages, available, rho, budget, call_id"
+            f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of a request that "
+            "say which conversation it is; available, rho, call_id"
         )
-    text = body["text"] if "text" in body else prompt_of(body)
+    router, source = state.keeper.router, request.state.source
     available, call_id = body.get("available"), body.get("call_id")
     if available is not None and not (
         isinstance(available, list) and all(isinstance(a, str) for a in available)
@@ -295,15 +308,20 @@ async def decide(request: Request) -> Response:
     if call_id is not None and not isinstance(call_id, str):
         raise RouterError("call_id: expected text")
     begin = time.perf_counter()
-    made = await state.forwarder.beside(
-        state.keeper.router.route, text, available=available, rho=body.get("rho"), budget=body.get("budget"), call_id=call_id
-    )  # fmt: skip
+    common = {"available": available, "rho": body.get("rho"), "call_id": call_id, "caller": source}
+    if "text" in body:
+        made = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
+    elif not set(body) & {"messages", "input", "prompt"}:
+        raise RouterError("there is nothing to route: expected text, or the messages of a request")
+    else:
+        turn = read_conversation(body, dict(request.headers), route_by=router.route_by, caller=source)
+        made = await state.forwarder.beside(route_conversation, router, turn, **common)
     scores, costs = await state.forwarder.beside(lambda: (made.scores, made.costs))
     state.times["decision"].observe(time.perf_counter() - begin)
     return JSONResponse(
         {
             "id": made.id, "model": made.model, "propensity": made.propensity, "rho": made.rho,
-            "probabilities": made.probabilities, "scores": scores, "costs": costs,
+            "probabilities": made.probabilities, "scores": scores, "costs": costs, "kept": made.kept,
         }
     )  # fmt: skip
 
@@ -311,17 +329,17 @@ async def decide(request: Request) -> Response:
 async def feedback(request: Request) -> Response:
     """POST /v1/feedback"""
     state, body = request.app.state, await _body(request)
-    unknown = sorted(set(body) - {"id", "response_id", "call_id", "score", "cost", "idempotency_key"})
+    unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
         raise RouterError(
-            f"unknown field {unknown[0]!r}: expected id, response_id or call_id, score, cost, idempotency_key"
+            f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}; score, cost, idempotency_key"
         )
     key = body.get("idempotency_key")
     if not isinstance(key, str | None):
         raise RouterError("idempotency_key: expected text")
     source, router = request.state.source, state.keeper.router
     result = await state.forwarder.beside(
-        router.feedback_by, **_named(body), score=body.get("score"), cost=body.get("cost"), source=source,
+        router.feedback_by, **_named(body, source), score=body.get("score"), cost=body.get("cost"), source=source,
         key=None if key is None else f"{source}:{key}",
     )  # fmt: skip
     status = 409 if result == "conflict" else 200
@@ -334,16 +352,18 @@ async def retract(request: Request) -> Response:
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
     router = state.keeper.router
-    logged = await state.forwarder.beside(router.named, **_named(body))
+    logged = await state.forwarder.beside(router.named, **_named(body, request.state.source))
     gone = await asyncio.to_thread(router.retract, logged.id, source=request.state.source)
     return JSONResponse({"result": "retracted", "scores": gone})
 
 
-def _named(body: dict[str, Any]) -> dict[str, str]:
-    """The one name of a decision in a body. Raises RouterError."""
+def _named(body: dict[str, Any], caller: str) -> dict[str, str]:
+    """The one name of a decision in a body; a session under its name in the log. Raises RouterError."""
     names = {k: body[k] for k in NAMES if body.get(k) is not None}
     if len(names) != 1 or not all(isinstance(v, str) for v in names.values()):
         raise RouterError(f"expected one of {', '.join(NAMES)}, as text")
+    if session := names.get("session"):
+        return {"session": session_key(session, caller)}
     return names
 
 

@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
-from cabs_core.errors import RouterError
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.upstreams import Upstreams
+from cabs_core.router.sessions import read_conversation, route_conversation
 
 #: statuses of an upstream after which another model is tried
 RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -37,26 +37,6 @@ class Answer:
     body: bytes = b""
     stream: AsyncIterator[bytes] | None = None
     decision: Routed | None = None
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    """Text by which a chat request is routed: that of the last user message that has any.
-
-    Raises:
-        RouterError: no user message has text.
-    """
-    messages = body.get("messages")
-    if isinstance(messages, list):
-        for message in reversed(messages):
-            if not isinstance(message, dict) or message.get("role") != "user":
-                continue
-            content = message.get("content")
-            if isinstance(content, list):
-                parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
-                content = "\n".join(p for p in parts if isinstance(p, str))
-            if isinstance(content, str) and content.strip():
-                return content
-    raise RouterError("messages hold no text of a user to route by: expected a user message, or name a model")
 
 
 class Forwarder:
@@ -91,20 +71,29 @@ class Forwarder:
         return warm or rest
 
     async def routed(
-        self, router: Router, body: dict[str, Any], *, rho: float | None, headers: dict[str, str], call_id: str | None
+        self, router: Router, body: dict[str, Any], *, rho: float | None, headers: dict[str, str], call_id: str | None,
+        caller: str = "",
     ) -> Answer:  # fmt: skip
-        """Answer a chat request by the model that the router chooses.
+        """Answer a chat request by the model that the router chooses, or that its conversation has.
 
         Raises:
             RouterError, PolicyError: there is no decision for it.
         """
-        text = prompt_of(body)
+        conversation = read_conversation(body, headers, route_by=router.route_by, caller=caller)
         failed: set[str] = set()
         for _ in range(self.upstreams.attempts):
             usable = self.usable(router, failed)
             if not usable:
                 break
-            decision = await self.beside(router.route, text, available=usable, rho=rho, call_id=call_id)
+            decision = await self.beside(
+                route_conversation,
+                router,
+                conversation,
+                available=usable,
+                rho=rho,
+                call_id=call_id,
+                caller=caller,
+            )
             answer = await self.call(decision.model, body, headers, router=router, decision=decision)
             if answer.status not in RETRIED:
                 return answer

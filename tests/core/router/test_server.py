@@ -164,20 +164,6 @@ def test_models_rho_and_a_model_by_name(place):
         assert c.post("/v1/chat/completions", json={"model": "gpt-9", **ASK}).status_code == 404
 
 
-def test_the_prompt_is_the_last_text_of_the_user(place):
-    parts = [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "Look at this."}]
-    with client(place) as c:
-        messages = [
-            {"role": "user", "content": "first"},
-            {"role": "user", "content": parts},
-            {"role": "assistant", "content": "x"},
-        ]
-        made = c.post("/v1/decision", json={"messages": messages}).json()
-        assert log(place).decision(id=made["id"]).prompt_length == len("Look at this.")
-        none = c.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts[:1]}]})
-        assert none.status_code == 400 and "no text of a user" in none.json()["error"]["message"]
-
-
 def test_decision_only(place):
     with client(place, upstreams=None) as c:
         made = c.post("/v1/decision", json={"text": "Hello there", "available": MODELS[:2], "rho": 0})
@@ -187,7 +173,7 @@ def test_decision_only(place):
             ({"text": ""}, "empty text"), ({"text": "x", "available": []}, "no model is available"),
             ({"text": "x", "available": "all"}, "list of models"), ({"text": "x", "rho": -1}, "rho"),
             ({"text": "x", "rho": "1"}, "rho"), ({"text": "x", "colour": 1}, "colour"), ({"text": 7}, "cannot route"),
-            ({"text": "x", "budget": 1e-30}, "cheapest"), ({}, "no text of a user"),
+            ({"text": "x", "budget": 1e-30}, "cheapest"), ({}, "nothing to route"),
         ):  # fmt: skip
             answer = c.post("/v1/decision", json=bad)
             assert answer.status_code == 400 and words in answer.json()["error"]["message"], bad
@@ -416,3 +402,30 @@ def test_a_log_that_cannot_be_used_is_no_mistake_of_the_client(place, monkeypatc
         )
         answer = c.post("/v1/feedback", json={"id": "x", "score": 1.0})
         assert answer.status_code == 503 and "secret" not in answer.text
+
+
+def test_a_conversation_keeps_its_model_and_is_scored_as_one(place):
+    """A tool loop of ten steps is one decision; a request without text goes to the fallback, whatever the policy."""
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
+    tool = [
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "tool", "tool_call_id": "t", "content": "42"},
+    ]
+    with client(place, epsilon=0.9) as c:
+        body, headers = {"model": "cabs", "messages": list(ASK["messages"])}, {"x-session-id": "mine"}
+        models = set()
+        for _ in range(10):
+            models.add(c.post("/v1/chat/completions", json=body, headers=headers).headers["x-cabs-model"])
+            body["messages"] += tool
+        assert len(models) == 1
+        settle(c)
+        made = log(place).decisions()
+        assert len(made) == 10 and sum(d.kept is None for d in made) == 1
+        assert c.post("/v1/feedback", json={"session": "mine", "score": 1.0}).json() == {"result": "recorded"}
+        assert [r.decision_id for r in log(place).rewards()] == [made[0].id]
+        fallback = c.app.state.keeper.router.manifest.fallback
+        for odd in ([image], [{"role": "system", "content": "rules"}]):
+            answer = c.post("/v1/chat/completions", json={"model": "cabs", "messages": odd})
+            assert answer.status_code == 200 and answer.headers["x-cabs-model"] == fallback
+        kept = c.post("/v1/decision", json={"messages": [*ASK["messages"], *tool]}, headers=headers).json()
+        assert kept["kept"] == made[0].id and kept["propensity"] == 1.0

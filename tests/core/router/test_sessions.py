@@ -1,0 +1,232 @@
+"""Conversations: which request belongs to which, what it is routed by, and when its model stays."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.errors import RouterError
+from cabs_core.router import Router, sessions
+from cabs_core.router.retention import compact
+from cabs_core.router.sessions import LONGEST, read_conversation, route_conversation, session_key
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
+USER, ANSWER = {"role": "user", "content": "an SQL question"}, {"role": "assistant", "content": "SELECT 1"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {}}]}
+RESULT = {"role": "tool", "tool_call_id": "t", "content": "42"}
+
+
+def said(text: str) -> dict:
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("route_by", "text"),
+    [("last_user", "make it shorter"), ("first_user", "an SQL question"), ("conversation", "an SQL question\nmake it shorter")],
+)  # fmt: skip
+def test_the_text_that_a_request_is_routed_by(route_by, text):
+    body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, said("make it shorter")]}
+    found = read_conversation(body, route_by=route_by)
+    assert found.text == text and found.continued and not found.in_tools
+    long = read_conversation({"messages": [said("x" * 5_000_000)]}, route_by=route_by)
+    assert len(long.text) == LONGEST  # cut before anything reads it
+    image = read_conversation({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
+    assert image.text is None  # not the text of an older turn
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[{"role": "user", "content": [IMAGE]}], [{"role": "system", "content": "rules"}], [], "", None, [3, None], {"a": 1}],
+)  # fmt: skip
+def test_no_text(messages):
+    found = read_conversation({"messages": messages})
+    assert found.text is None and not found.in_tools
+
+
+def test_dialects_and_tool_loops():
+    assert read_conversation({"messages": [USER, CALL, RESULT]}).in_tools
+    assert not read_conversation({"messages": [USER, CALL, RESULT, ANSWER, said("more")]}).in_tools
+    claude = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "42"}]}
+    found = read_conversation(
+        {"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]}
+    )
+    assert found.in_tools and found.text == "an SQL question"
+    answered = {"type": "function_call_output", "call_id": "t", "output": "42"}
+    asked = {"type": "function_call", "name": "f", "arguments": "{}"}
+    found = read_conversation({"instructions": "rules", "input": [USER, asked, answered]})
+    assert found.in_tools and found.continued and found.text == "an SQL question"
+    assert read_conversation({"input": "just this"}).text == "just this"
+    assert read_conversation({"prompt": ["one", "two"]}).text == "two"
+
+
+def test_the_key_of_a_session():
+    def key(body=None, headers=None, caller=""):
+        return read_conversation({"messages": [USER], **(body or {})}, headers, caller=caller)
+
+    named = [
+        key(headers={"x-session-id": "s1"}), key({"metadata": {"session_id": "s1"}}), key({"conversation": {"id": "s1"}}),
+        key({"conversation": "s1"}), key({"litellm_session_id": "s1"}),
+    ]  # fmt: skip
+    assert {k.key for k in named} == {session_key("s1")} and not any(k.derived for k in named)
+    claude = key({"metadata": {"user_id": "user_abc_account__session_0123-abcd-ef"}})
+    assert claude.key == session_key("0123-abcd-ef")
+    assert key(headers={"x-session-id": "s1"}, caller="bob").key != session_key("s1")
+    # derived: the same later in the conversation, another one with other rules or another cache key
+    later = key({"messages": [USER, ANSWER, said("more")]})
+    assert key().derived and later.key == key().key and later.continued and not key().continued
+    assert key({"prompt_cache_key": "k"}).key != key().key
+    assert key({"messages": [{"role": "system", "content": "rules"}, USER]}).key != key().key
+    assert key({"previous_response_id": "r1"}).previous == "r1"
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]), x, max_size=4), max_leaves=12))  # fmt: skip
+def test_no_body_is_too_odd(body):
+    for route_by in sessions.ROUTE_BY:
+        found = read_conversation(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
+        assert found.text is None or found.text.strip()
+        assert found.tokens >= found.earlier >= 0
+
+
+def play(router: Router, turns: int, **options) -> list:
+    """A conversation of so many user turns, each answered."""
+    messages, made = [], []
+    for i in range(turns):
+        messages.append(said(f"Question {i}: translate this into Spanish, please."))
+        made.append(route_conversation(router, read_conversation({"messages": messages}), **options))
+        messages.append({"role": "assistant", "content": "hola " * 20})
+    return made
+
+
+def test_one_decision_a_session(make_bundle, tmp_path):
+    router = Router.load(make_bundle("carrot", epsilon=0.5), log=tmp_path / "log.sqlite")
+    seen = set()
+    for s in range(12):
+        body = {"messages": [said(f"{s} questions")], "metadata": {"session_id": f"s{s}"}}
+        first = route_conversation(router, read_conversation(body))
+        body["messages"] += [CALL]
+        for _ in range(20):  # a loop of 20 tool steps
+            body["messages"] += [RESULT]
+            step = route_conversation(router, read_conversation(body))
+            assert (step.model, step.kept, step.propensity) == (first.model, first.id, 1.0)
+        seen.add(first.model)
+    assert len(seen) > 1
+    assert (
+        router.follow() == 0 and router.learner.policy.round == 12
+    )  # turns that kept a model were not drawn
+    rows = router.log.decisions()
+    assert len(rows) == 12 * 21 and sum(d.kept is None for d in rows) == 12
+    assert len({d.session for d in rows}) == 12
+    router.close()
+
+
+def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
+    for sticky, kept in (("off", 0), ("tools", 1)):
+        router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
+        play(router, 3)
+        body = {"messages": [USER, CALL]}
+        route_conversation(router, read_conversation({"messages": [USER]}))
+        route_conversation(router, read_conversation({"messages": [*body["messages"], RESULT]}))
+        assert sum(d.kept is not None for d in router.log.decisions()) == kept
+    with pytest.raises(RouterError, match="sticky 'often'"):
+        Router.load(make_bundle("carrot"), sticky="often")
+    with pytest.raises(RouterError, match="route_by"):
+        Router.load(make_bundle("carrot"), route_by="mood")
+
+
+def test_it_leaves_a_model_that_cannot_be_called_and_stays_with_the_next(make_bundle):
+    router = Router.load(make_bundle("carrot", epsilon=0.3))
+    body = {"messages": [USER, CALL, RESULT]}
+    first = route_conversation(router, read_conversation({"messages": [USER]}))
+    rest = [arm for arm in router.arms if arm != first.model]
+    second = route_conversation(router, read_conversation(body), available=rest)
+    assert second.model != first.model and second.kept is None and second.propensity < 1.0
+    again = route_conversation(router, read_conversation(body))
+    assert (again.model, again.kept) == (second.model, second.id)
+
+
+def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
+    """The gain is .2 of utility: the model stays where its cache is worth more, and goes where it is worth less."""
+    folder, arm = make_bundle("best_single", epsilon=0.0), "gpt-4-1106-preview"
+    router = Router.load(folder)
+    router = Router.load(folder, cache_prices=dict.fromkeys(router.arms, (10.0, 1.0)))
+    scores = np.array([0.5 if name == arm else 0.7 for name in router.arms])
+    monkeypatch.setattr(router.heads, "shown", lambda embedding, length: (scores, np.zeros(4)))
+    worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
+    for i, (tokens, stays) in enumerate(((worth + 20, True), (worth - 20, False))):
+        named = {"metadata": {"session_id": f"s{i}"}}
+        route_conversation(router, read_conversation({"messages": [USER], **named}), available=[arm])
+        history = [USER, {"role": "assistant", "content": "x" * (4 * int(tokens) - len(USER["content"]))}]
+        made = route_conversation(
+            router, read_conversation({"messages": [*history, said("and now?")], **named})
+        )
+        assert (made.kept is not None) is stays
+
+
+def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle, monkeypatch):
+    router = Router.load(make_bundle("carrot", epsilon=0.1))
+    named = {"metadata": {"session_id": "s"}}
+    route_conversation(router, read_conversation({"messages": [USER], **named}))
+    later = time.time() + sessions.IDLE + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert route_conversation(router, read_conversation({"messages": [USER, CALL, RESULT], **named})).kept
+    monkeypatch.setattr(time, "time", lambda: later + sessions.IDLE + 1)
+    assert (
+        route_conversation(router, read_conversation({"messages": [USER, ANSWER, said("hm")], **named})).kept
+        is None
+    )
+
+
+def test_the_same_first_words_are_not_the_same_conversation(make_bundle):
+    router = Router.load(make_bundle("carrot", epsilon=0.1))
+    for _ in range(3):
+        assert route_conversation(router, read_conversation({"messages": [USER]})).kept is None
+
+
+def test_a_response_that_follows_another(make_bundle):
+    router = Router.load(
+        make_bundle("carrot", epsilon=0.3), cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))
+    )
+    first = route_conversation(router, read_conversation({"input": "an SQL question"}))
+    router.finish(first.id, response_id="resp_1")
+    body = {"input": [{"type": "function_call_output", "output": "42"}], "previous_response_id": "resp_1"}
+    second = route_conversation(router, read_conversation(body))
+    assert (second.model, second.kept) == (first.model, first.id)
+    assert {d.session for d in router.log.decisions()} == {router.log.decision(id=first.id).session}
+
+
+def test_without_text_the_fallback_answers(make_bundle):
+    router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
+    made = route_conversation(router, read_conversation({"messages": [{"role": "user", "content": [IMAGE]}]}))
+    assert made.model == "claude-v1" and made.kept is None
+    assert router.feedback(made.id, score=1.0) == "recorded"
+    assert router.learner.learnt == 0  # no text, nothing to learn from
+    other = route_conversation(router, read_conversation({"messages": []}), available=["gpt-4-1106-preview"])
+    assert other.model == "gpt-4-1106-preview"
+    assert compact(router.log, 1e12)["left"] == 0
+
+
+def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp_path):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
+    body = {"messages": [USER], "metadata": {"session_id": "s"}}
+    first = route_conversation(router, read_conversation(body))
+    body["messages"] += [CALL, RESULT]
+    turns = [route_conversation(router, read_conversation(body), call_id=f"c{i}") for i in range(3)]
+    for name, cost in zip([first, *turns], (0.1, 0.2, 0.3, 0.4), strict=True):
+        router.finish(name.id, cost=cost, response_id=f"r-{name.id}")
+    assert router.feedback_by(response_id=f"r-{turns[0].id}", score=0.5) == "recorded"
+    assert router.feedback_by(session=session_key("s"), score=1.0, source="judge") == "recorded"
+    assert router.feedback_by(session=session_key("s"), score=1.0, source="judge") == "duplicate"
+    assert router.feedback_by(call_id="c2", score=0.0) == "recorded"
+    rewards = router.log.rewards()
+    assert {r.decision_id for r in rewards} == {first.id}
+    assert [r.teaches for r in rewards] == [True, False, False] and router.learner.learnt == 1
+    assert [r.cost for r in rewards] == pytest.approx(
+        [0.2, 0.25, 0.4]
+    )  # of the turn; of a call of the session
+    assert [r.turn for r in rewards] == [turns[0].id, turns[2].id, turns[2].id]
+    assert router.retract(turns[0].id) == 1 and [r.teaches for r in router.log.rewards()] == [True, False]
+    router.close()
