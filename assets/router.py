@@ -9,7 +9,7 @@ import dagster as dg
 
 from cabs_core.artifacts.stages import stage_code_version
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import NOT_WORSE, deployment_result, router_check_specs, router_results
+from cabs_dagster.checks import COMPARABLE, NOT_WORSE, deployment_results, router_check_specs, router_results
 from cabs_dagster.metadata import figures, guarded, stage_of_some_pools, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
@@ -59,7 +59,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     code_version=stage_code_version("router"),
     deps=["router"],
     partitions_def=partitions.pools,
-    check_specs=[NOT_WORSE],
+    check_specs=[NOT_WORSE, COMPARABLE],
     description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
     "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
 )
@@ -69,7 +69,7 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
     with guarded():
         found = deploy(cabs.chain(context.partition_key))
     context.log.info(found["reason"])
-    return dg.MaterializeResult(metadata=figures(found), check_results=[deployment_result(found)])
+    return dg.MaterializeResult(metadata=figures(found), check_results=deployment_results(found))
 
 
 @dg.asset(

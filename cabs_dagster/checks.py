@@ -139,9 +139,24 @@ _NOT_WORSE = (
 (NOT_WORSE,) = _specs("deployed_router", partitions.pools, {"not_worse": _NOT_WORSE})
 
 
-def deployment_result(found: Mapping[str, Any]) -> dg.AssetCheckResult:
-    """Result of `not_worse` from what `cabs_core.chain.deployment.deploy` found."""
-    return _result("deployed_router", NOT_WORSE.name, "WARN", found["reason"], found["passed"], {})
+_COMPARABLE = (
+    "Champion and challenger can be compared; they cannot where served traffic repeats the prompts of the table, and then no "
+    "router is ever replaced."
+)
+(COMPARABLE,) = _specs("deployed_router", partitions.pools, {"comparable": _COMPARABLE})
+
+
+def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
+    """Results of `not_worse` and `comparable` from what `cabs_core.chain.deployment.deploy` found.
+
+    The second is an ERROR: night after night nothing would be deployed.
+    """
+    comparable = bool(found.get("comparable", True))
+    why = "they can be compared" if comparable else found["reason"]
+    return [
+        _result("deployed_router", NOT_WORSE.name, "WARN", found["reason"], found["passed"], {}),
+        _result("deployed_router", COMPARABLE.name, "ERROR", why, comparable, {}),
+    ]
 
 
 def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:

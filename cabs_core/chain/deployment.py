@@ -44,7 +44,8 @@ def deploy(chain: Chain) -> dict[str, Any]:
     """Promote the pool's router where it is shown to lose no more than `router.margin` to the deployed one.
 
     Returns:
-        passed: whether the challenger is deployed now; reason: in words; champion, challenger: ids; and the figures of
+        passed: whether the challenger is deployed now; comparable: False where nobody can tell which is better; reason: in
+        words; champion, challenger: ids; and the figures of
         the comparison where there was one.
 
     Raises:
@@ -88,7 +89,8 @@ def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[st
     try:
         found = _compare(place, challenger, inputs, chain.pool)
     except RouterError as error:
-        return {"passed": False, "reason": f"cannot be compared, the champion stays: {error}", **ids}
+        reason = f"cannot be compared, the champion stays: {error}"
+        return {"passed": False, "comparable": False, "reason": reason, **ids}
     if found.promote:
         promote(challenger, place)
     figures = {k: v for k, v in asdict(found).items() if k not in ("promote", "reason")}
@@ -168,6 +170,7 @@ def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
     """The rows. Raises RouterError where they are too few for a comparison."""
     if len(rows) < FEWEST:
         raise RouterError(
-            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; {FEWEST} are needed"
+            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; {FEWEST} are needed: add "
+            "outcomes of new prompts to the table, or compare on the log (a pool of kind: logs)"
         )
     return rows

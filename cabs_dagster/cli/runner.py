@@ -82,6 +82,22 @@ class Runner:
         if report:
             self._results(name)
 
+    def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
+        """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
+
+        Raises:
+            RunFailed: a run failed.
+        """
+        name = pool_file.pool.name
+        register(self.instance, [pool_file.pool])
+        self._stages(pool_file, (), False)
+        self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
+        made = dg.AssetRecordsFilter(dg.AssetKey("deployed_router"), asset_partitions=[name])
+        (record,) = self.instance.fetch_materializations(made, limit=1).records
+        event = record.asset_materialization
+        assert event is not None
+        return {key: value.value for key, value in event.metadata.items()}
+
     def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
         chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
         # the router is chosen among all policies

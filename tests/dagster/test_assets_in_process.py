@@ -92,8 +92,9 @@ def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     assert {r.data["policy"] for r in shown["table"].records} == set(chain_of().pool.policies)
     assert "Router for pool tiny" in shown["model card"].value and "cabs export" in shown["export"].value
     verdicts = {e.check_name: e for e in made.get_asset_check_evaluations()}
-    assert set(verdicts) == {"same_decisions", "latency", "size", "not_worse"}
+    assert set(verdicts) == {"same_decisions", "latency", "size", "not_worse", "comparable"}
     assert verdicts["same_decisions"].passed and verdicts["size"].passed and verdicts["not_worse"].passed
+    assert verdicts["comparable"].passed
     assert verdicts["same_decisions"].severity == dg.AssetCheckSeverity.ERROR
     assert (deployed_folder("tiny") / "router.json").is_file()
     job = dg.Definitions(

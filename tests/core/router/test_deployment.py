@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import dagster as dg
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.chain.deployment import deploy, held_out_rows
@@ -19,6 +22,9 @@ from cabs_core.oracles import Oracles
 from cabs_core.paths import default_log, deployed_folder
 from cabs_core.router import Router, read_manifest, roll_back
 from cabs_core.router.bundle import prompt_hashes, seen_prompts
+from cabs_dagster.checks import deployment_results
+from cabs_dagster.instance import open_instance
+from cabs_dagster.sensors import problems_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -159,6 +165,38 @@ def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pyte
     monkeypatch.setattr("cabs_core.chain.deployment.FEWEST", 10_000)
     found = deploy(chain_of())
     assert not found["passed"] and "10000 are needed" in found["reason"]
+    not_worse, comparable = deployment_results(found)
+    assert (
+        not not_worse.passed and not comparable.passed and comparable.severity == dg.AssetCheckSeverity.ERROR
+    )
+
+
+def test_traffic_that_repeats_the_tables_prompts_is_an_alert(home: Path, tmp_path: Path, capsys) -> None:
+    """Nothing could ever be deployed again: the check `comparable` fails, and sensor `alerts` says so."""
+    from cabs_dagster.cli import main
+
+    def cabs(*words: str):
+        return CliRunner().invoke(main, list(words))
+
+    first = cabs("deploy", "tiny")
+    assert first.exit_code == 0 and "deployed: nothing was deployed before" in first.output
+    router = Router.load(deployed_folder("tiny"), log=default_log(deployed_folder("tiny")))
+    for text in prompts_of(chain_of().require(chain_of().stage("router"))):
+        router.feedback(router.route(text).id, score=1.0, cost=1e-4)
+    router.close()
+    (home / "pools" / "tiny.yaml").write_text(TINY + "router: {epsilon: 0.2}\n", encoding="utf-8")
+    again = cabs("deploy", "--pool", "tiny", "--json")
+    assert again.exit_code == 1
+    found = json.loads(again.stdout[again.stdout.index("{") :])
+    assert (
+        not found["passed"]
+        and not found["comparable"]
+        and "prompts 0 were seen by neither" in found["reason"]
+    )
+    with open_instance() as instance:
+        run = instance.get_runs(limit=1)[0]
+        said = dict(problems_of(instance, run))
+    assert any(key.endswith("comparable:ERROR") for key in said) and run.is_success
 
 
 def test_a_challenger_that_learns_from_the_log(home: Path) -> None:

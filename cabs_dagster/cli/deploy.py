@@ -1,0 +1,55 @@
+"""`cabs deploy`: what job `deploy_pool` does, from a shell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from cabs_core.chain.options import pool_argument, pool_name, pool_option
+from cabs_dagster.cli.interrupt import end, on_signal, until_interrupted
+
+
+@click.command()
+@pool_argument
+@pool_option("Name of the model pool; `cabs deploy NAME` is the same.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: {pool, passed, reason, champion, challenger, ...}."
+)
+@on_signal(end)
+def deploy(name: str | None, pool: str | None, as_json: bool) -> None:
+    """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody can tell.
+
+    Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router lies at
+    $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1 where the
+    newly trained router was not deployed.
+    """
+    from cabs_core.paths import deployed_folder
+    from cabs_core.pools.registry import active_pool
+    from cabs_core.replay.compile_ahead import stop_compiling
+    from cabs_dagster.cli.runner import Runner
+    from cabs_dagster.instance import open_instance
+    from cabs_dagster.instance.recover import end_own_runs, recover
+
+    pool_file = active_pool(pool_name(name, pool))
+    with open_instance() as instance:
+        for run_id in recover(instance):
+            click.echo(f"  run {run_id} had been killed: marked as failed", err=True)
+        runner = Runner(instance, notify=lambda text: click.echo(f"  {text}", err=True))
+
+        def tidy() -> None:
+            stop_compiling()
+            end_own_runs(instance)
+
+        found: dict[str, Any] = {}
+        until_interrupted(lambda: found.update(runner.deploy_pool(pool_file)), tidy)
+    if as_json:
+        click.echo(json.dumps({"pool": pool_file.pool.name, **found}, indent=1))
+    else:
+        click.echo(f"{'deployed' if found['passed'] else 'not deployed'}: {found['reason']}")
+        if found.get("log"):
+            click.echo(f"log: {found['log']}")
+        click.echo(str(deployed_folder(pool_file.pool.name)))
+    if not found["passed"]:
+        raise SystemExit(1)
