@@ -1,8 +1,9 @@
-"""What the command lines share: the project's own errors as one message, without a traceback."""
+"""What the command lines share: help in whole sentences, the project's own errors as one message without a traceback."""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,22 @@ from cabs_core.errors import CabsError, shortened
 _LONGEST = 8000
 
 
-class CommandGroup(click.Group):
+class HelpGroup(click.Group):
+    """A group of commands whose help shows the whole first sentence of each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List every command with its first sentence."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, _first_sentence(command)))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class CommandGroup(HelpGroup):
     """Shows the project's own errors, files that the system refuses, and packages that are not installed, as one message
     and exit code 2.
 
@@ -45,3 +61,9 @@ class CommandGroup(click.Group):
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
             click.echo(shortened(text.strip(), _LONGEST), err=True)
             sys.exit(2)
+
+
+def _first_sentence(command: click.Command) -> str:
+    text = command.short_help or inspect.cleandoc(command.help or "").partition("\n\n")[0]
+    sentence, stop, _ = " ".join(text.split()).partition(". ")
+    return sentence + stop.strip()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cabs_core.chain.options import pool_argument, pool_name, pool_option
+from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def _ends(row: Mapping[str, Any]) -> str:
     return "none" if row["low"] is None else f"[{row['low']:.4f}, {row['high']:.4f}]"
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def data() -> None:
     """Outcome tables of the pools' sources."""
 

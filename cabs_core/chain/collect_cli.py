@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cabs_core.chain.options import pool_argument, pool_name, pool_option
+from cabs_core.command import HelpGroup
 
 
 @click.command()
@@ -66,7 +67,7 @@ def _say(stage: str, summary: Mapping[str, Any]) -> None:
     click.echo(f"{stage}: {spent:.4f} USD in the run that made them, {paid:.4f} in all")
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def judge() -> None:
     """A judge among a pool's scores: answers for people to label, and how well it agrees with them."""
 

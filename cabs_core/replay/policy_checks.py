@@ -43,7 +43,7 @@ def check_policy(name: str, **options: Any) -> None:
         PolicyError: a promise is broken; the message names it.
     """
     name = check_policy_name(name)
-    for check in (_record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
+    for check in (_methods, _record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
         check(name, options)
 
 
@@ -63,6 +63,17 @@ def _build(name: str, options: dict[str, Any], stream: Any) -> Policy:
         name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n, seed=5,
         share=stream.share, **options,
     )  # fmt: skip
+
+
+def _methods(name: str, options: dict[str, Any]) -> None:
+    """Its class implements what every policy must."""
+    cls = policy_class(name)
+    missing = ", ".join(sorted(cls.__abstractmethods__))
+    _expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
+    learns = policy_record(name).learns
+    _expect(
+        not learns or cls._learn is not Policy._learn, name, f"it learns, but {cls.__name__} lacks _learn"
+    )
 
 
 def _record(name: str, options: dict[str, Any]) -> None:

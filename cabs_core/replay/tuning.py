@@ -33,6 +33,7 @@ from cabs_core.catalog import (
     split_name,
 )
 from cabs_core.compiled.rng import stream_key
+from cabs_core.errors import PolicyError
 from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -55,15 +56,25 @@ class TuningResult:
         chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se", "configurations",
             "seconds"}}; lead: of the best configuration over the preset, with its standard error.
         tried: one dict per configuration: policy, options, utility, per-rho utilities.
+        untuned: {policy: why it is never tuned}.
     """
 
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
+    untuned: dict[str, str] = field(default_factory=dict)
 
 
 def tunable(policy: str) -> bool:
     """Whether a policy (with its preset) has settings that tuning may change."""
-    return bool(policy_record(policy).tuning) and split_name(policy)[1] not in FIXED_PRESETS
+    return not why_untuned(policy)
+
+
+def why_untuned(policy: str) -> str:
+    """Why a policy (with its preset) is never tuned, in a few words; empty where it is. Raises PolicyError."""
+    preset = split_name(policy)[1]
+    if not policy_record(policy).tuning:
+        return "its record has no settings to tune"
+    return f"preset {preset!r} follows its paper and keeps its constants" if preset in FIXED_PRESETS else ""
 
 
 def configurations(
@@ -119,14 +130,22 @@ def tune(
 
     Args:
         problem: the validation problem; the test problem must never be given.
-        policies: names; those with nothing to tune are left out of the result.
+        policies: names; those that are never tuned are in `untuned` of the result, with the reason.
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
         seed: of the configurations drawn and of the orders; trials: orders per evaluation.
         fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
+
+    Raises:
+        PolicyError: an unknown policy, or none of them is ever tuned.
     """
-    result = TuningResult()
-    names = [p for p in dict.fromkeys(policies) if tunable(p)]
+    if isinstance(policies, str):
+        policies = (policies,)
+    result = TuningResult(untuned={p: why for p in dict.fromkeys(policies) if (why := why_untuned(p))})
+    names = [p for p in dict.fromkeys(policies) if p not in result.untuned]
+    if not names:
+        told = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
+        raise PolicyError(f"there is nothing to tune. {told}")
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         records: list[dict[str, Any]] = []
@@ -201,7 +220,8 @@ def tune_policies(
 
     The rhos searched are those of `search_rhos`.
     """
-    if not pool.tuning_budget:
+    names = [name for name in pool.policies if tunable(name)]
+    if not pool.tuning_budget or not names:
         return {}
     rhos, seed = search_rhos(pool.replay.rhos), pool.replay.order_seed
-    return tune(problem, pool.policies, rhos, pool.tuning_budget, seed, progress=progress).chosen
+    return tune(problem, names, rhos, pool.tuning_budget, seed, progress=progress).chosen

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
 from cabs_core.router.remote import is_remote
 
@@ -236,7 +237,7 @@ def feedback(
         router.close()
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def log() -> None:
     """Look after a router's event log."""
 

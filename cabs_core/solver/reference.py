@@ -8,7 +8,7 @@ with `program.objective`.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import clarabel
 import cvxpy as cp
@@ -27,13 +27,17 @@ class ReferenceSolution:
     """An answer of the solver.
 
     p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or worse);
-    claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on constraints.
+    claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on constraints;
+    q [K]: the adversary's distribution, from the multipliers of the K epigraph constraints; None where the call
+    has none; iterations: of the interior-point method, 0 where the solver does not say.
     """
 
     p: np.ndarray
     objective: float
     solved: bool
     claimed: float
+    q: np.ndarray | None = None
+    iterations: int = 0
 
 
 def _solution(
@@ -94,12 +98,20 @@ class CvxpyParametric:
         for x, y in ((self.p, u), (self.p - 1, v)):
             sides = [reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
             constraints.append(cp.SOC(y + W, hstack(sides), axis=1))
+        self.epigraphs = constraints[1]
         self.problem = cp.Problem(cp.Minimize(self.c @ self.p + t), constraints)
 
     def __call__(self, losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
         f = np.asarray(losses, dtype=np.float64)
         self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
-        return _close(self.problem, self.p, f, self.G.value, gamma, gamma)
+        found = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
+        if not np.isfinite(found.p).all():
+            return found
+        # stationarity in t: the multipliers of the K epigraphs sum to 1, and are the adversary's distribution
+        weights = np.clip(np.nan_to_num(np.asarray(self.epigraphs.dual_value, dtype=np.float64)), 0.0, None)
+        q = weights / weights.sum() if weights.sum() > 0 else np.full(len(f), 1.0 / len(f))
+        stats = self.problem.solver_stats
+        return replace(found, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)
 
 
 def clarabel_direct(

@@ -48,6 +48,7 @@ def _register() -> None:
     from cabs_core.bench.cli import bench
     from cabs_core.chain.cli import data, evaluate, plan, prune, report
     from cabs_core.chain.collect_cli import collect, judge
+    from cabs_core.policies.cli import policies
     from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
@@ -55,7 +56,21 @@ def _register() -> None:
     from cabs_dagster.cli.run import run
     from cabs_dagster.cli.ui import instance, ui
 
-    for command in (run, plan, collect, judge, pool, data, check, report, bench, ui, instance, prune):
+    for command in (
+        run,
+        plan,
+        collect,
+        judge,
+        pool,
+        policies,
+        data,
+        check,
+        report,
+        bench,
+        ui,
+        instance,
+        prune,
+    ):
         main.add_command(command)
     for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate):
         main.add_command(command)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def pool() -> None:
     """Model pools: add, list, show, retire."""
 

@@ -11,6 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from cabs_core.catalog import policies
 from cabs_core.paths import cabs_home
 from cabs_core.pools import list_pools
 from cabs_dagster.cli import main
@@ -120,3 +121,35 @@ def test_a_module_in_the_current_directory_is_not_imported(tiny_pool: Path, tmp_
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Under 0.7 s on an idle machine; counted in modules here, since other work shares the machine."""
+    heavy = ("dagster", "pydantic", "numpy", "yaml", "pandas", "torch", "altair")
+    code = (
+        "import sys\nfrom cabs_dagster.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        f"sys.exit(', '.join(m for m in {heavy} if m in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("pool",), ("data",), ("log",)])
+def test_no_description_is_cut_in_the_middle_of_a_sentence(words: tuple[str, ...]) -> None:
+    text = " ".join(cabs(*words, "--help").output.split())
+    listed = text.partition("Commands: ")[2]
+    assert listed and "..." not in listed
+
+
+def test_policies_are_listed_with_options_and_ranges() -> None:
+    text = cabs("policies").output
+    assert all(f"{name}" in text for name in policies())
+    shown = cabs("policies", "lin_ucb").output
+    assert "lin_ucb @warm" in shown and "alpha: number = 0.4 (>= 0)" in shown and "target: string" in shown
+    rows = {row["name"]: row for row in json.loads(cabs("policies", "--json").output)}
+    assert list(rows) == list(policies())
+    warm = next(o for o in rows["lin_ucb"]["options"] if o["name"] == "warm")
+    assert warm["range"] == ">= 0, <= 1" and warm["presets"] == {"warm": 0.3}
+    wrong = cabs("policies", "lin_ubc")
+    assert wrong.exit_code == 2 and "Did you mean 'lin_ucb'?" in wrong.output

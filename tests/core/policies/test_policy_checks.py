@@ -7,6 +7,7 @@ import pytest
 
 from cabs_core.catalog import all_policies, policies, split_name
 from cabs_core.errors import PolicyError
+from cabs_core.policies import Policy
 from cabs_core.policies.static import RandomPolicy
 from cabs_core.replay.policy_checks import check_policy
 
@@ -56,9 +57,21 @@ class Drawn(RandomPolicy):
         self.round += stop - start
 
 
+class Undecided(Policy):
+    """Lacks `_decide`."""
+
+    def start(self, offline):
+        pass
+
+
+class Untaught(RandomPolicy):
+    """Its record says that it learns, but it lacks `_learn`."""
+
+
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
+        (Undecided, "class Undecided lacks _decide"),
         (Forgetful, "its round is"),
         (Careless, "it plays an arm that has disappeared"),
         (TwoFaced, "decide plays otherwise than run"),
@@ -70,6 +83,13 @@ def test_broken_promises_are_found(cls, message, monkeypatch):
     monkeypatch.setitem(policies(), "random", replace(record, path=f"{__name__}:{cls.__name__}"))
     with pytest.raises(PolicyError, match=message):
         check_policy("random")
+
+
+def test_a_missing_learn_is_named(monkeypatch):
+    record = replace(policies()["lin_ucb"], path=f"{__name__}:Untaught", presets=("default",))
+    monkeypatch.setitem(policies(), "lin_ucb", record)
+    with pytest.raises(PolicyError, match="it learns, but Untaught lacks _learn"):
+        check_policy("lin_ucb")
 
 
 def test_the_battery_covers_every_family():

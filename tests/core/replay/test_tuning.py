@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cabs_core.catalog import FIXED_PRESETS, policies
+from cabs_core.errors import PolicyError
 from cabs_core.policies import policy_class
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.synthetic import synthetic_problem
@@ -87,3 +88,13 @@ def test_pool_hook(problem):
     assert set(chosen) == {"lin_ucb"} and chosen["lin_ucb"]["configurations"] == 2
     pool.tuning_budget = 0
     assert tune_policies(problem, pool) == {}
+
+
+def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
+    problem = synthetic_problem(n=60, K=3, d=4)
+    with pytest.raises(PolicyError, match=r"cabs_c_linear@literal: preset 'literal' follows its paper"):
+        tune(problem, "cabs_c_linear@literal")
+    with pytest.raises(PolicyError, match="ridge: its record has no settings to tune"):
+        tune(problem, ["ridge", "random"])
+    found = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
+    assert list(found.chosen) == ["lin_ucb"] and list(found.untuned) == ["random"]
