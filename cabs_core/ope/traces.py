@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.errors import DataError, RouterError, shortened
+from cabs_core.errors import DataError, shortened
 from cabs_core.pool_files.config import Columns
-from cabs_core.router.server.forwarding import prompt_of
+from cabs_core.router.sessions import read_conversation
 
 _UP = {
     "up",
@@ -204,10 +204,7 @@ def routed_text(messages: Any) -> str | None:
         return None
     if messages and all(isinstance(m, str) for m in messages):
         messages = [{"role": "user", "content": m} for m in messages]
-    try:
-        return prompt_of({"messages": [_message(m) for m in messages if isinstance(m, Mapping)]})
-    except RouterError:
-        return None
+    return read_conversation({"messages": [_message(m) for m in messages if isinstance(m, Mapping)]}).text
 
 
 def _message(message: Record) -> dict[str, Any]:

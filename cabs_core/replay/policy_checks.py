@@ -71,9 +71,8 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     missing = ", ".join(sorted(cls.__abstractmethods__))
     _expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
     learns = policy_record(name).learns
-    _expect(
-        not learns or cls._learn is not Policy._learn, name, f"it learns, but {cls.__name__} lacks _learn"
-    )
+    own = any("_learn" in vars(base) for base in cls.__mro__ if base is not Policy)
+    _expect(not learns or own, name, f"it learns, but {cls.__name__} lacks _learn")
 
 
 def _record(name: str, options: dict[str, Any]) -> None:

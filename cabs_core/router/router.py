@@ -40,7 +40,7 @@ from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.router.retention import retract
-from cabs_core.router.sessions import cache_savings, check_options
+from cabs_core.router.session_options import cache_savings, check_options
 from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again

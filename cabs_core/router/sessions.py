@@ -30,27 +30,20 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from cabs_core.errors import RouterError
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import prompt_hash
-
-if TYPE_CHECKING:
-    from cabs_core.router.router import Routed, Router
+from cabs_core.router.router import Routed, Router
 
 Sticky = Literal["session", "tools", "off"]
 RouteBy = Literal["last_user", "first_user", "conversation"]
-STICKY: tuple[str, ...] = ("session", "tools", "off")
-ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
 #: characters of a text that are read to route by it
 LONGEST = 16_384
 #: seconds without a request after which a session is drawn again; providers keep caches for 5 minutes to an hour
 IDLE = 3_600.0
-#: share of the price of a token in that a cached one saves, where the upstream file does not say
-SAVED = 0.5
 #: characters for a token
 CHARACTERS = 4.0
 HEADERS = ("x-cabs-session", "x-session-id")
@@ -186,19 +179,6 @@ def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     return next((value for value in found if isinstance(value, str) and value.strip()), None)
 
 
-def cache_savings(
-    arms: Iterable[str], prices: Mapping[str, tuple[float, float | None]] | None = None
-) -> np.ndarray:
-    """USD `[K]` that a token in costs less when the provider has cached it; 0 where no price is known.
-
-    Args:
-        prices: {model: (USD per one million tokens in, the same when cached or None)}.
-    """
-    pairs = [(prices or {}).get(arm, (0.0, None)) for arm in arms]
-    found = [SAVED * full if cached is None else max(full - cached, 0.0) for full, cached in pairs]
-    return np.array(found) / 1e6
-
-
 def route_conversation(
     router: Router,
     conversation: Conversation,
@@ -274,8 +254,6 @@ def _log(
     call_id: str | None, *, mode: str | None = None, expected_cost: float | None = None, caller: str | None = None,
 ) -> Routed:  # fmt: skip
     """Log a turn that draws nothing: it keeps the model of decision `kept`, or (None) has no text to route by."""
-    from cabs_core.router.router import Routed  # noqa: PLC0415  (which imports this module)
-
     name, text = uuid.uuid4().hex, conversation.text or ""
     used = router.rho_of(rho)
     row = {
@@ -296,10 +274,3 @@ def _log(
         )
 
     return Routed(name, arm, 1.0, sure, used, arm, False, expect, kept=kept)
-
-
-def check_options(sticky: str, route_by: str) -> None:
-    """RouterError for settings that there are not."""
-    for what, value, known in (("sticky", sticky, STICKY), ("route_by", route_by, ROUTE_BY)):
-        if value not in known:
-            raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(known)}")

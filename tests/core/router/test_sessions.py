@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.errors import RouterError
-from cabs_core.router import Router, sessions
+from cabs_core.router import Router, session_options, sessions
 from cabs_core.router.retention import compact
 from cabs_core.router.sessions import LONGEST, read_conversation, route_conversation, session_key
 
@@ -85,7 +85,7 @@ def test_the_key_of_a_session():
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]), x, max_size=4), max_leaves=12))  # fmt: skip
 def test_no_body_is_too_odd(body):
-    for route_by in sessions.ROUTE_BY:
+    for route_by in session_options.ROUTE_BY:
         found = read_conversation(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
         assert found.text is None or found.text.strip()
         assert found.tokens >= found.earlier >= 0
