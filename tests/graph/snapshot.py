@@ -48,6 +48,6 @@ def text(defs: dg.Definitions) -> str:
 
 
 if __name__ == "__main__":
-    from cabs_dagster.definitions import build_defs
+    from cabs_dagster.build import build_defs
 
     SNAPSHOT.write_text(text(build_defs()), encoding="utf-8")

@@ -15,7 +15,7 @@ from snapshot import SNAPSHOT, check_specs, text
 
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.errors import CabsError
-from cabs_dagster.definitions import build_defs
+from cabs_dagster.build import build_defs
 from cabs_dagster.instance import template
 from cabs_dagster.specs import USED
 
