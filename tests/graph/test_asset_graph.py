@@ -134,7 +134,7 @@ def lines(*folders: str) -> int:
 
 def test_the_code_around_dagster_stays_small() -> None:
     assert len(list((ROOT / "cabs_dagster").glob("*.py"))) <= 14
-    assert lines("cabs_dagster", "assets") <= 3100
+    assert lines("cabs_dagster", "assets") <= 3200
     assert lines("cabs_core/artifacts") <= 1100
 
 
