@@ -8,7 +8,7 @@ import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore
 from cabs_core.bench import theory
-from cabs_dagster.definitions import build_defs
+from cabs_dagster.build import build_defs
 from cabs_dagster.resources import CabsResource
 
 

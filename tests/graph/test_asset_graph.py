@@ -14,7 +14,7 @@ import yaml
 
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.errors import CabsError
-from cabs_dagster.definitions import build_defs
+from cabs_dagster.build import build_defs
 from cabs_dagster.instance import template
 from cabs_dagster.specs import USED
 from dbt_like_sql import list_models

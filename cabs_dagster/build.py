@@ -1,0 +1,74 @@
+"""`build_defs` puts together everything that the chain is in Dagster, with overrides for tests and deployments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import cabs_assets
+import dagster as dg
+
+from cabs_core.errors import CabsError
+from cabs_dagster.executors import executor
+from cabs_dagster.jobs import JOBS, progress_logger
+from cabs_dagster.resources import resources
+from cabs_dagster.schedules import SCHEDULES
+from cabs_dagster.sensors import SENSORS
+from cabs_dagster.specs import preview
+
+_PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
+
+
+def assets() -> list[Any]:
+    """All assets of the package `assets`, each linked to the source line that makes it."""
+    found = dg.load_assets_from_package_module(cabs_assets, include_specs=True)
+    made = [asset for asset in found if not isinstance(asset, dg.AssetSpec)]
+    with preview("code references"):
+        linked = _hosted(dg.with_source_code_references(made))
+    return [*(asset for asset in found if isinstance(asset, dg.AssetSpec)), *linked]
+
+
+def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
+    """Links to a code host instead of local files, when `CABS_SOURCE_URL` names the repository's page there.
+
+    `CABS_SOURCE_BRANCH` is the branch or commit (default `main`). GitHub and GitLab; self-hosted ones are told
+    apart by `CABS_SOURCE_PLATFORM` (`github` or `gitlab`).
+
+    Raises:
+        CabsError: the URL is of neither, and the platform is not given.
+    """
+    url = os.environ.get("CABS_SOURCE_URL", "").rstrip("/")
+    if not url:
+        return linked
+    named = os.environ.get("CABS_SOURCE_PLATFORM")
+    platform = next((p for p in _PLATFORMS if (p == named if named else p in url)), None)
+    if platform is None:
+        raise CabsError(
+            f"CABS_SOURCE_URL is {url!r}, whose links have an unknown form: set CABS_SOURCE_PLATFORM to github or "
+            "gitlab, or leave CABS_SOURCE_URL unset for links to local files"
+        )
+    branch = os.environ.get("CABS_SOURCE_BRANCH") or "main"
+    return dg.link_code_references_to_git(linked, url, branch, _InRepository(), platform=platform)
+
+
+class _InRepository(dg.FilePathMapping):
+    """Where an asset's file lies in the repository, wherever and under whichever name the folder is installed."""
+
+    def convert_to_source_control_path(self, local_path: Path) -> str:
+        return f"assets/{local_path.name}"
+
+
+def build_defs(**overrides: Any) -> dg.Definitions:
+    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that name."""
+    parts: dict[str, Any] = {
+        "assets": assets(),
+        "jobs": JOBS,
+        "resources": resources(),
+        "sensors": SENSORS,
+        "schedules": SCHEDULES,
+        "executor": executor(),
+        "loggers": {"console": dg.colored_console_logger, "progress": progress_logger},
+    }
+    return dg.Definitions(**(parts | overrides))

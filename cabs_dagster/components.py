@@ -1,0 +1,67 @@
+"""The chain as a component, for a code location of a team's own.
+
+In `defs/routing/defs.yaml` of any `dg` project whose environment has this package:
+
+    type: cabs_dagster.components.CabsPools
+    attributes:
+      pools: pools          # folder of pool files, beside this file
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from cabs_core.errors import CabsError
+from cabs_dagster.build import build_defs
+
+
+class CabsPools(dg.Component, dg.Model, dg.Resolvable):
+    """Assets, jobs, sensors and schedules from a folder of pool files to routers and reports. Once a code location."""
+
+    pools: str = Field(description="Folder of the pool files; beside the YAML file unless it is absolute.")
+    home: str | None = Field(
+        None,
+        description="Folder of artifacts and caches (CABS_HOME), beside the YAML file unless it is absolute. "
+        "Default: as the environment says.",
+    )
+    artifacts: str | None = Field(
+        None,
+        description="Object store of the artifacts (CABS_ARTIFACTS), such as s3://bucket/prefix. Default: as the "
+        "environment says, else in `home`.",
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the chain, without an executor: that is the code location's own.
+
+        The settings become those of this process, as steps and sensors read them; each process of the code location
+        loads the component, so all have the same.
+
+        Raises:
+            CabsError: the folder does not exist, or the environment says something else than the YAML file.
+        """
+        pools = context.path / self.pools
+        if not pools.is_dir():
+            raise CabsError(
+                f"{context.path / 'defs.yaml'}: `pools` is {self.pools!r}, but {pools} is no folder: make it, and put pool "
+                "files into it"
+            )
+        _set("CABS_POOLS_DIR", str(pools.resolve()), "pools")
+        if self.home is not None:
+            _set("CABS_HOME", str((context.path / Path(self.home).expanduser()).resolve()), "home")
+        if self.artifacts is not None:
+            _set("CABS_ARTIFACTS", self.artifacts, "artifacts")
+        return build_defs(executor=None, loggers=None)
+
+
+def _set(variable: str, value: str, field: str) -> None:
+    found = os.environ.get(variable)
+    if found and found != value:
+        raise CabsError(
+            f"CabsPools: `{field}` means {variable}={value}, but the environment says {found}: unset the variable, or leave "
+            f"`{field}` out. A code location has one CabsPools"
+        )
+    os.environ[variable] = value

@@ -1,0 +1,181 @@
+"""What is under deploy/: manifests against the schemas, and the commands of the images as processes (no engine needed)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cabs_core.bench.servers import free_port
+from cabs_core.router.events import EventLog
+from cabs_core.router.server.app import Histogram
+from cabs_core.router.server.metrics import metrics_text
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+PROGRAMS = Path(sys.executable).parent
+
+
+def instructions(dockerfile: Path) -> list[tuple[str, str]]:
+    """(instruction, rest) of a Dockerfile, lines joined."""
+    text = re.sub(r"^\s*#.*$", "", dockerfile.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def words_of(dockerfile: Path, name: str) -> list[str]:
+    """The words of the last ENTRYPOINT, CMD or HEALTHCHECK's CMD."""
+    rest = [rest for word, rest in instructions(dockerfile) if word == name][-1]
+    found: list[str] = json.loads(rest[rest.index("[") :])
+    return found
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"])
+def test_the_router_manifest_fits_the_schema(kind: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
+    documents = list(yaml.safe_load_all((DEPLOY / "router" / "router.yaml").read_text(encoding="utf-8")))
+    (found,) = [d for d in documents if d["kind"] == kind]
+    validate(found, "1.31", strict=True)
+    with pytest.raises(Exception, match="typo"):
+        validate(found | {"spec": found["spec"] | {"typo": 1}}, "1.31", strict=True)
+
+
+def test_the_router_is_not_root_and_its_secrets_are_references() -> None:
+    text = (DEPLOY / "router" / "router.yaml").read_text(encoding="utf-8")
+    deployment = next(d for d in yaml.safe_load_all(text) if d["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert all("secretKeyRef" in item["valueFrom"] for item in container["env"])
+    for name in ("router", "dagster"):
+        users = [rest for word, rest in instructions(DEPLOY / name / "Dockerfile") if word == "USER"]
+        assert users == ["10001"] == [str(pod["securityContext"]["runAsUser"])]
+
+
+def test_compose_publishes_on_this_machine_alone_and_holds_no_secret() -> None:
+    services = COMPOSE["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports and all(port.startswith("127.0.0.1:") for port in ports)
+    secret = re.compile(r"PASSWORD|SECRET|KEYS|ACCESS_KEY")
+    for service in services.values():
+        for name, value in service.get("environment", {}).items():
+            assert not secret.search(name) or value.startswith("${"), name
+        for name in service.get("depends_on", []):
+            assert name in services
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in COMPOSE["volumes"] or volume.startswith("./dagster/")
+
+
+def test_what_the_images_copy_is_there_and_the_extras_exist() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for word, rest in instructions(DEPLOY / "dagster" / "Dockerfile"):
+        if word == "COPY":
+            assert all((ROOT / name).exists() for name in rest.split()[:-1]), rest
+        if extras := re.search(r'"\.\[(.*?)\]"', rest):
+            assert all(re.search(rf"^{name} = \[", project, re.MULTILINE) for name in extras[1].split(","))
+    chart = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
+    (code,) = chart["dagster-user-deployments"]["deployments"]
+    assert code["codeServerArgs"] == ["-m", "cabs_dagster.definitions"]
+
+
+def test_the_dashboard_asks_for_figures_that_a_router_has(tmp_path: Path) -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "router.json").read_text(encoding="utf-8"))
+    gauges = dict.fromkeys(("keeper_failures", "follower_failures", "budget_rho", "budget_spent_usd"), 0.0)
+    times = {"decision": Histogram(), "request": Histogram()}
+    known = set(re.findall(r"\bcabs_\w+", metrics_text(EventLog(":memory:"), "x", times, gauges)))
+    asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    assert len(asked) > 8 and set(re.findall(r"\bcabs_\w+", " ".join(asked))) <= known
+
+
+@contextmanager
+def running(words: list[str], folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")} | more
+    settings["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(ROOT))
+    with open(folder / "said.txt", "wb") as out:
+        process = subprocess.Popen(words, cwd=folder, env=settings, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path) -> None:
+    end = time.monotonic() + 120
+    while subprocess.run(command, capture_output=True).returncode != 0:
+        assert process.poll() is None and time.monotonic() < end, (folder / "said.txt").read_text()[-3000:]
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
+    """The image's own words, with its folders and port changed for this machine's."""
+    from cabs_core.router.example import write_example
+
+    write_example(tmp_path / "outcomes.csv", questions=200)
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nsource: {kind: file, path: outcomes.csv, columns: {prompt: question, model: model, score: correct, cost: usd}}\n"
+        "encoder: {name: tfidf-svd}\noracle: {kind: ridge}\nfeatures: {dim: 4}\nreplay: {trials: 1, rhos: [300]}\n"
+        "tuning_budget: 0\npolicies: [best_single, ridge]\n"
+    )
+    cli = [sys.executable, "-c", "from cabs_dagster.cli import main; main()"]
+    home = {**os.environ, "CABS_HOME": str(tmp_path / "home"), "DAGSTER_HOME": str(tmp_path / "home" / "d")}
+    for words in ("pool add p.yaml", "run --pool p", "export --pool p --out router"):
+        done = subprocess.run([*cli, *words.split()], cwd=tmp_path, env=home, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    dockerfile, port = DEPLOY / "router" / "Dockerfile", str(free_port())
+    changed = {
+        "/srv/router": str(tmp_path / "router"),
+        "/data/router.events.sqlite": str(tmp_path / "log.sqlite"),
+        "8080": port,
+    }
+    start = [changed.get(w, w) for w in words_of(dockerfile, "ENTRYPOINT") + words_of(dockerfile, "CMD")]
+    assert start[0] == "cabs-router" and start[start.index("--host") + 1] == "0.0.0.0"
+    start[start.index("--host") + 1] = "127.0.0.1"  # a test listens on this machine alone
+    health = words_of(dockerfile, "HEALTHCHECK")
+    health = [sys.executable, *(w.replace("8080", port) for w in health[1:])]
+    program = [sys.executable, "-c", "from cabs_core.router.main import main; main()", *start[1:]]
+    with running(
+        program, tmp_path, CABS_SERVER_KEYS="team=12345678", CABS_HOME=str(tmp_path / "home")
+    ) as server:
+        wait_for(health, server, tmp_path)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"authorization": "Bearer 12345678"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            assert b"cabs_bundle" in answer.read()
+
+
+@pytest.mark.slow
+def test_the_code_servers_command(tmp_path: Path) -> None:
+    port = str(free_port())
+    words = [
+        {"0.0.0.0": "127.0.0.1", "4000": port}.get(w, w)
+        for w in words_of(DEPLOY / "dagster" / "Dockerfile", "CMD")
+    ]
+    (tmp_path / "home" / "dagster").mkdir(parents=True)
+    more = {"CABS_HOME": str(tmp_path / "home"), "DAGSTER_HOME": str(tmp_path / "home" / "dagster")}
+    with running([str(PROGRAMS / words[0]), *words[1:]], tmp_path, **more) as server:
+        wait_for(
+            [str(PROGRAMS / "dagster"), "api", "grpc-health-check", "-p", port, "-h", "127.0.0.1"],
+            server,
+            tmp_path,
+        )
+    for name in ("webserver", "daemon"):
+        program = shlex.join(COMPOSE["services"][name]["command"]).split()[0]
+        assert (PROGRAMS / program).is_file()

@@ -1,0 +1,48 @@
+"""The README stays short, its links lead somewhere, and its code on the library page runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cabs_core.pool_files import ModelPool
+from cabs_core.problem.synthetic import synthetic_problem
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 120
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", README):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        assert (ROOT / name).exists(), target
+        assert not anchor or anchor in anchors(ROOT / name), target
+
+
+def test_its_pool_is_valid() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert ModelPool.model_validate(yaml.safe_load(text)).name == "my_pool"
+
+
+def test_the_library_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    synthetic_problem(n=60).save(tmp_path / ".cabs/artifacts/replay_problem/demo/test")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+    assert (tmp_path / "my_policy").is_dir()
