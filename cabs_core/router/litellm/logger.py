@@ -197,7 +197,10 @@ def _text(messages: Any, keywords: dict[str, Any]) -> str:
     given = keywords.get("input")
     if not messages and isinstance(given, str):
         return given
-    return prompt_of({"messages": messages or given})
+    text = prompt_of({"messages": messages or given})
+    if text is None:
+        raise RouterError("messages hold no text of a user to route by")
+    return text
 
 
 def _decision(holder: dict[str, Any]) -> str | None:
