@@ -42,6 +42,7 @@ HELP = {
     "breaker_opened_total": ("counter", "How often an upstream's breaker opened"),
     "learnt_rewards": ("gauge", "Scores that taught the policy"),
     "keeper_failures_total": ("counter", "Failures to keep up with the log or a new bundle"),
+    "follower_failures_total": ("counter", "Failures to fetch a new bundle from its URL"),
     "budget_rho": ("gauge", "The rho that the budget asks for"),
     "budget_spent_usd": ("gauge", "Spent since the pacer began, all workers"),
     "cap_spent_usd": ("gauge", "Spent today, all workers"),
