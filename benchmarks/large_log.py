@@ -25,7 +25,7 @@ from cabs_core.router.doctor import examine
 from cabs_core.router.events import EventLog
 from cabs_core.router.retention import compact
 from cabs_core.router.router import Router
-from cabs_core.router.server.metrics import metrics_text
+from cabs_core.router.server.metrics import Counters, metrics_text
 
 _ROWS = 2_000
 
@@ -61,7 +61,7 @@ def measure(bundle: Path, log: Path, what: str) -> dict[str, Any]:
         times = []
         for _ in range(20):
             before = time.perf_counter()
-            metrics_text(events, "bundle", {}, {})
+            metrics_text(events, "bundle", Counters(), [])
             times.append(time.perf_counter() - before)
         found = {"seconds": max(times), "median seconds": sorted(times)[10]}
     elif what == "restart":

@@ -365,11 +365,22 @@ def _log(folder: Path, log: str | None) -> str | Path:
     "--route-by", type=click.Choice(["last_user", "first_user", "conversation"]), default="last_user", show_default=True,
     help="Text by which a request is routed: its last or first user message, or all of them.",
 )  # fmt: skip
+@click.option(
+    "--budget-cap-per-day", type=float, help="Limit in USD a day (UTC): beyond it only free models answer."
+)
+@click.option(
+    "--fail-closed", is_flag=True, help="Where the router itself fails: 503, not the fallback model."
+)
+@click.option("--client-costs", is_flag=True, help="Feedback may bring the cost of a call, within bounds.")
+@click.option("--otel", is_flag=True, help="Send spans by OpenTelemetry's gen_ai conventions (extra otel).")
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
+@click.option(
+    "--check", is_flag=True, help="Check router, upstreams, keys and log, say what is found, and stop."
+)
 def serve(
-    folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, mode: str | None,
-    epsilon: float | None, budget_per_request: float | None, budget_per_day: float | None, sticky: str, route_by: str,
-    keep_prompts: bool,
+    folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, log_format: str,
+    check: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Serve a router as an OpenAI-compatible API.
 
@@ -377,13 +388,16 @@ def serve(
     same folder is picked up without a restart.
     """
     from cabs_core.router.server.app import serve as run
+    from cabs_core.router.server.upstreams import check_serving
 
-    budgets = {"budget_per_request": budget_per_request}
-    if budget_per_day is not None:
-        budgets["budget_per_day"] = budget_per_day / workers
+    local = _local(folder)
+    if check:
+        for line in check_serving(local, _log(local, log), upstreams):
+            click.echo(line)
+        return
     settings = {
-        "folder": str(_local(folder).absolute()), "source": folder if isinstance(folder, str) else None, "log": None if log is None else str(log),
-        "upstreams": None if upstreams is None else str(upstreams.absolute()), "mode": mode, "epsilon": epsilon,
-        "keep_prompts": keep_prompts, "sticky": sticky, "route_by": route_by, **budgets,
+        "folder": str(local.absolute()), "source": folder if isinstance(folder, str) else None,
+        "log": None if log is None else str(log),
+        "upstreams": None if upstreams is None else str(upstreams.absolute()), **options,
     }  # fmt: skip
-    run(settings, host=host, port=port, workers=workers)
+    run(settings, host=host, port=port, workers=workers, log_format=log_format)

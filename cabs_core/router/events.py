@@ -336,6 +336,28 @@ class EventLog:
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
+    def totals(self, day: int) -> tuple[int, float]:
+        """(calls that have ended, what they cost in USD) of those decided on a UTC day, counted from 1970."""
+        sql = (
+            "SELECT COALESCE(SUM(n), 0), COALESCE(SUM(cost), 0) FROM tallies WHERE day = ? "
+            "AND status NOT IN ('decided', 'unused')"
+        )
+        calls, cost = self._one(sql, (day,))
+        return int(calls), float(cost)
+
+    def last_rho(self, bundle: str) -> float | None:
+        """rho of the newest decision that a bundle drew; None: there is none."""
+        sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
+        row = self._one(sql, (bundle,))
+        return float(row[0]) if row else None
+
+    def forgotten(self, before: float, after: int) -> tuple[list[str], int]:
+        """(ids of decisions numbered above `after` whose call was begun before a time and never ended, newest number)."""
+        sql = "SELECT id FROM decisions WHERE seq > ? AND status = 'called' AND ts < ? ORDER BY seq"
+        names = [str(row[0]) for row in self._all(sql, (after, before))]
+        sql = "SELECT COALESCE(MAX(seq), ?) FROM decisions WHERE ts < ? AND seq > ?"
+        return names, int(self._one(sql, (after, before, after))[0])
+
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:

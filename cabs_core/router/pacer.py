@@ -5,6 +5,8 @@ excess of each call. This one moves it by the debt: all that was spent minus all
 forgotten, so total spending meets the target wherever some rho in reach can meet it.
 
 rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until none is left.
+What was spent today is read from the log (`follow`), so a restart, a promotion or another worker changes nothing; the
+target is one, not a limit: for that see `server.cap`.
 The allowance of a call is the target per request, or the part of a target per day that accrued since the call before.
 """
 
@@ -73,20 +75,57 @@ class Pacer:
         self.gain, self.drift = float(step) * (high - low), float(drift)
         self.rho = self.level = self._within(self.low if start is None else start)
         self.spent, self.allowed, self.calls = 0.0, 0.0, 0
+        self._resumed: float | None = None
         self._clock = clock
         self._last = clock()
+        self._day, self._day_calls, self._day_spent = int(self._last // SECONDS_PER_DAY), 0, 0.0
 
     def spend(self, cost: float) -> float:
         """A call cost so much (USD >= 0); returns the rho of the next request."""
+        self._turn(int(self._clock() // SECONDS_PER_DAY))
+        self._day_calls, self._day_spent = self._day_calls + 1, self._day_spent + cost
+        return self._add(cost, 1)
+
+    def follow(self, day: int, calls: int, spent: float) -> None:
+        """Totals of the log for a day (UTC, counted from 1970): what others spent counts as well.
+
+        At the first call of a process they are what was spent before it started; a target per day has then been
+        accruing since midnight.
+        """
+        self._turn(day)
+        if day != self._day or calls <= self._day_calls:  # what this process knows and the log does not yet
+            return
+        if self.calls == 0 and self.per_day is not None:
+            self._last = min(self._last, day * SECONDS_PER_DAY)
+        more, extra = calls - self._day_calls, max(spent - self._day_spent, 0.0)
+        self._day_calls, self._day_spent = calls, max(spent, self._day_spent)
+        self._add(extra, more)
+
+    def resume(self, rho: float | None) -> None:
+        """Begin at the rho of the last decision, as before a restart; None: there was none."""
+        if rho is not None:
+            self.rho = self.level = self._within(rho)
+            self._resumed = self.level
+
+    def _turn(self, day: int) -> None:
+        if day > self._day:
+            self._day, self._day_calls, self._day_spent = day, 0, 0.0
+
+    def _add(self, cost: float, calls: int) -> float:
         if self.per_request is not None:
-            allowance = self.per_request
+            allowance = calls * self.per_request
         else:
-            now = self._clock()
-            allowance = (self.per_day or 0.0) * max(now - self._last, 0.0) / SECONDS_PER_DAY
+            now = max(self._clock(), self._last)  # a clock that went back grants nothing twice
+            allowance = (self.per_day or 0.0) * (now - self._last) / SECONDS_PER_DAY
             self._last = now
-        self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + 1
+        first, self._resumed = self._resumed, None
+        self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + calls
         worth = self.per_request or max(self.spent, self.allowed) / self.calls or 1.0
         debt = (self.spent - self.allowed) / worth
+        if first is not None:  # the level at which the debt so far gave the rho of the last decision
+            self.level = self._within(first - self.gain * debt)
+            self.rho = self._within(self.level + self.gain * debt)
+            return self.rho
         self.level = self._within(self.level + self.drift * self.gain * debt)
         self.rho = self._within(self.level + self.gain * debt)
         return self.rho

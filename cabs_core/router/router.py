@@ -38,7 +38,7 @@ from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
-from cabs_core.router.pacer import Pacer, first_rho
+from cabs_core.router.pacer import SECONDS_PER_DAY, Pacer, first_rho
 from cabs_core.router.retention import retract
 from cabs_core.router.session_options import cache_savings, check_options
 from cabs_core.utility import clipped_utility
@@ -59,6 +59,7 @@ class Routed:
         explored: whether the exploration floor drew the model.
         wanted: the policy's own choice; `model` may be another one after exploration and in shadow or guarded mode.
         kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
+        fixed_cost: what the fallback was expected to cost, USD; None: nothing predicts costs.
         scores, costs: expected for every model; {model: score in [0, 1]} and {model: USD}.
     """
 
@@ -71,6 +72,7 @@ class Routed:
     explored: bool
     _expect: Callable[[], tuple[dict[str, float], dict[str, float]]]
     kept: str | None = None
+    fixed_cost: float | None = None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -171,6 +173,8 @@ class Router:
                 per_request=budget_per_request, per_day=budget_per_day, low=min(self.manifest.rhos),
                 high=max(self.manifest.rhos), start=start,
             )  # fmt: skip
+            self.pacer.resume(self.log.last_rho(self.manifest.id))
+            self.follow_budget()
         self._followed = -1
         self.follow()
 
@@ -332,6 +336,7 @@ class Router:
         return Routed(
             name, decision.arm_name, decision.probability, dict(zip(self.arms, decision.pmf.tolist(), strict=True)),
             decision.rho, self.arms[wanted], explored, expect,
+            fixed_cost=None if charged is None else float(charged[self.fallback]),
         )  # fmt: skip
 
     def mask(self, available: Iterable[str] | None) -> np.ndarray | None:
@@ -516,6 +521,32 @@ class Router:
                 with self._lock:
                     self.pacer.spend(cost)
         self.log.finish(decision_id, status=status, cost=cost, **facts)
+
+    def log_call(
+        self, model: str, *, status: str, call_id: str | None = None, caller: str | None = None, **facts: Any
+    ) -> str:
+        """Log a call that this router did not decide: one that named its model, say. Returns its id.
+
+        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do. facts: as of `finish`.
+        """
+        name = uuid.uuid4().hex
+        row = {
+            "id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": model, "p": 1.0, "rho": self.rho_of(None),
+            "mode": "named", "prompt_hash": prompt_hash(""), "prompt_length": 0.0, "call_id": call_id, "caller": caller,
+            "kept": name,
+        }  # fmt: skip
+        self.log.add_decisions([row])
+        self.finish(name, status=status, **facts)
+        return name
+
+    def follow_budget(self) -> tuple[int, float]:
+        """Have the pacer take into account what the log says was spent today; returns (UTC day, USD spent on it)."""
+        day = int(time.time() // SECONDS_PER_DAY)
+        calls, spent = self.log.totals(day)
+        if self.pacer is not None:
+            with self._lock:
+                self.pacer.follow(day, calls, spent)
+        return day, spent
 
     def follow(self, *, again: bool = True) -> int:
         """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy.

@@ -1,21 +1,20 @@
 """The endpoints, and how the server is started.
 
-POST /v1/chat/completions   model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the upstream does
-GET  /v1/models             those names
+POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
+                            model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the upstream does
+POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
+GET  /v1/models, /v1/models/{id}
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
 POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded, duplicate; 404, 409
 POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were taken back
-GET  /healthz, /metrics
+GET  /healthz, /readyz, /metrics
 
-Errors have OpenAI's form. With keys set (CABS_SERVER_KEYS: name=key, separated by commas), every endpoint but
-/healthz asks for one; the name of the key is the source of feedback.
+Errors have the form of the endpoint's dialect. `callers` says who may ask.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import json
 import logging
 import os
@@ -26,6 +25,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -39,54 +39,38 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import NAMES, Router
-from cabs_core.router.server.forwarding import Answer, Forwarder, error_body
+from cabs_core.router.server.callers import (
+    ADMIN_KEYS,
+    KEYS,
+    Caller,
+    Refused,
+    body_of,
+    caller_of,
+    check_host,
+    read_keys,
+    request_id,
+)
+from cabs_core.router.server.cap import Cap
+from cabs_core.router.server.dialects import PATHS, error_body
+from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
 from cabs_core.router.server.keeper import Keeper
-from cabs_core.router.server.metrics import Histogram, metrics_text
-from cabs_core.router.server.upstreams import read_upstreams
+from cabs_core.router.server.logs import REQUEST, log_config
+from cabs_core.router.server.metrics import metrics_text
+from cabs_core.router.server.tracing import Tracer
+from cabs_core.router.server.upstreams import Upstreams, prices_of, read_upstreams
 from cabs_core.router.sessions import read_conversation, route_conversation, session_key
 from cabs_core.threads import one_blas_thread
 
-KEYS, SETTINGS = "CABS_SERVER_KEYS", "CABS_SERVE_SETTINGS"
-LARGEST = 20 << 20
+SETTINGS = "CABS_SERVE_SETTINGS"
+#: a cost that a client reports may be at most so many times what was expected
+MOST_TIMES = 20.0
 #: fields of a request by which `sessions.read_conversation` knows a conversation
 _REQUEST = (
     "messages", "input", "prompt", "system", "instructions", "metadata", "conversation", "previous_response_id", "prompt_cache_key",
 )  # fmt: skip
-_MODEL = re.compile(r"cabs(?:-rho-(\d+(?:\.\d+)?))?")
+_MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 logger = logging.getLogger("cabs.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-def read_keys(text: str | None) -> dict[str, str]:
-    """{name: key} from `name=key,name=key`, or from one key without a name.
-
-    Raises:
-        RouterError: an empty or short key, or a name twice. The keys are not in the message.
-    """
-    found: dict[str, str] = {}
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        name, separator, key = part.strip().partition("=")
-        name, key = (name, key) if separator else ("default", name)
-        if len(key) < 8 or name in found:
-            raise RouterError(
-                f"{KEYS}: the key called {name!r} has fewer than 8 characters, or is named twice"
-            )
-        found[name] = key
-    return found
-
-
-def check_host(host: str, keys: dict[str, str]) -> None:
-    """RouterError where the server would listen beyond this machine without asking for a key."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not keys:
-        raise RouterError(
-            f"--host {host} listens beyond this machine, so it asks for a key: set {KEYS}=name=key, or stay on 127.0.0.1"
-        )
 
 
 def make_app(
@@ -96,8 +80,13 @@ def make_app(
     source: str | None = None,
     log: str | None = None,
     keys: dict[str, str] | None = None,
+    admin_keys: dict[str, str] | None = None,
     every: float = 0.5,
     checkpoint: float = 5.0,
+    fail_closed: bool = False,
+    client_costs: bool = False,
+    budget_cap_per_day: float | None = None,
+    otel: bool = False,
     **options: Any,
 ) -> Starlette:
     """The server's application.
@@ -105,29 +94,39 @@ def make_app(
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
         source: URL that the folder is a copy of, looked at for a new router.
-        log: event log; None: beside the bundle. keys: {name: key}; empty: no key is asked for.
+        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: no key is asked for.
         every, checkpoint: seconds, of the keeper.
+        fail_closed: 503 where the router itself fails, instead of the fallback model.
+        client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
+        otel: send spans over OTLP.
         **options: of `Router`.
     """
-    keys = keys or {}
     place = default_log(folder) if log is None else log
     manifest = read_manifest(folder, verify=False)
-    models = read_upstreams(upstreams, manifest.names) if upstreams is not None else None
-
-    prices = {} if models is None else {n: (m.price.input, None) for n, m in models.models.items() if m.price}
+    models = read_upstreams(upstreams, manifest.names) if upstreams is not None else Upstreams(models={})
+    cap = None if budget_cap_per_day is None else Cap(budget_cap_per_day)
 
     def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
-        fresh = Router.load(folder, log=log, encoder=encoder, cache_prices=prices, **options)
-        if models is not None and (missing := [a for a in fresh.arms if a not in models.models]):
+        names = read_manifest(folder, verify=False).names
+        if upstreams is not None and (missing := [a for a in names if a not in models.models]):
             raise RouterError(f"{missing[0]!r} has no upstream: add it to {upstreams} and start again")
-        return fresh
+        prices = None if upstreams is None else prices_of(models, names)
+        cached = {n: (m.price.input, m.price.cached) for n, m in models.models.items() if m.price}
+        return Router.load(folder, log=log, encoder=encoder, prices=prices, cache_prices=cached, **options)
 
-    keeper = Keeper(folder, make, every=every, checkpoint=checkpoint)
+    def tick(router: Router) -> None:
+        day, spent = router.follow_budget()
+        if cap is not None:
+            cap.follow(day, spent)
+
+    keeper = Keeper(folder, make, every=every, checkpoint=checkpoint, tick=tick)
+    tick(keeper.router)
     follower = None if source is None else Follower(source)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.forwarder = Forwarder(_NONE if models is None else models)
+        tracer = Tracer.exporting() if otel else Tracer()
+        app.state.forwarder = Forwarder(models, fail_closed=fail_closed, cap=cap, tracer=tracer)
         keeper.start()
         if follower is not None:
             follower.start()
@@ -137,48 +136,51 @@ def make_app(
         if follower is not None:
             follower.stop()
         await asyncio.to_thread(keeper.stop)
+        await asyncio.to_thread(tracer.close)
 
+    forwarding = [
+        Route(f"/v1{path}", _guarded(_completion(dialect), dialect), methods=["POST"])
+        for dialect, path in PATHS.items()
+    ]
     app = Starlette(
         routes=[
-            Route("/v1/chat/completions", _guarded(chat), methods=["POST"]),
+            *forwarding,
+            Route("/v1/embeddings", _guarded(embeddings), methods=["POST"]),
             Route("/v1/models", _guarded(list_models)),
+            Route("/v1/models/{name:path}", _guarded(one_model)),
             Route("/v1/decision", _guarded(decide), methods=["POST"]),
             Route("/v1/feedback", _guarded(feedback), methods=["POST"]),
             Route("/v1/feedback/retract", _guarded(retract), methods=["POST"]),
             Route("/healthz", health),
+            Route("/readyz", ready),
             Route("/metrics", _guarded(metrics)),
         ],
+        exception_handlers={404: _unknown, 405: _unknown},
         lifespan=lifespan,
     )
-    app.state.keeper, app.state.keys, app.state.forwards = keeper, keys, models is not None
+    app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
+    app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
     app.state.follower = follower
-    app.state.times = {"decision": Histogram(), "request": Histogram()}
     return app
 
 
-class _Nothing:
-    models: dict[str, Any] = {}  # noqa: RUF012
-    attempts, cooldown = 1, 0.0
-
-
-_NONE: Any = _Nothing()
-
-
 def from_environment() -> Starlette:
-    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from CABS_SERVER_KEYS."""
-    return make_app(**json.loads(os.environ[SETTINGS]), keys=read_keys(os.environ.get(KEYS)))
+    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
+    keys, admins = (read_keys(os.environ.get(name), name) for name in (KEYS, ADMIN_KEYS))
+    return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
 
 
-def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> None:
+def serve(settings: dict[str, Any], *, host: str, port: int, workers: int, log_format: str = "json") -> None:
     """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
-    check_host(host, read_keys(os.environ.get(KEYS)))
+    keys, admins = (read_keys(os.environ.get(name), name) for name in (KEYS, ADMIN_KEYS))
+    check_host(host, keys | admins)
     read_manifest(settings["folder"])
     if settings.get("upstreams") is not None:
         read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
     os.environ[SETTINGS] = json.dumps(settings)
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
-        access_log=False, log_level="info",
+        access_log=False, log_config=log_config(log_format),
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )  # fmt: skip
 
@@ -186,92 +188,93 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int) -> No
 # -- endpoints ------------------------------------------------------------------------------------------------------
 
 
-def _refused(status: int, message: str, kind: str = "invalid_request_error") -> JSONResponse:
-    return JSONResponse(error_body(message, kind), status)
+def _refused(
+    status: int,
+    message: str,
+    kind: str = "invalid_request_error",
+    dialect: str = "chat",
+    retry_after: int | None = None,
+) -> JSONResponse:
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return JSONResponse(error_body(message, kind, dialect, status), status, headers=headers)
 
 
-def _guarded(endpoint: Endpoint) -> Endpoint:
-    """Ask for a key where there are keys, and turn the project's errors into answers."""
+async def _unknown(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    what = "no such endpoint" if status == 404 else f"{request.method} is not how this endpoint is asked"
+    return _refused(status, f"{what}: {request.method} {request.url.path:.200}")
+
+
+def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
+    """Ask who it is, and turn the project's errors into answers; every answer has the request's id."""
 
     async def guarded(request: Request) -> Response:
-        source = _source(request)
-        if source is None:
-            return _refused(401, "expected a key: Authorization: Bearer KEY", "authentication_error")
-        request.state.source = source
-        begin = time.perf_counter()
+        begin, name = time.perf_counter(), request_id(request)
+        request.state.id = name
+        token = REQUEST.set(name)
+        counters = request.app.state.forwarder.counters
         try:
-            return await endpoint(request)
+            request.state.caller = caller_of(request, request.app.state.keys, request.app.state.admins)
+            answer = await endpoint(request)
+        except Refused as error:
+            answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
         except LogError as error:
             logger.error("%s: %s", request.url.path, error)
-            return _refused(503, "the event log cannot be used now; try again", "internal_error")
+            text = "the event log cannot be used now; try again"
+            answer = _refused(503, text, "internal_error", dialect, 1)
         except CabsError as error:
-            return _refused(404 if str(error).startswith("unknown decision") else 400, str(error))
+            status = 404 if str(error).startswith("unknown decision") else 400
+            answer = _refused(status, str(error), dialect=dialect)
         except Exception:
             logger.exception("%s failed", request.url.path)
-            return _refused(500, "internal error; the server's log says more", "internal_error")
+            answer = _refused(500, "internal error; the server's log says more", "internal_error", dialect)
         finally:
-            request.app.state.times["request"].observe(time.perf_counter() - begin)
+            REQUEST.reset(token)
+        seconds = time.perf_counter() - begin
+        counters.observe("request_seconds", seconds)
+        if answer.status_code >= 400:
+            counters.add("refused_total", status=str(answer.status_code))
+            logger.info(
+                "%s %s: %d", request.method, request.url.path, answer.status_code,
+                extra={"request_id": name, "seconds": round(seconds, 6)},
+            )  # fmt: skip
+        answer.headers["x-request-id"] = name
+        return answer
 
     return guarded
 
 
-def _source(request: Request) -> str | None:
-    """Name of the key that came along; 'local' where none is asked for; None: a wrong one, or none."""
-    keys = request.app.state.keys
-    if not keys:
-        return "local"
-    sent = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
-    found = [name for name, key in keys.items() if hmac.compare_digest(key.encode(), sent)]
-    return found[0] if found else None
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    if int(request.headers.get("content-length") or 0) > LARGEST:
-        raise RouterError(f"the request is larger than {LARGEST >> 20} MiB")
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > LARGEST:
-            raise RouterError(f"the request is larger than {LARGEST >> 20} MiB")
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise RouterError("expected a JSON object as the body of the request")
+def _caller(request: Request) -> Caller:
+    found: Caller = request.state.caller
     return found
 
 
-async def chat(request: Request) -> Response:
-    """POST /v1/chat/completions"""
-    state = request.app.state
-    if not state.forwards:
-        return _refused(
-            501, "this server was started without --upstreams: it decides and takes feedback only"
-        )
-    body, router = await _body(request), state.keeper.router
-    model, headers = body.get("model", "cabs"), dict(request.headers)
-    match = _MODEL.fullmatch(model) if isinstance(model, str) else None
-    if match:
-        rho = None if match[1] is None else float(match[1])
-        begin = time.perf_counter()
-        answer = await state.forwarder.routed(
-            router,
-            body,
-            rho=rho,
-            headers=headers,
-            call_id=headers.get("x-request-id"),
-            caller=request.state.source,
-        )
-        state.times["decision"].observe(time.perf_counter() - begin)
-    elif model in router.arms:
-        answer = await state.forwarder.call(model, body, headers, router=router)
-    else:
-        return _refused(
+def _completion(dialect: str) -> Endpoint:
+    """POST /v1/chat/completions and its kin."""
+
+    async def complete(request: Request) -> Response:
+        state = request.app.state
+        if not state.forwards:
+            raise Refused(
+                501, "this server was started without --upstreams: it decides and takes feedback only"
+            )
+        body, router = await body_of(request), state.keeper.router
+        model = body.get("model", "cabs")
+        match = _MODEL.fullmatch(model) if isinstance(model, str) else None
+        ask = Ask(
+            body, dialect, dict(request.headers), request.state.id, _caller(request).name,
+            None if match is None or match[1] is None else float(match[1]),
+        )  # fmt: skip
+        if match:
+            return _answered(await state.forwarder.routed(router, ask))
+        if isinstance(model, str) and model in state.forwarder.upstreams.models:
+            return _answered(await state.forwarder.named(router, model, ask))
+        raise Refused(
             404,
             f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {', '.join(router.arms)}",
         )
-    return _answered(answer)
+
+    return complete
 
 
 def _answered(answer: Answer) -> Response:
@@ -280,26 +283,61 @@ def _answered(answer: Answer) -> Response:
     return Response(answer.body, answer.status, answer.headers)
 
 
-async def list_models(request: Request) -> Response:
-    """GET /v1/models"""
-    router = request.app.state.keeper.router
+async def embeddings(request: Request) -> Response:
+    """POST /v1/embeddings: passed on as it is."""
+    forwarder, body = request.app.state.forwarder, await body_of(request)
+    name, known = body.get("model"), forwarder.upstreams.embeddings
+    if not isinstance(name, str) or name not in known:
+        told = ", ".join(known) or "none: the upstreams file has no embeddings"
+        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {told}")
+    upstream, times = known[name], aiohttp.ClientTimeout(total=known[name].timeout)
+    sent = {"content-type": "application/json", "x-request-id": request.state.id, **upstream.headers("chat")}
+    try:
+        async with forwarder.client.post(
+            f"{upstream.url}/embeddings", json={**body, "model": upstream.model or name}, headers=sent, timeout=times,
+            allow_redirects=False,
+        ) as answer:  # fmt: skip
+            content, status = await answer.read(), answer.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Refused(502, f"model {name}: {type(error).__name__}", "upstream_error") from None
+    if status in (401, 403) or status < 200 or 300 <= status < 400:
+        raise Refused(502, f"model {name}: HTTP {status}", "upstream_error")
+    return Response(content, status, {"content-type": answer.headers.get("content-type", "application/json")})
+
+
+def _models(request: Request) -> list[dict[str, Any]]:
+    router, forwarder = request.app.state.keeper.router, request.app.state.forwarder
     names = ["cabs"]
     if router.policy.any_rho_now():
         names += [f"cabs-rho-{rho:g}" for rho in router.manifest.rhos]
-    data = [{"id": n, "object": "model", "created": 0, "owned_by": "cabs"} for n in [*names, *router.arms]]
-    return JSONResponse({"object": "list", "data": data})
+    names += [*router.arms, *forwarder.upstreams.embeddings]
+    return [{"id": n, "object": "model", "created": 0, "owned_by": "cabs"} for n in names]
+
+
+async def list_models(request: Request) -> Response:
+    """GET /v1/models"""
+    return JSONResponse({"object": "list", "data": _models(request)})
+
+
+async def one_model(request: Request) -> Response:
+    """GET /v1/models/{id}"""
+    name = request.path_params["name"]
+    for found in _models(request):
+        if found["id"] == name:
+            return JSONResponse(found)
+    raise Refused(404, f"unknown model {name!r:.100}")
 
 
 async def decide(request: Request) -> Response:
     """POST /v1/decision"""
-    state, body = request.app.state, await _body(request)
+    state, body = request.app.state, await body_of(request)
     unknown = sorted(set(body) - {"text", *_REQUEST, "available", "rho", "budget", "call_id"})
     if unknown:
         raise RouterError(
             f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of a request that "
             "say which conversation it is; available, rho, call_id"
         )
-    router, source = state.keeper.router, request.state.source
+    router, source = state.keeper.router, _caller(request).name
     available, call_id = body.get("available"), body.get("call_id")
     if available is not None and not (
         isinstance(available, list) and all(isinstance(a, str) for a in available)
@@ -317,7 +355,7 @@ async def decide(request: Request) -> Response:
         turn = read_conversation(body, dict(request.headers), route_by=router.route_by, caller=source)
         made = await state.forwarder.beside(route_conversation, router, turn, **common)
     scores, costs = await state.forwarder.beside(lambda: (made.scores, made.costs))
-    state.times["decision"].observe(time.perf_counter() - begin)
+    state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
     return JSONResponse(
         {
             "id": made.id, "model": made.model, "propensity": made.propensity, "rho": made.rho,
@@ -328,7 +366,7 @@ async def decide(request: Request) -> Response:
 
 async def feedback(request: Request) -> Response:
     """POST /v1/feedback"""
-    state, body = request.app.state, await _body(request)
+    state, body = request.app.state, await body_of(request)
     unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
         raise RouterError(
@@ -337,23 +375,45 @@ async def feedback(request: Request) -> Response:
     key = body.get("idempotency_key")
     if not isinstance(key, str | None):
         raise RouterError("idempotency_key: expected text")
-    source, router = request.state.source, state.keeper.router
+    caller, router = _caller(request), state.keeper.router
+    logged = await _owned(request, body)
+    cost = body.get("cost")
+    if cost is not None:
+        if not state.client_costs:
+            raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
+        known = [c for c in (logged.cost, logged.expected_cost) if c is not None]
+        most = MOST_TIMES * max(known) if known else 0.0
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
+            raise RouterError(
+                f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
+            )
     result = await state.forwarder.beside(
-        router.feedback_by, **_named(body, source), score=body.get("score"), cost=body.get("cost"), source=source,
-        key=None if key is None else f"{source}:{key}",
+        router.feedback, logged.id, score=body.get("score"), cost=cost, source=caller.name,
+        key=None if key is None else f"{caller.name}:{key}",
     )  # fmt: skip
     status = 409 if result == "conflict" else 200
     return JSONResponse({"result": result}, status)
 
 
+async def _owned(request: Request, body: dict[str, Any]) -> Any:
+    """The decision that a body names, which is the caller's own, or anybody's for an admin. Raises RouterError."""
+    state, caller = request.app.state, _caller(request)
+    named = _named(body, caller.name)
+    logged = await state.forwarder.beside(state.keeper.router.named, **named)
+    if not caller.admin and logged.caller not in (None, caller.name):
+        what = next(iter(named))
+        value = body[what]
+        raise RouterError(f"unknown decision: {what} {value!r:.80} is not of the key {caller.name!r}")
+    return logged
+
+
 async def retract(request: Request) -> Response:
     """POST /v1/feedback/retract: the scores that the caller's key gave; what was learnt is learnt again beside requests."""
-    state, body = request.app.state, await _body(request)
+    state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
-    router = state.keeper.router
-    logged = await state.forwarder.beside(router.named, **_named(body, request.state.source))
-    gone = await asyncio.to_thread(router.retract, logged.id, source=request.state.source)
+    logged = await _owned(request, body)
+    gone = await asyncio.to_thread(state.keeper.router.retract, logged.id, source=_caller(request).name)
     return JSONResponse({"result": "retracted", "scores": gone})
 
 
@@ -368,24 +428,48 @@ def _named(body: dict[str, Any], caller: str) -> dict[str, str]:
 
 
 async def health(request: Request) -> Response:
-    """GET /healthz"""
+    """GET /healthz: this process lives."""
     router = request.app.state.keeper.router
     return JSONResponse(
         {"status": "ok", "bundle": router.manifest.id, "policy": router.manifest.policy, "mode": router.mode}
     )
 
 
+async def ready(request: Request) -> Response:
+    """GET /readyz: requests would be answered; what is wrong although they would."""
+    state = request.app.state
+    forwarder, problems = state.forwarder, []
+    try:
+        async with asyncio.timeout(2.0):
+            await forwarder.beside(lambda: state.keeper.router.log.last_reward())
+    except Exception as error:
+        problems.append(f"the event log does not answer ({type(error).__name__}): the fallback model answers")
+    away = [name for name, breaker in forwarder.breakers.items() if breaker.state == "open"]
+    problems += [f"{name} is left alone: {forwarder.breakers[name].reason}" for name in away]
+    stops = (bool(problems) and len(problems) > len(away) and forwarder.fail_closed) or (
+        state.forwards and len(away) == len(forwarder.breakers)
+    )
+    return JSONResponse(
+        {"status": "not ready" if stops else "ready", "problems": problems}, 503 if stops else 200
+    )
+
+
 async def metrics(request: Request) -> Response:
     """GET /metrics"""
     state = request.app.state
-    router = state.keeper.router
-    gauges = {
-        "learnt_rewards": router.learner.learnt, "keeper_failures": state.keeper.failures,
-        "upstream_failures": state.forwarder.errors,
-    }  # fmt: skip
+    router, forwarder = state.keeper.router, state.forwarder
+    gauges: list[tuple[str, dict[str, str], float]] = [
+        ("learnt_rewards", {}, router.learner.learnt), ("keeper_failures_total", {}, state.keeper.failures),
+    ]  # fmt: skip
     if state.follower is not None:
-        gauges["follower_failures"] = state.follower.failures
+        gauges.append(("follower_failures_total", {}, state.follower.failures))
+    for name, breaker in forwarder.breakers.items():
+        gauges.append(("breaker_open", {"model": name}, float(breaker.state == "open")))
+        gauges.append(("breaker_opened_total", {"model": name}, breaker.opened))
     if router.pacer is not None:
-        gauges |= {"budget_rho": router.pacer.rho, "budget_spent_usd": router.pacer.spent}
-    text = await state.forwarder.beside(metrics_text, router.log, router.manifest.id, state.times, gauges)
+        gauges += [("budget_rho", {}, router.pacer.rho), ("budget_spent_usd", {}, router.pacer.spent)]
+    if state.cap is not None:
+        gauges += [("cap_spent_usd", {}, state.cap.spent), ("cap_usd", {}, state.cap.usd)]
+    gauges.sort(key=lambda gauge: gauge[0])
+    text = await asyncio.to_thread(metrics_text, router.log, router.manifest.id, forwarder.counters, gauges)
     return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4"})

@@ -1,9 +1,10 @@
-"""A stand-in upstream: an OpenAI-compatible API that answers at once, for tests and for trying the server.
+"""A stand-in upstream that behaves as providers do, for tests and for trying the server.
 
     python -m cabs_core.router.server.echo --port 9000
 
-It repeats the prompt. The name of a model can ask for trouble: with `slow` it waits a second, with `broken` it
-answers 500, with `limited` 429, and with `breaks` it breaks off a stream after the first piece.
+It repeats the prompt in the four dialects of `dialects`, and reports token counts in streams only when asked for them.
+Words in the name of a model ask for trouble (`WORDS`); `POST /behave {"model": "words"}` changes a model's while it runs,
+and `GET /bill` says what it has charged: {model: [calls, tokens in, tokens out]}.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 from collections.abc import AsyncIterator
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,44 +23,261 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-_NUMBERS = itertools.count(1)
+#: word -> status that it answers
+STATUSES = {
+    "broken": 500, "limited": 429, "revoked": 401, "unpaid": 402, "forbidden": 403, "unknown": 404, "large": 413,
+    "toolong": 400, "refuses": 400, "redirects": 302, "empty": 204, "overloaded": 529,
+}  # fmt: skip
+#: word -> usage that it reports
+USAGES: dict[str, Any] = {
+    "negative": {"prompt_tokens": -10, "completion_tokens": 5},
+    "nan": {"prompt_tokens": math.nan, "completion_tokens": 5},
+    "digits": {"prompt_tokens": int("9" * 400), "completion_tokens": 5},
+    "uncounted": None,
+    "cached": {
+        "prompt_tokens": 10_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 9_000},
+    },
+    "thinks": {"prompt_tokens": 10, "completion_tokens": 50, "completion_tokens_details": {"reasoning_tokens": 45}},
+}  # fmt: skip
+WORDS = {
+    "slow": "waits a second", "hangs": "never answers", "html": "HTML with 200", "cut": "half an answer with 200",
+    "wrong": "an error object with 200", "breaks": "breaks off a stream", "early": "ends a stream without its end",
+    "errors": "an error as the first event", "falls": "an error after the first piece", "flaps": "500 every other call",
+    "often": "500 at every twentieth call", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
+    **dict.fromkeys(USAGES, "odd or special usage"),
+}  # fmt: skip
+_MESSAGES = {"toolong": ("context_length_exceeded", "maximum context length is 8192 tokens")}
+_NUMBERS, _CALLS = itertools.count(1), itertools.count(1)
+_BEHAVES: dict[str, str] = {}
+_BILL: dict[str, list[int]] = {}
+USUAL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-async def complete(request: Request) -> Response:
-    """POST /v1/chat/completions"""
+def _text(body: dict[str, Any], dialect: str) -> str:
+    if dialect == "completions":
+        return str(body.get("prompt"))
+    given = body.get("input" if dialect == "responses" else "messages")
+    if isinstance(given, list):
+        given = given[-1]["content"] if given else ""
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[str, Any]:
+    other = None if usage is None else {
+        "input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
+    }  # fmt: skip
+    if dialect == "messages":
+        return {
+            "id": name, "type": "message", "role": "assistant", "model": model, "content": [{"type": "text", "text": text}],
+            "stop_reason": "end_turn", "stop_sequence": None, "usage": other,
+        }  # fmt: skip
+    if dialect == "responses":
+        if other is not None:
+            other |= {
+                "total_tokens": other["input_tokens"] + other["output_tokens"],
+                "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0},
+            }  # fmt: skip
+        part = {"type": "output_text", "text": text, "annotations": []}
+        message = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+        return {
+            "id": name, "object": "response", "created_at": 0, "status": "completed", "model": model, "output": [message],
+            "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "usage": other,
+        }  # fmt: skip
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
+    choice |= (
+        {"text": text} if dialect == "completions" else {"message": {"role": "assistant", "content": text}}
+    )
+    kind = "text_completion" if dialect == "completions" else "chat.completion"
+    return {"id": name, "object": kind, "created": 0, "model": model, "choices": [choice], "usage": usage}
+
+
+def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, asked: bool) -> list[bytes]:
+    """Events of a stream; the last is the end."""
+
+    def event(body: dict[str, Any], kind: str = "") -> bytes:
+        return (f"event: {kind}\n" if kind else "").encode() + f"data: {json.dumps(body)}\n\n".encode()
+
+    parts = [text[i : i + 8] for i in range(0, len(text), 8)]
+    whole = _answer(dialect, name, model, text, usage)
+    if dialect == "messages":
+        start = {
+            **whole,
+            "content": [],
+            "stop_reason": None,
+            "usage": {**(whole["usage"] or {}), "output_tokens": 1},
+        }
+        found = [event({"type": "message_start", "message": start}, "message_start")]
+        block: dict[str, Any] = {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "text", "text": ""},
+        }
+        found.append(event(block, "content_block_start"))
+        for part in parts:
+            delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}
+            found.append(event(delta, "content_block_delta"))
+        last = {"output_tokens": (whole["usage"] or {}).get("output_tokens")}
+        end: dict[str, Any] = {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": last,
+        }
+        found += [
+            event({"type": "content_block_stop", "index": 0}, "content_block_stop"),
+            event(end, "message_delta"),
+        ]
+        return [*found, event({"type": "message_stop"}, "message_stop")]
+    if dialect == "responses":
+        created = {**whole, "status": "in_progress", "output": [], "usage": None}
+        found = [
+            event({"type": "response.created", "sequence_number": 0, "response": created}, "response.created")
+        ]
+        for i, part in enumerate(parts):
+            delta = {
+                "type": "response.output_text.delta", "sequence_number": i + 1, "item_id": "msg_1", "output_index": 0,
+                "content_index": 0, "delta": part, "logprobs": [],
+            }  # fmt: skip
+            found.append(event(delta, "response.output_text.delta"))
+        done = {"type": "response.completed", "sequence_number": len(parts) + 1, "response": whole}
+        return [*found, event(done, "response.completed")]
+    common: dict[str, Any] = {"id": name, "object": "chat.completion.chunk", "created": 0, "model": model}
+    if dialect == "completions":
+        common["object"] = "text_completion"
+    null: dict[str, Any] = {"usage": None} if asked else {}
+    found = []
+    for part in parts:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": None, "logprobs": None}
+        choice |= {"text": part} if dialect == "completions" else {"delta": {"content": part}}
+        found.append(event({**common, "choices": [choice], **null}))
+    stop: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
+    stop |= {"text": ""} if dialect == "completions" else {"delta": {}}
+    found.append(event({**common, "choices": [stop], **null}))
+    tail = b"data: [DONE]\n\n"
+    if asked:
+        tail = event({**common, "choices": [], "usage": usage}) + tail
+    return [*found, tail]
+
+
+async def _complete(request: Request, dialect: str) -> Response:
     try:
         body = await request.json()
     except ClientDisconnect:  # a server that was killed while it sent
         return Response(status_code=400)
     model = str(body.get("model"))
-    if "slow" in model:
+    behaves, number = _BEHAVES.get(model, model), next(_CALLS)
+    if "hangs" in behaves:
+        await asyncio.sleep(3600.0)
+    if "slow" in behaves:
         await asyncio.sleep(1.0)
-    for word, status in (("broken", 500), ("limited", 429)):
-        if word in model:
-            return JSONResponse({"error": {"message": f"{model} is {word}", "type": "server_error"}}, status)
-    text = f"{model}: {body['messages'][-1]['content']}"
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    name = f"chatcmpl-{next(_NUMBERS)}"
+    words = [word for word in STATUSES if word in behaves]
+    if ("flaps" in behaves and number % 2) or ("often" in behaves and number % 20 == 0):
+        words = ["broken"]
+    if words:
+        status = STATUSES[words[0]]
+        headers: dict[str, str] = {429: {"retry-after": "7"}, 302: {"location": "/elsewhere"}}.get(status, {})
+        if status == 204:
+            return Response(status_code=204)
+        code, message = _MESSAGES.get(words[0], (words[0], f"{model} is {words[0]}"))
+        error = {"message": message, "type": "server_error", "code": code}
+        return JSONResponse({"error": error}, status, headers=headers)
+    if "html" in behaves:
+        return Response("<html>Bad gateway</html>", media_type="text/html")
+    if "wrong" in behaves:
+        return JSONResponse({"error": {"message": "the provider behind is overloaded", "code": 529}})
+    text, name = f"{model}: {_text(body, dialect)}", f"chatcmpl-{next(_NUMBERS)}"
+    usage = next((USAGES[word] for word in USAGES if word in behaves), USUAL)
+    sent = {"x-request-id": f"up-{name}", "x-ratelimit-remaining-requests": "99"}
     if not body.get("stream"):
-        message = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        return JSONResponse(
-            {"id": name, "object": "chat.completion", "model": model, "choices": [message], "usage": usage}
-        )
+        content = json.dumps(_answer(dialect, name, model, text, usage)).encode()
+        _charge(model, usage)
+        content = content[: len(content) // 2] if "cut" in behaves else content
+        return Response(content, media_type="application/json", headers=sent)
+    options = body.get("stream_options") or {}
+    pieces = _pieces(dialect, name, model, text, usage, bool(options.get("include_usage")))
 
     async def chunks() -> AsyncIterator[bytes]:
-        for i in range(0, len(text), 8):
-            delta = {"index": 0, "delta": {"content": text[i : i + 8]}}
-            event = {"id": name, "object": "chat.completion.chunk", "model": model, "choices": [delta]}
-            yield f"data: {json.dumps(event)}\n\n".encode()
-            if "breaks" in model:
+        wrong = b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
+        if "errors" in behaves:
+            yield wrong
+            return
+        _charge(model, usage)
+        for i, piece in enumerate(pieces):
+            if "early" in behaves and i >= 2:
+                return
+            yield piece
+            if "falls" in behaves:
+                yield wrong
+                return
+            if "breaks" in behaves:
                 raise ConnectionResetError("the stand-in breaks off")
-        last = {"id": name, "object": "chat.completion.chunk", "model": model, "choices": [], "usage": usage}
-        yield f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode()
 
-    return StreamingResponse(chunks(), media_type="text/event-stream")
+    return StreamingResponse(chunks(), media_type="text/event-stream", headers=sent)
 
 
-app = Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
+def _charge(model: str, usage: Any) -> None:
+    told = usage if isinstance(usage, dict) and usage["prompt_tokens"] in (10, 10_000) else USUAL
+    sums = _BILL.setdefault(model, [0, 0, 0])
+    for i, amount in enumerate((1, int(told["prompt_tokens"]), int(told["completion_tokens"]))):
+        sums[i] += amount
+
+
+async def chat(request: Request) -> Response:
+    """POST /v1/chat/completions"""
+    return await _complete(request, "chat")
+
+
+async def completions(request: Request) -> Response:
+    """POST /v1/completions"""
+    return await _complete(request, "completions")
+
+
+async def responses(request: Request) -> Response:
+    """POST /v1/responses"""
+    return await _complete(request, "responses")
+
+
+async def messages(request: Request) -> Response:
+    """POST /v1/messages"""
+    return await _complete(request, "messages")
+
+
+async def embeddings(request: Request) -> Response:
+    """POST /v1/embeddings"""
+    body = await request.json()
+    given = body["input"] if isinstance(body["input"], list) else [body["input"]]
+    data = [{"object": "embedding", "index": i, "embedding": [0.0, 1.0]} for i in range(len(given))]
+    usage = {"prompt_tokens": 10, "total_tokens": 10}
+    return JSONResponse({"object": "list", "model": body["model"], "data": data, "usage": usage})
+
+
+async def behave(request: Request) -> Response:
+    """POST /behave"""
+    _BEHAVES.update(await request.json())
+    return JSONResponse(_BEHAVES)
+
+
+async def bill(request: Request) -> Response:
+    """GET /bill"""
+    return JSONResponse(_BILL)
+
+
+app = Starlette(
+    routes=[
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
+        Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+        Route("/behave", behave, methods=["POST"]),
+        Route("/bill", bill),
+    ]
+)
 
 
 def main() -> None:

@@ -1,4 +1,10 @@
-"""One call: decide, forward, and decide again among the other models where an upstream fails."""
+"""One request: decide, forward, and decide again among the other models where an upstream fails.
+
+A failure is of one of three kinds. `theirs`: the upstream refuses the router's key, does not know the model, limits it
+or cannot be reached; its breaker hears of it at once. `either`: 5xx, a timeout, an answer that is none; the breaker
+hears of it once another model has answered the same request, or if no other was tried. `size`: the request is too long for
+this model; no breaker hears of it. Whatever fails on our side is answered by the fallback model, and counted.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +14,119 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
+from cabs_core.errors import PolicyError, RouterError
 from cabs_core.router.router import Routed, Router
-from cabs_core.router.server.upstreams import Upstreams
-from cabs_core.router.sessions import read_conversation, route_conversation
+from cabs_core.router.server.billing import bill_of
+from cabs_core.router.server.breaker import Breaker
+from cabs_core.router.server.callers import Refused
+from cabs_core.router.server.cap import Cap
+from cabs_core.router.server.dialects import (
+    PATHS,
+    answer_of,
+    error_body,
+    error_event,
+    too_long,
+    wants,
+)
+from cabs_core.router.server.metrics import Counters
+from cabs_core.router.server.streams import Events, written_in
+from cabs_core.router.server.tracing import Tracer
+from cabs_core.router.server.upstreams import Upstream, Upstreams
+from cabs_core.router.server.usage import estimated_input, most_output
+from cabs_core.router.sessions import Conversation, read_conversation, route_conversation
 
-#: statuses of an upstream after which another model is tried
-RETRIED = frozenset({408, 409, 425, 429, *range(500, 600)})
-#: request headers that are passed on
-PASSED = ("openai-organization", "openai-beta", "user-agent")
-#: bytes kept of the start and of the end of a stream, from which response id and usage are read
-TAIL = 16_384
+#: statuses that tell of the router's account with an upstream, and that an upstream asks to wait
+REFUSES, WAITS = frozenset({401, 402, 403, 404}), frozenset({429})
+#: others after which another model is tried
+RETRIED = frozenset({408, 409, 425, *range(500, 600)})
+#: request headers that are passed on, and those of the answer that come back
+PASSED = (
+    "openai-organization", "openai-beta", "anthropic-version", "anthropic-beta", "user-agent", "traceparent",
+    "tracestate", "baggage", "x-request-id",
+)  # fmt: skip
+BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
+#: seconds that a decision may take before the fallback answers
+PATIENCE = 5.0
 P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("cabs.serve")
 
 
 @dataclass
+class Ask:
+    """A request to be answered.
+
+    Attributes:
+        body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in the log.
+        caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is, monotonic seconds.
+    """
+
+    body: dict[str, Any]
+    dialect: str = "chat"
+    headers: dict[str, str] = field(default_factory=dict)
+    call_id: str | None = None
+    caller: str = "local"
+    rho: float | None = None
+    ends: float = 0.0
+    tokens: float = 1.0
+
+    @property
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return self.ends - time.monotonic()
+
+
+@dataclass
 class Answer:
-    """What goes back: status, headers, and a body or a stream of it; the routed decision, if there was one."""
+    """What goes back: status, headers, and a body or a stream of it; the model, and the decision, if there was one.
+
+    failure: theirs, either or size where another model should be tried; reason: why, for people.
+    """
 
     status: int
     headers: dict[str, str]
     body: bytes = b""
     stream: AsyncIterator[bytes] | None = None
     decision: Routed | None = None
+    model: str = ""
+    failure: str | None = None
+    reason: str = ""
+    retry_after: float | None = None
 
 
 class Forwarder:
-    """Calls upstreams for a router, made within an event loop. Blocking work runs on one thread beside the loop."""
+    """Calls upstreams for a router, made within an event loop. Blocking work runs on one thread beside the loop.
 
-    def __init__(self, upstreams: Upstreams):
-        self.upstreams = upstreams
+    Args:
+        fail_closed: 503 where the router itself fails, instead of the fallback model.
+        cap: of spending a day; None: there is none.
+    """
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        *,
+        fail_closed: bool = False,
+        cap: Cap | None = None,
+        tracer: Tracer | None = None,
+    ):
+        self.upstreams, self.fail_closed, self.cap = upstreams, fail_closed, cap
         # no cookies: those that an upstream sets for one caller must not go to another
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1000), cookie_jar=aiohttp.DummyCookieJar()
         )
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
-        self.down: dict[str, float] = {}
-        self.errors = 0
+        options = upstreams.breaker.model_dump()
+        self.breakers = {name: Breaker(**options) for name in upstreams.models}
+        #: of the router itself: where its log does not answer, requests do not wait for it one after the other
+        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0)
+        self.counters = Counters()
+        self.tracer = tracer or Tracer()
 
     async def beside(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Run blocking work on the thread for it."""
@@ -63,167 +139,394 @@ class Forwarder:
         await self.client.close()
         self.worker.shutdown(wait=True)
 
-    def usable(self, router: Router, failed: set[str]) -> list[str]:
-        """Models that have not failed for this request, without those cooling down unless all of them are."""
-        now = time.monotonic()
-        rest = [arm for arm in router.arms if arm not in failed]
-        warm = [arm for arm in rest if self.down.get(arm, 0.0) <= now]
-        return warm or rest
+    # -- which models -----------------------------------------------------------------------------------------------
 
-    async def routed(
-        self, router: Router, body: dict[str, Any], *, rho: float | None, headers: dict[str, str], call_id: str | None,
-        caller: str = "",
-    ) -> Answer:  # fmt: skip
-        """Answer a chat request by the model that the router chooses, or that its conversation has.
+    def fit(self, router: Router, ask: Ask) -> list[str]:
+        """Models that can take a request, by what the upstreams file says of them. Raises Refused: there is none."""
+        wanted = wants(ask.body, ask.dialect)
+        size = ask.tokens + (most_output(ask.body) or 0.0)
+        lacking = {arm: self.upstreams.models[arm].lacks(wanted, ask.dialect, size) for arm in router.arms}
+        found = [arm for arm, why in lacking.items() if why is None]
+        if not found:
+            told = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
+            raise Refused(400, f"no model can take this request: {told:.600}")
+        if self.cap is not None and self.cap.reached():
+            free = [arm for arm in found if self.upstreams.models[arm].free]
+            if not free:
+                self.counters.add("over_cap_total")
+                raise Refused(
+                    429, f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC",
+                    "insufficient_quota", retry_after=self.cap.seconds_left(),
+                )  # fmt: skip
+            found = free
+        return found
+
+    async def routed(self, router: Router, ask: Ask) -> Answer:
+        """Answer a request by the model that the router chooses, or that its conversation has.
 
         Raises:
-            RouterError, PolicyError: there is no decision for it.
+            Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho cannot be served.
         """
-        conversation = read_conversation(body, headers, route_by=router.route_by, caller=caller)
-        failed: set[str] = set()
-        for _ in range(self.upstreams.attempts):
-            usable = self.usable(router, failed)
-            if not usable:
-                break
-            decision = await self.beside(
-                route_conversation,
-                router,
-                conversation,
-                available=usable,
-                rho=rho,
-                call_id=call_id,
-                caller=caller,
+        self._prepare(ask)
+        if ask.rho is not None and ask.rho != router.manifest.rho and not router.policy.any_rho_now():
+            raise RouterError(
+                f"{router.manifest.policy} serves rho {router.manifest.rho:g} only: ask for model cabs"
             )
-            answer = await self.call(decision.model, body, headers, router=router, decision=decision)
-            if answer.status not in RETRIED:
+        fit, failed = self.fit(router, ask), list[Answer]()
+        turn = read_conversation(ask.body, ask.headers, route_by=router.route_by, caller=ask.caller)
+        turn = replace(turn, tokens=ask.tokens)
+        for _ in range(self.upstreams.attempts or len(fit)):
+            rest = [m for m in fit if all(f.model != m for f in failed)]
+            if not rest or (failed and ask.left <= 0.0):
+                break
+            usable = [m for m in rest if self.breakers[m].allows()] or rest
+            decision = await self._decide(router, ask, turn, usable)
+            model = self._fallback(router, usable) if decision is None else decision.model
+            answer = await self.call(model, ask, router=router, decision=decision)
+            if answer.failure is None:
+                self._settle(failed, answered=answer.status < 400)
                 return answer
-            failed.add(decision.model)
+            failed.append(answer)
+        self._settle(failed, answered=False)
+        return self._worst(failed, ask)
+
+    async def named(self, router: Router, model: str, ask: Ask) -> Answer:
+        """Answer a request by the model that it names; the call is in the log, and is no draw."""
+        self._prepare(ask)
+        if why := self.upstreams.models[model].lacks(wants(ask.body, ask.dialect), ask.dialect, ask.tokens):
+            raise Refused(400, f"model {model} {why}")
+        if self.cap is not None and self.cap.reached() and not self.upstreams.models[model].free:
+            self.counters.add("over_cap_total")
+            raise Refused(
+                429, f"the budget of {self.cap.usd:g} USD a day is spent", "insufficient_quota",
+                retry_after=self.cap.seconds_left(),
+            )  # fmt: skip
+        answer = await self.call(model, ask, router=router)
+        self.breakers[model].released()
+        return answer if answer.failure is None else self._worst([answer], ask)
+
+    def _prepare(self, ask: Ask) -> None:
+        ask.ends = time.monotonic() + self.upstreams.deadline
+        ask.tokens = estimated_input(ask.body)
+
+    async def _decide(self, router: Router, ask: Ask, turn: Conversation, usable: list[str]) -> Routed | None:
+        """The router's decision; None: something failed on our side."""
+        if turn.text is None:
+            self.counters.add("unrouted_total", reason="no text")
+        if not self.ours.allows():
+            self._unrouted("paused")
+            return None
+        begin = time.perf_counter()
+        made = asyncio.get_running_loop().run_in_executor(
+            self.worker,
+            lambda: route_conversation(
+                router, turn, available=usable, rho=ask.rho, call_id=ask.call_id, caller=ask.caller
+            ),
+        )
+        self.ours.begin()
+        done, _ = await asyncio.wait({made}, timeout=min(PATIENCE, max(ask.left, 0.1)))
+        if not done:
+            made.add_done_callback(lambda late: self._too_late(router, late))
+            self.ours.failed("timeout")
+            self._unrouted("timeout")
+            return None
+        try:
+            found = made.result()
+        except PolicyError as error:
+            self._failed_here("policy", error)
+            return None
+        except Exception as error:  # log, disk, database, encoder: whatever it is, the request is answered
+            self._failed_here(type(error).__name__, error)
+            return None
+        self.ours.succeeded()
+        self.counters.observe("decision_seconds", time.perf_counter() - begin)
+        return found
+
+    def _failed_here(self, reason: str, error: Exception) -> None:
+        self.ours.failed(reason)
+        logger.error("no decision: %s: %s", type(error).__name__, error)
+        self._unrouted(reason)
+
+    def _unrouted(self, reason: str) -> None:
+        self.counters.add("unrouted_total", reason=reason)
+        if self.fail_closed:
+            raise Refused(503, "the router cannot decide now; the server's log says why", "internal_error", 1)
+
+    def _too_late(self, router: Router, late: asyncio.Future[Routed]) -> None:
+        """A decision that came after the fallback had been called: its row says so."""
+        if not late.cancelled() and late.exception() is None:
+            name = late.result().id
+            self.log(lambda: router.finish(name, status="unused", reason="too late"))
+
+    def _fallback(self, router: Router, usable: list[str]) -> str:
+        best = router.arms[router.fallback]
+        return best if best in usable else usable[0]
+
+    def _settle(self, failed: list[Answer], *, answered: bool) -> None:
+        """Tell the breakers of failures that may have been the request's: they were not if another model answered."""
+        for answer in failed:
+            if answer.failure == "either" and (answered or len(failed) == 1):
+                self.breakers[answer.model].failed(answer.reason, answer.retry_after)
+            elif answer.failure != "theirs":
+                self.breakers[answer.model].released()
+
+    def _worst(self, failed: list[Answer], ask: Ask) -> Answer:
+        """What the client is told where no model answered."""
+        sizes = [f for f in failed if f.failure == "size"]
+        answer = sizes[-1] if sizes and len(sizes) == len(failed) else next(
+            (f for f in reversed(failed) if f.failure != "size"), failed[-1]
+        )  # fmt: skip
+        waits = [f.retry_after for f in failed if f.retry_after is not None]
+        if waits:
+            answer.headers["retry-after"] = str(max(round(min(waits)), 1))
+        if answer.status in REFUSES:  # it is the router's account, not the client's
+            answer.status = 502
+            text = f"model {answer.model}: {answer.reason}"
+            answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, 502)).encode()
+            answer.headers["content-type"] = "application/json"
         return answer
 
-    async def call(
-        self, model: str, body: dict[str, Any], headers: dict[str, str], *, router: Router, decision: Routed | None = None
-    ) -> Answer:  # fmt: skip
-        """One attempt at one model."""
-        upstream = self.upstreams.models[model]
-        sent = {"content-type": "application/json", **{k: headers[k] for k in PASSED if k in headers}}
-        if key := upstream.key():
-            sent["authorization"] = f"Bearer {key}"
-        begin = time.perf_counter()
-        seconds = upstream.timeout
-        try:
-            response = await self.client.post(
-                f"{upstream.url}/chat/completions", json={**body, "model": upstream.model or model}, headers=sent,
-                allow_redirects=False, timeout=aiohttp.ClientTimeout(total=None, connect=seconds, sock_read=seconds),
-            )  # fmt: skip
-        except TimeoutError:
-            return self._failed(router, decision, model, "timeout", 504, f"no answer within {seconds:g} s")
-        except aiohttp.ClientError as error:
-            return self._failed(
-                router, decision, model, "error", 502, f"cannot be reached ({type(error).__name__})"
-            )
-        back = {"content-type": response.headers.get("content-type", "application/json")}
-        if decision is not None:
-            back |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
-        if response.status in RETRIED:
-            kept = await self._rest(response)
-            self._failed(router, decision, model, "error", response.status, f"HTTP {response.status}")
-            return Answer(response.status, back, kept, decision=decision)
-        if body.get("stream") and response.status == 200:
-            stream = self._stream(response, router, decision, model, begin)
-            return Answer(200, back, stream=stream, decision=decision)
-        try:
-            async with response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return self._failed(router, decision, model, "error", 502, f"broke off ({type(error).__name__})")
-        status = "answered" if response.status < 400 else "rejected"
-        self._finish(router, decision, model, status, _json(content), time.perf_counter() - begin)
-        return Answer(response.status, back, content, decision=decision)
+    # -- one call ---------------------------------------------------------------------------------------------------
 
-    async def _rest(self, response: aiohttp.ClientResponse) -> bytes:
+    async def call(self, model: str, ask: Ask, *, router: Router, decision: Routed | None = None) -> Answer:
+        """One attempt at one model."""
+        upstream, call = self.upstreams.models[model], Call(self, router, model, ask, decision)
+        self.breakers[model].begin()
+        sent = {"content-type": "application/json", **{k: ask.headers[k] for k in PASSED if k in ask.headers}}
+        if ask.call_id:
+            sent["x-request-id"] = ask.call_id
+        if ask.dialect == "messages":
+            sent.setdefault("anthropic-version", "2023-06-01")
+        sent |= upstream.headers(ask.dialect) | call.span.headers()
+        body = {**ask.body, **upstream.params, "model": upstream.model or model}
+        streams, hide = bool(body.get("stream")), False
+        if streams and upstream.stream_usage and ask.dialect in ("chat", "completions"):
+            options = body.get("stream_options")
+            options = options if isinstance(options, dict) else {}
+            hide = not options.get("include_usage")
+            body["stream_options"] = {**options, "include_usage": True}
+        left = max(ask.left, 0.05)
+        seconds = min(upstream.timeout, left)
+        times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
+        response = None
         try:
-            async with response:
-                return await response.read()
-        except (aiohttp.ClientError, TimeoutError):
-            return b""
+            async with asyncio.timeout(seconds if streams else left):
+                response = await self.client.post(
+                    f"{upstream.url}{PATHS[ask.dialect]}", json=body, headers=sent, allow_redirects=False, timeout=times
+                )  # fmt: skip
+                if response.status != 200:
+                    return self._refused(call, response, await response.read())
+                kind = response.headers.get("content-type", "")
+                if streams and not kind.startswith("application/json"):
+                    return await self._begun(call, response, hide)
+                content = await response.read()
+            response.release()
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            if response is not None:
+                response.close()
+            if isinstance(error, TimeoutError):
+                return call.failed(
+                    "either", 504, f"no answer within {seconds:g} s", status="timeout", billed=True
+                )
+            unreachable = isinstance(error, aiohttp.ClientConnectorError)
+            said = "cannot be reached" if unreachable else "broke off"
+            return call.failed(
+                "theirs" if unreachable else "either",
+                502,
+                f"{said} ({type(error).__name__})",
+                billed=not unreachable,
+            )
+        except asyncio.CancelledError:
+            call.finish("broken", reason="the client went away", billed=True)
+            raise
+        found, wrong = answer_of(content, ask.dialect)
+        if wrong is not None:
+            return call.failed("either", 502, wrong, usage=found.get("usage"))
+        self.breakers[model].succeeded()
+        name = found.get("id")
+        call.finish(
+            "answered", usage=found.get("usage"), response_id=name, written=written_in(content), billed=True
+        )
+        return Answer(200, call.back(response), content, decision=decision, model=model)
+
+    def _refused(self, call: Call, response: aiohttp.ClientResponse, content: bytes) -> Answer:
+        """An answer whose status is not 200."""
+        status, wait = response.status, _seconds(response.headers.get("retry-after"))
+        reason = f"HTTP {status}"
+        if too_long(status, content):
+            found = call.failed("size", status, f"{reason}: too long for it", body=content)
+        elif status in REFUSES:
+            found = call.failed(
+                "theirs", status, f"{reason}: refuses the router's key, or the model", body=content, wait=wait
+            )
+        elif status in WAITS:
+            found = call.failed("theirs", status, reason, body=content, wait=wait)
+        elif status in RETRIED or status < 400:
+            code = status if status >= 400 else 502
+            found = call.failed("either", code, reason, body=content if status >= 400 else b"", wait=wait)
+        else:
+            call.finish("rejected", reason=reason)
+            self.breakers[call.model].released()
+            found = Answer(status, {}, content, decision=call.decision, model=call.model)
+        found.headers = call.back(response) | (
+            found.headers if not found.body or found.body != content else {}
+        )
+        return found
+
+    async def _begun(self, call: Call, response: aiohttp.ClientResponse, hide: bool) -> Answer:
+        """A stream, once its first event is there and is no error."""
+        events, ready = Events(call.ask.dialect, hide_usage=hide), list[bytes]()
+        source = response.content.iter_any()
+        async for chunk in source:
+            ready += events.feed(chunk)
+            if events.seen or events.error:
+                break
+        if events.error is not None or not events.seen:
+            response.close()
+            what = "ended before it began" if events.error is None else f"error in the stream: {events.error}"
+            return call.failed("either", 502, what, usage=events.usage)
+        stream = self._stream(call, response, source, events, ready)
+        return Answer(200, call.back(response), stream=stream, decision=call.decision, model=call.model)
 
     async def _stream(
-        self,
-        response: aiohttp.ClientResponse,
-        router: Router,
-        decision: Routed | None,
-        model: str,
-        begin: float,
-    ) -> AsyncIterator[bytes]:
-        """The upstream's bytes as they come; the end is logged even where either side breaks off."""
-        first, tail, status = b"", b"", "broken"
+        self, call: Call, response: aiohttp.ClientResponse, source: AsyncIterator[bytes], events: Events, ready: list[bytes]
+    ) -> AsyncIterator[bytes]:  # fmt: skip
+        """The upstream's events as they come; the end is logged even where either side breaks off."""
+        status, reason = "broken", "the client went away"
         try:
-            async for chunk in response.content.iter_any():
-                if len(first) < TAIL:
-                    first += chunk
-                tail = (tail + chunk)[-TAIL:]
-                yield chunk
-            status = "answered"
-        except (aiohttp.ClientError, TimeoutError) as error:
-            self.errors += 1
+            for event in ready:
+                yield event
+            async for chunk in source:
+                if events_ready := b"".join(events.feed(chunk)):
+                    yield events_ready
+            if rest := events.end():
+                yield rest
+            status, reason = "answered", ""
+            if events.error is not None:
+                status, reason = "error", f"error in the stream: {events.error}"
+            elif not events.done:
+                status, reason = "error", "ended early"
+                yield error_event(f"{call.model} ended early", call.ask.dialect)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             status = "timeout" if isinstance(error, TimeoutError) else "error"
-            text = f"{model} broke off: {type(error).__name__}"
-            logger.warning("%s", text)
-            yield b"data: " + json.dumps(error_body(text, "upstream_error")).encode() + b"\n\n"
+            reason = f"broke off: {type(error).__name__}"
+            yield error_event(f"{call.model} {reason}", call.ask.dialect)
         finally:
             response.close()
-            facts = _events(first)[:1] + [e for e in _events(tail) if e.get("usage")][-1:]
-            found = {k: v for event in facts for k, v in event.items() if k in ("id", "usage") and v}
-            self._finish(router, decision, model, status, found, time.perf_counter() - begin)
+            if status == "answered":
+                self.breakers[call.model].succeeded()
+            elif status == "broken":
+                self.breakers[call.model].released()
+            else:
+                self.breakers[call.model].failed(reason)
+                logger.warning("upstream %s: %s", call.model, reason)
+            call.finish(
+                status,
+                usage=events.usage,
+                response_id=events.id,
+                written=events.written,
+                reason=reason,
+                billed=True,
+            )
 
-    def _finish(
-        self, router: Router, decision: Routed | None, model: str, status: str, answer: dict[str, Any],
-        seconds: float | None = None,
-    ) -> None:  # fmt: skip
-        """Have the end of a call logged. The answer does not wait for it; what comes after it on the thread does."""
-        if decision is None:
-            return
-        cost = self.upstreams.models[model].cost(answer.get("usage")) if status == "answered" else None
-        name = answer.get("id")
+    def log(self, work: Callable[[], object]) -> None:
+        """Have something logged. The answer does not wait for it; what comes after it on the thread does."""
 
-        def log() -> None:
+        def safely() -> None:
             try:
-                router.finish(
-                    decision.id, status=status, cost=cost, latency=seconds, response_id=name if isinstance(name, str) else None
-                )  # fmt: skip
+                work()
             except Exception:  # the log's disk is full, say: the answer has gone out
-                logger.exception("the end of call %s to %s could not be logged", decision.id, model)
+                self.counters.add("unlogged_total")
+                logger.exception("the end of a call could not be logged")
 
-        self.worker.submit(log)
-
-    def _failed(
-        self, router: Router, decision: Routed | None, model: str, status: str, code: int, what: str
-    ) -> Answer:
-        self.errors += 1
-        self.down[model] = time.monotonic() + self.upstreams.cooldown
-        logger.warning("upstream %s failed: %s", model, what)
-        self._finish(router, decision, model, status, {})
-        body = json.dumps(error_body(f"model {model}: {what}", "upstream_error")).encode()
-        headers = {"content-type": "application/json"}
-        if decision is not None:
-            headers |= {"x-cabs-decision": decision.id, "x-cabs-model": ascii(model)[1:-1]}
-        return Answer(code, headers, body, decision=decision)
+        self.worker.submit(safely)
 
 
-def error_body(message: str, kind: str) -> dict[str, Any]:
-    """An error as the OpenAI interface words it."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+class Call:
+    """One attempt: its times, its end in the log, in the counters and in its span."""
+
+    def __init__(self, forwarder: Forwarder, router: Router, model: str, ask: Ask, decision: Routed | None):
+        self.forwarder, self.router, self.model, self.ask, self.decision = (
+            forwarder,
+            router,
+            model,
+            ask,
+            decision,
+        )
+        self.begin, self.ended = time.perf_counter(), False
+        self.upstream: Upstream = forwarder.upstreams.models[model]
+        self.span = forwarder.tracer.start(model, ask.dialect, ask.body, ask.headers)
+        if forwarder.cap is not None:
+            forwarder.cap.begin()
+
+    def back(self, response: aiohttp.ClientResponse | None = None) -> dict[str, str]:
+        """Headers of the answer."""
+        found = {"content-type": "application/json"}
+        if response is not None:
+            found["content-type"] = response.headers.get("content-type", "application/json")
+            for name, value in response.headers.items():
+                low = name.lower()
+                if low.startswith(BACK):
+                    found[low] = value
+                elif low in ("x-request-id", "request-id"):
+                    found["x-upstream-request-id"] = value
+        found["x-cabs-model"] = ascii(self.model)[1:-1]
+        if self.decision is not None:
+            found["x-cabs-decision"] = self.decision.id
+        return found
+
+    def failed(
+        self, failure: str, code: int, what: str, *, status: str = "error", body: bytes = b"", usage: Any = None,
+        billed: bool = False, wait: float | None = None,
+    ) -> Answer:  # fmt: skip
+        """An attempt after which another model is tried."""
+        logger.warning("upstream %s failed: %s", self.model, what)
+        self.finish(status, usage=usage, reason=what, billed=billed or usage is not None)
+        if failure == "theirs":
+            self.forwarder.breakers[self.model].failed(what, wait)
+        text = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
+        return Answer(
+            code, self.back(), body or json.dumps(text).encode(), decision=self.decision, model=self.model,
+            failure=failure, reason=what, retry_after=wait,
+        )  # fmt: skip
+
+    def finish(
+        self, status: str, *, usage: Any = None, response_id: Any = None, written: int = 0, reason: str = "",
+        billed: bool = False,
+    ) -> None:  # fmt: skip
+        """The call ended: log, counters, span. billed: a provider may charge for it though it reported nothing."""
+        if self.ended:
+            return
+        self.ended = True
+        seconds = time.perf_counter() - self.begin
+        bill = bill_of(self.upstream, self.ask.body, usage, self.ask.tokens, written, billed=billed)
+        self.forwarder.counters.call(self.model, status, reason, seconds, bill)
+        self.span.end(status, reason, bill, response_id)
+        facts: dict[str, Any] = {
+            "status": status, "cost": bill.cost, "latency": seconds, "tokens_in": bill.tokens_in,
+            "tokens_out": bill.tokens_out, "estimated": int(bill.estimated) or None, "reason": reason[:200] or None,
+            "response_id": response_id if isinstance(response_id, str) else None,
+        }  # fmt: skip
+        if self.decision is not None:
+            name = self.decision.id
+            self.forwarder.log(lambda: self.router.finish(name, **facts))
+        else:
+            self.forwarder.log(
+                lambda: self.router.log_call(
+                    self.model, call_id=self.ask.call_id, caller=self.ask.caller, **facts
+                )
+            )
+        if self.forwarder.cap is not None:
+            self.forwarder.cap.end(bill.cost or 0.0)
+        if self.decision is not None and bill.cost is not None and self.decision.fixed_cost is not None:
+            self.forwarder.counters.add("fixed_model_cost_usd_total", self.decision.fixed_cost)
+            self.forwarder.counters.add("routed_cost_usd_total", bill.cost)
 
 
-def _json(content: bytes) -> dict[str, Any]:
+def _seconds(value: str | None) -> float | None:
+    """Seconds of a Retry-After header; a date or nonsense is none."""
     try:
-        found = json.loads(content)
+        found = float(value or "")
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _events(data: bytes) -> list[dict[str, Any]]:
-    """JSON objects of the whole `data:` lines in some bytes of a stream."""
-    lines = [line[5:].strip() for line in data.split(b"\n") if line.startswith(b"data:")]
-    return [found for line in lines if (found := _json(line))]
+        return None
+    return found if 0.0 <= found < 86_400.0 else None

@@ -23,14 +23,20 @@ class Keeper:
     Args:
         make: a router on the folder as it is now; given encoder and log of the router before it, to share them.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
-            only the holder of the lease writes.
+            only the holder of the lease writes. tick: called at every look, with the router.
     """
 
     def __init__(
-        self, folder: str | Path, make: Callable[..., Router], *, every: float = 0.5, checkpoint: float = 5.0
+        self,
+        folder: str | Path,
+        make: Callable[..., Router],
+        *,
+        every: float = 0.5,
+        checkpoint: float = 5.0,
+        tick: Callable[[Router], None] = lambda router: None,
     ):
         self.folder, self.make = Path(folder), make
-        self.every, self.checkpoint = every, checkpoint
+        self.every, self.checkpoint, self.tick = every, checkpoint, tick
         self.name = f"{os.uname().nodename}:{os.getpid()}"
         self._seen = self._stamp()
         self.router = make()
@@ -66,6 +72,7 @@ class Keeper:
                 if self._reload():
                     version = -1  # nothing that this router has learnt is saved
                 self.router.follow()
+                self.tick(self.router)
                 due = time.monotonic() - saved >= self.checkpoint
                 if self.router.log.take_lease(self.name, LEASE_SECONDS) and due:
                     if self.router.learner.version != version:

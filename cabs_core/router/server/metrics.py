@@ -1,51 +1,160 @@
-"""Figures in Prometheus' text format. Counts come from the log, which all workers share; times are this worker's."""
+"""Figures in Prometheus' text format. Calls and rewards come from the log, which all workers share; the rest is this
+worker's, since it started. Counters only rise."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 
 from cabs_core.router.events import EventLog
+from cabs_core.router.server.billing import Bill
 
-BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+BOUNDS = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
+#: name without prefix -> (type, help)
+HELP = {
+    "decisions_total": ("counter", "Calls by the model that was chosen or named, from the log"),
+    "calls_ended_total": ("counter", "Calls by how they ended, from the log"),
+    "rewards_total": ("counter", "Scores that were recorded, from the log"),
+    "spent_usd_total": ("counter", "Recorded cost of all calls, from the log"),
+    "bundle": ("gauge", "The bundle that decides"),
+    "upstream_calls_total": ("counter", "Attempts at upstreams by model and how they ended"),
+    "upstream_failures_total": ("counter", "Attempts that failed, by model and reason"),
+    "upstream_seconds": ("histogram", "Time of attempts by model; of a stream: until its end"),
+    "cost_usd_total": ("counter", "Cost of attempts by model, reported or estimated"),
+    "fixed_model_cost_usd_total": (
+        "counter",
+        "What the routed calls would have cost at the fallback model, expected",
+    ),
+    "routed_cost_usd_total": ("counter", "What the same calls cost; the difference is what was saved"),
+    "tokens_total": ("counter", "Tokens by model and kind"),
+    "estimated_total": ("counter", "Attempts whose cost was estimated, by model"),
+    "unrouted_total": (
+        "counter",
+        "Requests that the fallback model answered because nothing was decided, by reason",
+    ),
+    "unlogged_total": ("counter", "Ends of calls that could not be logged"),
+    "over_cap_total": ("counter", "Requests refused because the budget of the day was spent"),
+    "refused_total": ("counter", "Requests refused, by status"),
+    "breaker_open": ("gauge", "1 while an upstream is left alone"),
+    "breaker_opened_total": ("counter", "How often an upstream's breaker opened"),
+    "learnt_rewards": ("gauge", "Scores that taught the policy"),
+    "keeper_failures_total": ("counter", "Failures to keep up with the log or a new bundle"),
+    "follower_failures_total": ("counter", "Failures to fetch a new bundle from its URL"),
+    "budget_rho": ("gauge", "The rho that the budget asks for"),
+    "budget_spent_usd": ("gauge", "Spent since the pacer began, all workers"),
+    "cap_spent_usd": ("gauge", "Spent today, all workers"),
+    "cap_usd": ("gauge", "Limit of a day"),
+    "decision_seconds": ("histogram", "Time of decisions"),
+    "request_seconds": ("histogram", "Time of requests, of streams until they begin"),
+}
+Labels = tuple[tuple[str, str], ...]
 
 
 class Histogram:
     """Counts of durations up to each bound."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self.counts, self.total, self.n = [0] * len(BOUNDS), 0.0, 0
 
     def observe(self, seconds: float) -> None:
         """One duration."""
+        self.n, self.total = self.n + 1, self.total + seconds
+        for i, bound in enumerate(BOUNDS):
+            self.counts[i] += seconds <= bound
+
+
+class Counters:
+    """Counters and histograms by labels; safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.values: dict[tuple[str, Labels], float] = {}
+        self.histograms: dict[tuple[str, Labels], Histogram] = {}
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Raise a counter; amount >= 0."""
+        key = (name, tuple(sorted(labels.items())))
         with self._lock:
-            self.n, self.total = self.n + 1, self.total + seconds
-            for i, bound in enumerate(BOUNDS):
-                self.counts[i] += seconds <= bound
+            self.values[key] = self.values.get(key, 0.0) + amount
 
-    def lines(self, name: str, labels: str) -> list[str]:
-        """Lines of the text format."""
-        found = [f'{name}_bucket{{{labels},le="{b}"}} {c}' for b, c in zip(BOUNDS, self.counts, strict=True)]
-        return [
-            f"# TYPE {name} histogram", *found, f'{name}_bucket{{{labels},le="+Inf"}} {self.n}',
-            f"{name}_sum{{{labels}}} {self.total}", f"{name}_count{{{labels}}} {self.n}",
-        ]  # fmt: skip
+    def value(self, name: str, **labels: str) -> float:
+        """A counter."""
+        return self.values.get((name, tuple(sorted(labels.items()))), 0.0)
+
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
+        """One duration of a histogram."""
+        key = (name, tuple(sorted(labels.items())))
+        with self._lock:
+            self.histograms.setdefault(key, Histogram()).observe(seconds)
+
+    def now(self) -> tuple[dict[tuple[str, Labels], float], dict[tuple[str, Labels], Histogram]]:
+        """Counters and histograms as they are."""
+        with self._lock:
+            return dict(self.values), dict(self.histograms)
+
+    def call(self, model: str, status: str, reason: str, seconds: float, bill: Bill) -> None:
+        """An attempt at an upstream ended."""
+        self.add("upstream_calls_total", model=model, status=status)
+        if status in ("error", "timeout"):
+            # the first words: the rest may differ from call to call
+            self.add("upstream_failures_total", model=model, reason=reason.partition(":")[0][:60])
+        self.observe("upstream_seconds", seconds, model=model)
+        if bill.cost is not None:
+            self.add("cost_usd_total", bill.cost, model=model)
+        if bill.estimated:
+            self.add("estimated_total", model=model)
+        if bill.tokens is not None:
+            for kind, count in vars(bill.tokens).items():
+                if count:
+                    self.add("tokens_total", count, model=model, kind=kind)
 
 
-def metrics_text(log: EventLog, bundle: str, times: dict[str, Histogram], gauges: dict[str, float]) -> str:
-    """The page that Prometheus reads."""
-    lines = ["# TYPE cabs_decisions_total counter"]
+def metrics_text(
+    log: EventLog, bundle: str, counters: Counters, gauges: Sequence[tuple[str, Mapping[str, str], float]]
+) -> str:
+    """The page that Prometheus reads.
+
+    Args:
+        gauges: (name, labels, value) of this worker beside its counters.
+    """
+    lines: dict[str, list[str]] = {}
+
+    def put(name: str, labels: Mapping[str, str], value: float, suffix: str = "") -> None:
+        inner = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
+        shown = f"{{{inner}}}" if inner else ""
+        lines.setdefault(name, []).append(f"cabs_{name}{suffix}{shown} {value:.17g}")
+
+    plays: dict[str, int] = {}
     for arm, status, count in log.counts():
-        lines.append(f'cabs_decisions_total{{model="{_escaped(arm)}",status="{_escaped(status)}"}} {count}')
-    lines += ["# TYPE cabs_rewards_total counter", f"cabs_rewards_total {log.reward_count()}"]
-    lines += ["# TYPE cabs_bundle gauge", f'cabs_bundle{{id="{bundle}"}} 1']
-    worker = f'worker="{os.getpid()}"'
-    for name, value in gauges.items():
-        lines += [f"# TYPE cabs_{name} gauge", f"cabs_{name}{{{worker}}} {value}"]
-    for name, histogram in times.items():
-        lines += histogram.lines(f"cabs_{name}_seconds", worker)
-    return "\n".join(lines) + "\n"
+        plays[arm] = plays.get(arm, 0) + count
+        if status not in ("decided", "called"):
+            put("calls_ended_total", {"model": arm, "status": status}, count)
+    for arm, count in plays.items():
+        put("decisions_total", {"model": arm}, count)
+    put("rewards_total", {}, log.reward_count())
+    put("spent_usd_total", {}, log.spent())
+    put("bundle", {"id": bundle}, 1)
+    worker = {"worker": str(os.getpid())}
+    values, histograms = counters.now()
+    for (name, labels), value in sorted(values.items()):
+        put(name, {**worker, **dict(labels)}, value)
+    for name, told, value in gauges:
+        put(name, {**worker, **told}, value)
+    for (name, labels), found in sorted(histograms.items(), key=lambda item: item[0]):
+        mine = {**worker, **dict(labels)}
+        for bound, count in zip(BOUNDS, found.counts, strict=True):
+            put(name, {**mine, "le": f"{bound:g}"}, count, "_bucket")
+        put(name, {**mine, "le": "+Inf"}, found.n, "_bucket")
+        put(name, mine, found.total, "_sum")
+        put(name, mine, found.n, "_count")
+    out = []
+    for name, found_lines in lines.items():
+        kind, text = HELP[name]
+        out += [f"# HELP cabs_{name} {text}", f"# TYPE cabs_{name} {kind}", *found_lines]
+    return "\n".join(out) + "\n"
 
 
 def _escaped(text: str) -> str:

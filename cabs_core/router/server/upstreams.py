@@ -2,10 +2,11 @@
 
     models:
       gpt-4o: {url: https://api.openai.com/v1, model: gpt-4o-2024-08-06, key_env: OPENAI_API_KEY,
-               price: {input: 2.5, output: 10}}
-      local:  {url: http://127.0.0.1:8000/v1, free: true}
+               price: {input: 2.5, cached: 1.25, output: 10}, context: 128000}
+      local:  {url: http://127.0.0.1:8000/v1, free: true, input: [text], tools: false}
 
-The names are the router's models; `model` is what the upstream calls it (default: the same).
+The names are the router's models; `model` is what the upstream calls it (default: the same). `docs/upstreams.md` has
+every field; `cabs serve --check` checks a file.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import RouterError
-from cabs_core.pool_files.config import Price
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.events import EventLog
+from cabs_core.router.server.usage import CallPrice, tokens_of
+
+Dialect = Literal["chat", "completions", "responses", "messages"]
+Kind = Literal["text", "image", "audio", "file"]
 
 
 class _Strict(BaseModel):
@@ -29,14 +35,40 @@ class _Strict(BaseModel):
 class Upstream(_Strict):
     """One model's endpoint."""
 
-    url: str = Field(description="Base URL of an OpenAI-compatible API; /chat/completions is called below it")
+    url: str = Field(
+        description="Base URL of the API; /chat/completions, /responses, ... are called below it"
+    )
     model: str | None = Field(None, description="The upstream's name of the model; default: the router's")
     key_env: str | None = Field(None, description="Environment variable that holds the API key")
-    timeout: float = Field(60.0, gt=0, le=3600, description="Seconds to the first byte, and between bytes")
-    price: Price | None = Field(
-        None, description="USD per one million tokens, for the cost of a call by its usage"
+    auth: Literal["bearer", "x-api-key"] | None = Field(
+        None, description="How the key is sent; default: x-api-key for messages, bearer for the others"
     )
+    timeout: float = Field(60.0, gt=0, le=3600, description="Seconds to the first byte, and between bytes")
+    price: CallPrice | None = Field(
+        None, description="USD per one million tokens: input, output, cached, cache_write, audio_input, "
+        "audio_output, reasoning",
+    )  # fmt: skip
     free: bool = Field(False, description="Calls cost nothing")
+    speaks: tuple[Dialect, ...] = Field(
+        ("chat",), min_length=1, description="Dialects of its API: chat, completions, responses, messages"
+    )
+    context: int | None = Field(
+        None, gt=0, description="Longest request, tokens in and out; longer ones go to other models"
+    )
+    input: tuple[Kind, ...] = Field(
+        ("text", "image", "audio", "file"),
+        min_length=1,
+        description="What it reads: text, image, audio, file",
+    )
+    tools: bool = Field(True, description="It takes requests with tools")
+    json_schema: bool = Field(True, description="It takes requests for an answer by a JSON schema")
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Set in every request to it, such as reasoning_effort: two efforts of one model are two models",
+    )
+    stream_usage: bool = Field(
+        True, description="Ask it for token counts in streams (stream_options.include_usage)"
+    )
 
     @field_validator("url")
     @classmethod
@@ -44,6 +76,13 @@ class Upstream(_Strict):
         if not value.startswith(("http://", "https://")) or "@" in value.split("/")[2]:
             raise ValueError("expected http:// or https:// without user and password (see key_env)")
         return value.rstrip("/")
+
+    @field_validator("params")
+    @classmethod
+    def _params(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(set(value) & {"model", "messages", "input", "prompt", "stream", "stream_options"}):
+            raise ValueError(f"{taken[0]} belongs to the request and cannot be set here")
+        return value
 
     @model_validator(mode="after")
     def _one_price(self) -> Upstream:
@@ -55,31 +94,62 @@ class Upstream(_Strict):
         """The API key, from the environment."""
         return os.environ.get(self.key_env) if self.key_env else None
 
-    def cost(self, usage: Mapping[str, Any] | None) -> float | None:
-        """USD of a call by its token counts; None where they or the price are unknown."""
+    def cost(self, usage: Any) -> float | None:
+        """USD of a call by its reported token counts; None where they or the price are unknown."""
         if self.free:
             return 0.0
-        if self.price is None or not isinstance(usage, Mapping):
-            return None
-        try:
-            tokens = float(usage["prompt_tokens"]), float(usage.get("completion_tokens") or 0)
-        except (KeyError, TypeError, ValueError):
-            return None
-        return (tokens[0] * self.price.input + tokens[1] * self.price.output) / 1e6
+        tokens = tokens_of(usage)
+        return None if self.price is None or tokens is None else tokens.cost(self.price)
+
+    def headers(self, dialect: str) -> dict[str, str]:
+        """Headers that carry the key."""
+        key = self.key()
+        if not key:
+            return {}
+        how = self.auth or ("x-api-key" if dialect == "messages" else "bearer")
+        return {"x-api-key": key} if how == "x-api-key" else {"authorization": f"Bearer {key}"}
+
+    def lacks(self, wanted: set[str], dialect: str, tokens: float) -> str | None:
+        """Why it cannot take a request, in words; None: it can."""
+        if dialect not in self.speaks:
+            return f"does not speak {dialect}"
+        for kind in ("image", "audio", "file"):
+            if kind in wanted and kind not in self.input:
+                return f"takes no {kind}"
+        if "tools" in wanted and not self.tools:
+            return "takes no tools"
+        if "json_schema" in wanted and not self.json_schema:
+            return "takes no JSON schema"
+        if self.context is not None and tokens > self.context:
+            return f"reads {self.context} tokens, the request has about {tokens:.0f}"
+        return None
+
+
+class BreakerSettings(_Strict):
+    """When a model is left alone; see `breaker`."""
+
+    failures: int = Field(3, ge=1, le=1000, description="Least number of failures in the window")
+    window: float = Field(60.0, gt=0, le=3600, description="Seconds")
+    cooldown: float = Field(
+        10.0, ge=0, le=300, description="Seconds before a trial; doubles with each that fails"
+    )
 
 
 class Upstreams(_Strict):
     """The upstreams file.
 
     Attributes:
-        models: {the router's model: its endpoint}.
-        attempts: most models tried for a request, each as a decision of its own.
-        cooldown: seconds for which a model that failed is not chosen.
+        models: {the router's model: its endpoint}. embeddings: {name: endpoint} of models for /v1/embeddings.
+        attempts: most models tried for a request, each as a decision of its own; None: all.
+        deadline: seconds for a request, over all its attempts; of a stream: until it begins.
+        breaker: when a model that fails is left alone.
     """
 
     models: dict[str, Upstream]
-    attempts: int = Field(2, ge=1, le=10)
-    cooldown: float = Field(10.0, ge=0)
+    embeddings: dict[str, Upstream] = Field(default_factory=dict)
+    attempts: int | None = Field(None, ge=1, le=100)
+    deadline: float = Field(120.0, gt=0, le=86_400)
+    breaker: BreakerSettings = BreakerSettings()
 
 
 def load_upstreams(path: str | Path) -> Upstreams:
@@ -107,15 +177,78 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
         RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in the
             environment.
     """
+    path = Path(path)
     found = load_upstreams(path)
     missing = [arm for arm in arms if arm not in found.models]
     if missing:
         raise RouterError(
             f"{path}: models lacks {missing[0]!r}, which the router chooses; it has {list(found.models)}"
         )
-    for name, upstream in found.models.items():
-        if upstream.key_env and not upstream.key():
-            raise RouterError(
-                f"{path}: models.{name}.key_env is {upstream.key_env}, which is not set in the environment"
-            )
+    for part, models in (("models", found.models), ("embeddings", found.embeddings)):
+        for name, upstream in models.items():
+            if upstream.key_env and not upstream.key():
+                raise RouterError(
+                    f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the environment"
+                )
     return found
+
+
+def remarks(found: Upstreams, arms: Sequence[str]) -> list[str]:
+    """What a person should know of a sound file before traffic comes."""
+    said = []
+    for name, upstream in found.models.items():
+        if name not in arms:
+            said.append(f"models.{name}: the router never chooses it; it answers where it is named")
+        if upstream.price is None and not upstream.free:
+            said.append(
+                f"models.{name}: no price and not free, so its calls cost nothing in budgets and reports"
+            )
+        elif upstream.price is not None and upstream.price.cached is None and upstream.price.input > 0:
+            said.append(f"models.{name}.price.cached is not given: cached input counts half of input")
+        if upstream.url.startswith("http://") and upstream.key_env and not _local(upstream.url):
+            said.append(f"models.{name}.url is http://: its key travels unencrypted")
+    return said
+
+
+def _local(url: str) -> bool:
+    host = url.split("/")[2].rpartition("@")[2]
+    return host.startswith(("127.", "localhost", "[::1]"))
+
+
+def prices_of(found: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
+    """{model: USD per one million tokens in}, of those whose price is known (`Router`)."""
+    prices: dict[str, float] = {}
+    for arm in arms:
+        upstream = found.models[arm]
+        if upstream.free:
+            prices[arm] = 0.0
+        elif upstream.price is not None:
+            prices[arm] = upstream.price.input
+    return prices
+
+
+def check_serving(folder: str | Path, log: str | Path, upstreams: str | Path | None) -> list[str]:
+    """What `cabs serve --check` says: lines for people.
+
+    Raises:
+        CabsError: the bundle is damaged, the file is invalid, a key is absent, or the log cannot be opened.
+    """
+    manifest = read_manifest(folder)
+    said = [f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified"]
+    if upstreams is None:
+        return [*said, "no upstreams file: decisions and feedback only"]
+    found = read_upstreams(upstreams, manifest.names)
+    for name, upstream in found.models.items():
+        price = "free" if upstream.free else "no price"
+        if upstream.price is not None:
+            price = f"{upstream.price.input:g} in, {upstream.price.output:g} out"
+        takes = "+".join(upstream.input) + (", tools" if upstream.tools else "")
+        context = "any length" if upstream.context is None else f"{upstream.context} tokens"
+        said.append(f"{name}: {upstream.url} ({', '.join(upstream.speaks)}), {price}; {takes}; {context}")
+    said += [f"note: {line}" for line in remarks(found, manifest.names)]
+    events = EventLog(log)
+    try:
+        said.append(f"log {events.name}: {sum(n for _, _, n in events.counts())} calls")
+    finally:
+        events.close()
+    return [*said, "all is well"]

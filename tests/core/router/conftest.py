@@ -9,13 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from server_support import MODELS
 from small_encoders import small_bert
 
+from cabs_core.bench.servers import start_echo
 from cabs_core.encoders import embed_prompts
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.pool_files import ModelPool, PoolFile
-from cabs_core.router import Router, build_bundle
+from cabs_core.router import Router, build_bundle, promote
 
 POOL = {
     "name": "tiny", "source": {"kind": "synthetic", "queries": 400, "seed": 5}, "encoder": {"name": "tfidf-svd"},
@@ -113,3 +115,33 @@ def make_bundle(tmp_path_factory, artifacts, pool):
 def router(make_bundle) -> Router:
     """A router of lin_ts that explores a tenth of the time; log in memory."""
     return Router.load(make_bundle("lin_ts", epsilon=0.1), seed=1)
+
+
+@pytest.fixture(scope="session")
+def upstream():
+    """URL of the stand-in upstream."""
+    process, port = start_echo()
+    yield f"http://127.0.0.1:{port}/v1"
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture
+def write_upstreams(upstream, tmp_path):
+    """Write the file of upstreams: all models at the stand-in, with changes by model and of the whole."""
+
+    def write(changes=None, **whole) -> None:
+        models = {
+            m: {"url": upstream, "price": {"input": 100.0, "output": 200.0}} | (changes or {}).get(m, {})
+            for m in MODELS
+        }
+        (tmp_path / "upstreams.yaml").write_text(json.dumps({"models": models, **whole}))
+
+    return write
+
+
+@pytest.fixture
+def place(make_bundle, tmp_path, write_upstreams):
+    promote(make_bundle("carrot", epsilon=0.1), tmp_path / "router")
+    write_upstreams()
+    return tmp_path

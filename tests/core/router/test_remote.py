@@ -44,7 +44,7 @@ def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, mo
         assert client.get("/healthz").json()["bundle"] == first
         second = publish(new, URL)
         assert wait_for(lambda: client.get("/healthz").json()["bundle"] == second)
-        assert "follower_failures" in client.get("/metrics").text
+        assert "cabs_follower_failures_total" in client.get("/metrics").text
     names = [o["Key"] for o in s3.list_objects_v2(Bucket="cabs")["Contents"]]
     expected = {f"routers/tiny/{n}" for n in (*read_manifest(new).files, "router.json")}
     assert set(names) == expected  # nothing is left of the first

@@ -1,0 +1,51 @@
+"""What a call cost: by the tokens that the upstream reported, else by an estimate that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cabs_core.router.server.upstreams import Upstream
+from cabs_core.router.server.usage import BYTES_A_TOKEN, Tokens, most_output, tokens_of
+
+
+@dataclass(frozen=True)
+class Bill:
+    """cost in USD, None: not known. tokens: None: none were reported or estimated. estimated: nobody reported them."""
+
+    cost: float | None = None
+    tokens: Tokens | None = None
+    estimated: bool = False
+
+    @property
+    def tokens_in(self) -> float | None:
+        """Tokens in."""
+        return None if self.tokens is None else self.tokens.input
+
+    @property
+    def tokens_out(self) -> float | None:
+        """Tokens out."""
+        return None if self.tokens is None else self.tokens.output
+
+
+def bill_of(
+    upstream: Upstream, body: Mapping[str, Any], usage: Any, tokens: float, written: float, *, billed: bool
+) -> Bill:
+    """The bill of a call.
+
+    Args:
+        body: the request. usage: as reported. tokens: of the request, estimated; written: bytes of text that came back.
+        billed: a provider may charge though it reported nothing. The estimate is then that of the request and of what
+            was written, which is at most what the request allows.
+    """
+    found, estimated = tokens_of(usage), False
+    if found is None:
+        if not billed:
+            return Bill()
+        most = most_output(body)
+        output = written / BYTES_A_TOKEN
+        found, estimated = Tokens(tokens, output if most is None else min(output, most)), True
+    if upstream.free:
+        return Bill(0.0, found, estimated)
+    return Bill(None if upstream.price is None else found.cost(upstream.price), found, estimated)

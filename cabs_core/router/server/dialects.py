@@ -1,0 +1,129 @@
+"""The four interfaces that requests come in, and what each calls the same things.
+
+chat         POST /v1/chat/completions   OpenAI, and nearly everyone
+completions  POST /v1/completions        OpenAI's older one
+responses    POST /v1/responses          OpenAI's newer one
+messages     POST /v1/messages           Anthropic
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PATHS = {
+    "chat": "/chat/completions", "completions": "/completions", "responses": "/responses", "messages": "/messages",
+}  # fmt: skip
+#: kinds of parts of a message that are not text -> what a model must take
+_MEDIA = {
+    "image_url": "image", "input_image": "image", "image": "image", "input_audio": "audio", "audio": "audio",
+    "file": "file", "input_file": "file", "document": "file",
+}  # fmt: skip
+_ANTHROPIC = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+}  # fmt: skip
+#: words of providers for a prompt that is longer than a model's context
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|context length|context window|prompt is too long|too many tokens|maximum.{0,20}tokens|"
+    r"input is too long|exceeds? the (?:model's )?(?:maximum )?(?:context|limit)",
+    re.IGNORECASE,
+)
+
+
+def error_body(message: str, kind: str, dialect: str = "chat", status: int = 500) -> dict[str, Any]:
+    """An error as the dialect words it."""
+    if dialect == "messages":
+        return {"type": "error", "error": {"type": _ANTHROPIC.get(status, "api_error"), "message": message}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+def error_event(message: str, dialect: str) -> bytes:
+    """An error inside a stream."""
+    body = error_body(message, "upstream_error", dialect)
+    if dialect == "messages":
+        return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
+    if dialect == "responses":
+        body = {"type": "error", "code": "upstream_error", "message": message, "param": None}
+        return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def messages_of(body: Mapping[str, Any], dialect: str) -> list[Any]:
+    """The conversation of a request as messages of the chat dialect, newest last."""
+    if dialect == "completions":
+        prompt = body.get("prompt")
+        if isinstance(prompt, list):
+            prompt = "\n".join(p for p in prompt if isinstance(p, str))
+        return [{"role": "user", "content": prompt}]
+    given = body.get("input" if dialect == "responses" else "messages")
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        return []
+    return [_plain(message) for message in given]
+
+
+def _plain(message: Any) -> Any:
+    """A message whose parts of text have OpenAI's chat name."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, list):
+        return message
+    parts = [
+        {**p, "type": "text"} if isinstance(p, Mapping) and p.get("type") == "input_text" else p
+        for p in content
+    ]
+    return {**message, "content": parts}
+
+
+def wants(body: Mapping[str, Any], dialect: str) -> set[str]:
+    """What a model must be able to do for a request: some of image, audio, file, tools, json_schema."""
+    found: set[str] = set()
+    for message in messages_of(body, dialect):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        for part in content if isinstance(content, list) else []:
+            named = part.get("type") if isinstance(part, Mapping) else None
+            if isinstance(named, str) and named in _MEDIA:
+                found.add(_MEDIA[named])
+    if body.get("tools") or body.get("functions"):
+        found.add("tools")
+    text = body.get("text")
+    asked = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
+    if isinstance(asked, Mapping) and asked.get("type") == "json_schema":
+        found.add("json_schema")
+    modalities = body.get("modalities")
+    if isinstance(modalities, list) and "audio" in modalities:
+        found.add("audio")
+    return found
+
+
+def answer_of(content: bytes, dialect: str) -> tuple[dict[str, Any], str | None]:
+    """(JSON of a whole answer with status 200, why it is none); the reason is None where it is one."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}, "answered 200 with something that is not JSON"
+    if not isinstance(found, dict):
+        return {}, "answered 200 with JSON that is no object"
+    if found.get("error"):
+        return found, f"answered 200 with an error: {_message(found['error'])}"
+    if dialect == "responses":
+        good = isinstance(found.get("output"), list) and found.get("status") != "failed"
+    else:
+        parts = found.get("content" if dialect == "messages" else "choices")
+        good = isinstance(parts, list) and (bool(parts) or dialect == "messages")
+    return found, None if good else "answered 200 without an answer in it"
+
+
+def _message(error: Any) -> str:
+    text = error.get("message") if isinstance(error, Mapping) else error
+    return f"{text!s:.120}"
+
+
+def too_long(status: int, content: bytes) -> bool:
+    """Whether an upstream says that a request is too large for the model."""
+    if status == 413:
+        return True
+    return status == 400 and _TOO_LONG.search(content[:4096].decode("utf-8", "replace")) is not None

@@ -1,0 +1,61 @@
+"""The server's own log: one JSON object a line, with the request that it is about. No prompt, answer or key is in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from contextvars import ContextVar
+from typing import Any
+
+#: id of the request that is being answered
+REQUEST: ContextVar[str | None] = ContextVar("cabs_request", default=None)
+#: attributes of every record of `logging`
+_USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
+    "message",
+    "asctime",
+    "color_message",
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """time (UTC), level, logger, message, request_id, and what a record brings in `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        found: dict[str, Any] = {
+            "time": f"{when}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "logger": record.name,
+            "message": record.getMessage(),
+        }  # fmt: skip
+        if (name := REQUEST.get()) is not None:
+            found["request_id"] = name
+        found |= {k: v for k, v in vars(record).items() if k not in _USUAL}
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it."""
+        name = getattr(record, "request_id", None) or REQUEST.get()
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created))
+        line = f"{when} {record.levelname:7s} {record.getMessage()}{f' [{name}]' if name else ''}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def log_config(form: str) -> dict[str, Any]:
+    """Settings of `logging.config` for uvicorn and the server. form: json or text."""
+    kind = JsonFormatter if form == "json" else TextFormatter
+    loggers = {
+        name: {"handlers": ["out"], "level": "INFO", "propagate": False} for name in ("uvicorn", "cabs")
+    }
+    return {
+        "version": 1, "disable_existing_loggers": False,
+        "formatters": {"line": {"()": f"{kind.__module__}.{kind.__qualname__}"}},
+        "handlers": {"out": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+        "loggers": {**loggers, "uvicorn.error": {"level": "INFO"}},
+    }  # fmt: skip

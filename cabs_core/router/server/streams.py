@@ -1,0 +1,114 @@
+"""Server-sent events of an upstream: what passes on, and what they tell about the call."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+#: text that a model writes, in the events of every dialect
+_WRITTEN = re.compile(
+    rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"((?:[^"\\]|\\.)*)"'
+)
+_NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
+_TOLD = re.compile(
+    rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
+)
+#: an event that is longer passes on in pieces, unread
+LONGEST = 16 << 20
+
+
+class Events:
+    """Reads a stream event by event.
+
+    Args:
+        dialect: see `dialects`. hide_usage: take out what was asked for on the router's account (`include_usage`).
+
+    Attributes:
+        id: of the answer. usage: counts as reported, the parts of several events together. done: the end was announced.
+        error: message of an error event; None: there was none. written: bytes of text so far. seen: number of events.
+    """
+
+    def __init__(self, dialect: str, *, hide_usage: bool = False):
+        self.dialect, self.hide_usage = dialect, hide_usage
+        self.id: str | None = None
+        self.usage: dict[str, Any] | None = None
+        self.done = False
+        self.error: str | None = None
+        self.written, self.seen = 0, 0
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Whole events, with their empty lines, that go to the client."""
+        self._rest += data
+        found = []
+        while True:
+            cut = _end(self._rest)
+            if cut < 0:
+                if len(self._rest) > LONGEST:
+                    found.append(self._rest)
+                    self._rest = b""
+                return found
+            event, self._rest = self._rest[:cut], self._rest[cut:]
+            passed = self._read(event)
+            if passed:
+                found.append(passed)
+
+    def end(self) -> bytes:
+        """What is left when the stream has ended: an event without its empty line, or nothing."""
+        event, self._rest = self._rest, b""
+        return self._read(event) if event.strip() else event
+
+    def _read(self, event: bytes) -> bytes:
+        data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+        if not data:
+            return event
+        self.seen += 1
+        if data == b"[DONE]":
+            self.done = True
+            return event
+        self.written += written_in(data)
+        if self.id is not None and not _TOLD.search(data):
+            return event
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            return event
+        if not isinstance(found, dict):
+            return event
+        self._note(found)
+        if not self.hide_usage or b'"usage"' not in data:
+            return event
+        if found.get("choices") == [] and isinstance(found.get("usage"), dict):
+            return b""
+        return _NO_USAGE.sub(b"", event) if found.get("usage", 0) is None else event
+
+    def _note(self, found: dict[str, Any]) -> None:
+        inner = next((found[k] for k in ("message", "response") if isinstance(found.get(k), dict)), found)
+        if self.id is None and isinstance(name := inner.get("id"), str):
+            self.id = name
+        for holder in (inner, found):
+            if isinstance(usage := holder.get("usage"), dict):
+                known = self.usage or {}
+                self.usage = known | {k: v for k, v in usage.items() if v is not None}
+        kind = found.get("type")
+        wrong = found.get("error") or (inner.get("error") if inner is not found else None)
+        if wrong or kind in ("error", "response.failed"):
+            text = wrong.get("message") if isinstance(wrong, dict) else wrong or found.get("message")
+            self.error = f"{text or 'an error without a message'!s:.200}"
+        if kind in ("message_stop", "response.completed", "response.incomplete"):
+            self.done = True
+        choices = found.get("choices")
+        if isinstance(choices, list) and any(isinstance(c, dict) and c.get("finish_reason") for c in choices):
+            self.done = True
+
+
+def written_in(data: bytes) -> int:
+    """Bytes of the texts that a model wrote, in an answer or an event of any dialect."""
+    return sum(len(m) for m in _WRITTEN.findall(data))
+
+
+def _end(data: bytes) -> int:
+    """Where the first event ends; -1: it has not ended."""
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (at := data.find(mark)) >= 0]
+    return min(ends) if ends else -1

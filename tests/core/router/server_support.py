@@ -1,0 +1,33 @@
+"""What tests of the server share: an application in this process, its log, and the models of the small pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from cabs_core.router import EventLog
+from cabs_core.router.server.app import make_app
+
+MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
+JSON = {"content-type": "application/json"}
+ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "What is two plus two?"}]}
+
+
+def client(place, **options) -> TestClient:
+    """A client of a server with the bundle, upstreams and log in a folder."""
+    app = make_app(
+        place / "router", options.pop("upstreams", place / "upstreams.yaml"), log=str(place / "log.sqlite"),
+        every=0.05, **options,
+    )  # fmt: skip
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
+def log(place) -> EventLog:
+    """The server's log."""
+    return EventLog(place / "log.sqlite")
+
+
+def settle(c: TestClient) -> None:
+    """Wait for the ends of calls, which are logged while their answers go out."""
+    c.app.state.forwarder.worker.submit(bool).result()

@@ -1,0 +1,370 @@
+"""It answers: whatever an upstream or the router itself does, a client sees no error that a model could have answered."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_support import ASK, MODELS, client, log, settle
+
+from cabs_core.errors import LogError
+from cabs_core.router import Router
+from cabs_core.router.server.breaker import LONGEST, Breaker
+
+FAILS = (
+    "broken", "limited", "revoked", "unpaid", "forbidden", "unknown", "large", "toolong", "redirects", "empty", "overloaded",
+    "html", "cut", "wrong",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", FAILS)
+def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, word):
+    write_upstreams({m: {"model": word} for m in MODELS[1:]})
+    with client(place) as c:
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(6)]
+        assert {a.status_code for a in answers} == {200}
+        assert {a.headers["x-cabs-model"] for a in answers} == {MODELS[0]}
+        settle(c)
+        made = log(place).decisions()
+        assert {d.status for d in made if d.arm != MODELS[0]} <= {"error"} and all(
+            d.reason for d in made if d.status == "error"
+        )
+        assert "decided" not in {d.status for d in made}
+        text = c.get("/metrics").text
+        assert len(made) == 6 or "cabs_upstream_failures_total{" in text
+
+
+@pytest.mark.parametrize("word", ["errors", "broken", "redirects"])
+def test_a_stream_that_fails_before_it_begins_comes_from_another_model(place, write_upstreams, word):
+    write_upstreams({m: {"model": word} for m in MODELS[1:]})
+    with client(place) as c:
+        for _ in range(4):
+            answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+            assert answer.headers["x-cabs-model"] == MODELS[0] and answer.text.rstrip().endswith("[DONE]")
+            assert "overloaded" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("word", "told"), [("early", "ended early"), ("falls", "overloaded"), ("breaks", "broke off")]
+)
+def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams, word, told):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        settle(c)
+        row = log(place).decisions()[-1]
+        assert (
+            told in answer.text
+            and row.status == "error"
+            and row.estimated
+            and row.cost > 0
+            and row.tokens_out > 0
+        )
+
+
+@pytest.mark.parametrize("word", ["revoked", "unpaid", "forbidden", "unknown"])
+def test_the_clients_are_not_told_that_their_key_is_bad_when_it_is_the_routers(place, write_upstreams, word):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 502 and answer.json()["error"]["type"] == "upstream_error"
+
+
+def test_a_request_that_is_too_long_for_all_says_so(place, write_upstreams):
+    write_upstreams({m: {"model": "toolong"} for m in MODELS})
+    with client(place) as c:
+        for _ in range(5):
+            answer = c.post("/v1/chat/completions", json=ASK)
+            assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+        assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
+
+
+def test_retry_after_is_passed_on(place, write_upstreams):
+    write_upstreams({m: {"model": "limited"} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 429 and answer.headers["retry-after"] == "7"
+
+
+def test_what_follows_one_request_through_all_models_opens_nothing(place, write_upstreams):
+    write_upstreams({m: {"model": "broken"} for m in MODELS})
+    with client(place) as c:
+        for _ in range(10):
+            assert c.post("/v1/chat/completions", json=ASK).status_code == 500
+        assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
+
+
+def test_a_bad_request_goes_back_and_is_tried_once(place, write_upstreams):
+    write_upstreams({m: {"model": "refuses"} for m in MODELS})
+    with client(place) as c:
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 400
+        settle(c)
+        assert [d.status for d in log(place).decisions()] == ["rejected"]
+
+
+def test_a_model_whose_key_was_revoked_is_left_alone_and_comes_back(place, upstream, write_upstreams):
+    write_upstreams({m: {"model": f"m{i}-{m}"} for i, m in enumerate(MODELS)}, breaker={"cooldown": 0.3})
+    base = upstream.removesuffix("/v1")
+    with client(place) as c:
+        best = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"]
+        name = f"m{MODELS.index(best)}-{best}"
+        httpx.post(f"{base}/behave", json={name: "revoked"})
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(20)]
+        assert {a.status_code for a in answers} == {200} and best not in {
+            a.headers["x-cabs-model"] for a in answers
+        }
+        settle(c)
+        failed = [d for d in log(place).decisions() if d.status == "error"]
+        assert 3 <= len(failed) <= 4 and "HTTP 401" in failed[0].reason  # then it was left alone
+        assert c.get("/readyz").json()["problems"]
+        httpx.post(f"{base}/behave", json={name: "fine"})
+        time.sleep(1.0)
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(20)]
+        assert best in {a.headers["x-cabs-model"] for a in answers}
+
+
+def test_one_failure_of_one_caller_moves_nobody(place, upstream, write_upstreams):
+    write_upstreams({m: {"model": f"n{i}-{m}"} for i, m in enumerate(MODELS)})
+    base = upstream.removesuffix("/v1")
+    with client(place) as c:
+        best = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"]
+        name = f"n{MODELS.index(best)}-{best}"
+        httpx.post(f"{base}/behave", json={name: "broken"})
+        assert c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] != best
+        httpx.post(f"{base}/behave", json={name: "fine"})
+        after = [c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] for _ in range(20)]
+        assert after.count(best) > 10
+
+
+def test_a_request_has_a_deadline(place, write_upstreams):
+    write_upstreams({m: {"model": "hangs"} for m in MODELS}, deadline=0.5)
+    with client(place) as c:
+        begin = time.monotonic()
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 504 and time.monotonic() - begin < 3.0
+        settle(c)
+        assert [(d.status, d.estimated) for d in log(place).decisions()] == [("timeout", True)]
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk full"), LogError("away"), RuntimeError("encoder")]
+)
+def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, error):
+    def fails(self, *a, **k):
+        raise error
+
+    with client(place) as c:
+        monkeypatch.setattr(Router, "route", fails)
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(8)]
+        best = c.app.state.keeper.router.manifest.fallback
+        assert {a.status_code for a in answers} == {200} and {a.headers["x-cabs-model"] for a in answers} == {
+            best
+        }
+        text = c.get("/metrics").text
+        assert (
+            sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith("cabs_unrouted_total{"))
+            == 8
+        )
+        monkeypatch.undo()
+        time.sleep(1.1)  # it is tried again after a second
+        assert "x-cabs-decision" in c.post("/v1/chat/completions", json=ASK).headers
+    with client(place, fail_closed=True) as c:
+        monkeypatch.setattr(Router, "route", fails)
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+
+
+def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):
+    monkeypatch.setattr("cabs_core.router.server.forwarding.PATIENCE", 0.2)
+    route = Router.route
+
+    def slow(self, *a, **k):
+        time.sleep(0.6)
+        return route(self, *a, **k)
+
+    with client(place) as c:
+        monkeypatch.setattr(Router, "route", slow)
+        begin = time.monotonic()
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 200 and time.monotonic() - begin < 0.6
+        time.sleep(0.8)
+        settle(c)
+        assert {d.status for d in log(place).decisions()} == {"unused", "answered"}
+
+
+@pytest.mark.parametrize("word", ["negative", "nan", "digits", "uncounted"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_odd_usage_breaks_nothing(place, write_upstreams, word, stream):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        assert c.post("/v1/chat/completions", json={"stream": stream, **ASK}).status_code == 200
+        settle(c)
+        row = log(place).decisions()[-1]
+        assert row.status == "answered" and row.estimated and 0 < row.cost < 0.01
+
+
+def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
+    with client(place) as c:
+        assert c.get("/readyz").json() == {"status": "ready", "problems": []}
+        monkeypatch.setattr("cabs_core.router.EventLog.last_reward", lambda self: 1 / 0)
+        found = c.get("/readyz")
+        assert found.status_code == 200 and "does not answer" in found.json()["problems"][0]
+        assert c.get("/healthz").status_code == 200
+    with client(place, fail_closed=True) as c:
+        assert c.get("/readyz").status_code == 503
+        assert c.get("/healthz").status_code == 200
+
+
+# -- the breaker ----------------------------------------------------------------------------------------------------
+
+
+def test_a_breaker_opens_tries_and_closes():
+    now = [0.0]
+    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
+    for _ in range(2):
+        b.failed("HTTP 500")
+    assert b.allows() and b.state == "closed"
+    b.failed("HTTP 500")
+    assert not b.allows() and b.state == "open"
+    now[0] = 10.0
+    assert b.allows() and b.state == "half-open"
+    b.begin()
+    assert not b.allows()  # one trial at a time
+    b.failed("HTTP 500")
+    now[0] = 29.0
+    assert not b.allows()  # twice as long
+    now[0] = 30.0
+    b.begin()
+    b.released()
+    assert b.allows()  # the trial said nothing
+    b.begin()
+    b.succeeded()
+    assert b.state == "closed" and b.allows() and b.opened == 2
+
+
+def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
+    now = [0.0]
+    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
+    for _ in range(20):
+        b.succeeded()
+    for _ in range(10):
+        b.failed("x")
+    assert b.allows()
+    now[0] = 61.0
+    for _ in range(3):
+        b.failed("x", retry_after=100.0)
+    assert not b.allows()
+    now[0] = 160.0
+    assert not b.allows()
+    now[0] = 161.0
+    assert b.allows()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["begin", "good", "bad", "released"]), st.floats(0, 50)), max_size=80)
+)
+def test_a_breaker_never_stays_shut_for_ever(steps):
+    now = [0.0]
+    b = Breaker(clock=lambda: now[0])
+    for what, seconds in steps:
+        now[0] += seconds
+        {"begin": b.begin, "good": b.succeeded, "bad": lambda: b.failed("x", 1e9), "released": b.released}[
+            what
+        ]()
+        assert b.state in ("closed", "open", "half-open")
+    now[0] += 2 * LONGEST + 1
+    assert b.allows()
+
+
+# -- it counts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_counted_and_the_client_sees_what_it_asked_for(place):
+    """The stand-in reports usage in streams only when asked."""
+    with client(place) as c:
+        plain = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        asked = c.post(
+            "/v1/chat/completions", json={"stream": True, "stream_options": {"include_usage": True}, **ASK}
+        )
+        settle(c)
+        assert '"usage"' not in plain.text and '"prompt_tokens": 10' in asked.text
+        for row in log(place).decisions():
+            assert row.cost == pytest.approx(10 * 100e-6 + 5 * 200e-6) and not row.estimated
+            assert (row.tokens_in, row.tokens_out) == (10, 5)
+
+
+def test_cached_and_reasoning_tokens_have_prices_of_their_own(place, write_upstreams):
+    price = {"input": 10.0, "output": 30.0}
+    for words, more, expected in (
+        ("cached", {}, (1_000 * 10 + 9_000 * 5 + 100 * 30) / 1e6),
+        ("cached", {"cached": 1.0}, (1_000 * 10 + 9_000 * 1 + 100 * 30) / 1e6),
+        ("thinks", {"reasoning": 60.0}, (10 * 10 + 5 * 30 + 45 * 60) / 1e6),
+    ):
+        write_upstreams({m: {"model": words, "price": price | more} for m in MODELS})
+        with client(place) as c:
+            c.post("/v1/chat/completions", json=ASK)
+            settle(c)
+        assert log(place).decisions()[-1].cost == pytest.approx(expected)
+
+
+def test_costs_from_clients_are_off_and_bounded(place):
+    with client(place) as c:
+        name = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"]
+        settle(c)
+        assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 400
+    with client(place, client_costs=True) as c:
+        for cost in (1e9, -1.0, "1", True, float("1e308")):
+            assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": cost}).status_code == 400, (
+                cost
+            )
+        assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 200
+
+
+def test_a_cap_stops_spending_and_survives_a_restart(place, write_upstreams):
+    """A call costs .002 USD; the cap is .01."""
+    with client(place, budget_cap_per_day=0.01) as c:
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(12)]
+        assert [a.status_code for a in answers] == [200] * 5 + [429] * 7
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 86_400
+        assert c.post("/v1/chat/completions", json={"model": MODELS[0], **ASK}).status_code == 429
+    with client(place, budget_cap_per_day=0.01) as c:
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 429
+    write_upstreams({MODELS[3]: {"price": None, "free": True}})
+    with client(place, budget_cap_per_day=0.01) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[3]
+
+
+def test_calls_that_name_a_model_are_counted_and_teach_nothing(place):
+    with client(place) as c:
+        assert c.post("/v1/chat/completions", json={"model": MODELS[0], **ASK}).status_code == 200
+        settle(c)
+        assert log(place).spent() == pytest.approx(2e-3)
+        assert c.app.state.keeper.router.learner.policy.round == 0
+
+
+def test_the_pacer_sees_streams_and_a_restart(place):
+    with client(place, budget_per_request=1e-3) as c:
+        for _ in range(10):
+            c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        settle(c)
+        pacer = c.app.state.keeper.router.pacer
+        assert pacer.spent == pytest.approx(10 * 2e-3) and pacer.calls == 10
+        rho = pacer.rho
+    with client(place, budget_per_request=1e-3) as c:
+        again = c.app.state.keeper.router.pacer
+        assert (
+            again.spent == pytest.approx(10 * 2e-3)
+            and again.calls == 10
+            and again.rho == pytest.approx(rho, rel=0.1)
+        )
+        text = c.get("/metrics").text
+    for name in ("cabs_cost_usd_total", "cabs_tokens_total", "cabs_upstream_seconds_bucket"):
+        assert name not in text  # counters of a worker begin at its start
+    assert "cabs_spent_usd_total 0.02" in text
+    assert json.dumps(text)
