@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,18 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 
 @click.command()
 @click.option(
-    "--pool", required=True, shell_complete=complete_pool,
-    help="Name of the model pool; its chain must have been run.",
+    "--pool", shell_complete=complete_pool,
+    help="Name of the model pool; its chain must have been run. With --cold: the name that the bundle gets.",
 )  # fmt: skip
+@click.option(
+    "--cold", is_flag=True, help="Nothing was measured yet: start from the prices in the file of --models."
+)
+@click.option(
+    "--models", type=click.Path(dir_okay=False, path_type=Path), help="With --cold: an upstreams file."
+)
+@click.option(
+    "--encoder", default="all-MiniLM-L6-v2", show_default=True, help="With --cold: as in a pool file."
+)
 @click.option(
     "--out",
     type=_Place(),
@@ -67,8 +78,8 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    pool: str, out: Path | str, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
-    free: tuple[str, ...], prompts: bool,
+    pool: str | None, cold: bool, models: Path | None, encoder: str, out: Path | str, policy: str | None, rho: float | None,
+    epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
@@ -77,23 +88,13 @@ def export(
     """
     import tempfile
 
-    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import check_replaceable
-    from cabs_core.pools import find_pool
-    from cabs_core.router import build_bundle, promote, read_manifest
-    from cabs_core.router.build import BUNDLE
+    from cabs_core.router import promote, read_manifest
     from cabs_core.router.bundle import contents_of
     from cabs_core.router.remote import publish
 
-    chain = Chain(ArtifactStore(), find_pool(pool))
-    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
-    made = chain.status(chain.stage("router"))
-    asked = {"policy": policy, "rho": rho, "epsilon": epsilon}
-    said = chain.pool.router.model_dump()
-    default = (
-        all(v is None or v == said[k] for k, v in asked.items()) and not free and mode == "route" and prompts
-    )
-    ready = chain.store.folder(made.target.parts) / BUNDLE
+    write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts)
+    asked = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
         check_replaceable(out, contents_of(out))
@@ -102,13 +103,11 @@ def export(
         beside = out.parent
     with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
         candidate = Path(temporary) / "router"
-        if default and made.state == "fresh" and ready.is_dir():
-            candidate = ready
+        made = ready(asked)
+        if made is not None:
+            candidate = made
         else:
-            build_bundle(
-                candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free,
-                prompts=prompts,
-            )  # fmt: skip
+            write(candidate, **asked)
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
@@ -122,9 +121,56 @@ def export(
         click.echo(
             f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
         )
+    elif cold:
+        click.echo("nothing was measured yet; by their prices:")
+        for arm in manifest.arms:
+            click.echo(f"  {arm['name']}: score {arm['mean_score']:.2f}, {arm['mean_cost']:.6f} USD a call")
     else:
         click.echo(f"trained on a log alone: `cabs report --pool {pool}` says what it is estimated to earn")
-    click.echo(f"{out}\nnext: cabs route 'your prompt' --router {out}")
+    if cold:
+        text = f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can decide"
+    else:
+        text = f"route 'your prompt' --router {out}"
+    click.echo(f"{out}\nnext: cabs {text}")
+
+
+def _measured(
+    pool: str | None, *, free: tuple[str, ...], prompts: bool
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.pools import find_pool
+    from cabs_core.router import build_bundle
+    from cabs_core.router.build import BUNDLE
+
+    if pool is None:
+        raise click.UsageError(
+            "name a pool: --pool NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
+        )
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
+    made = chain.status(chain.stage("router"))
+    said = {**chain.pool.router.model_dump(), "mode": "route"}
+
+    def ready(asked: dict[str, Any]) -> Path | None:
+        folder = chain.store.folder(made.target.parts) / BUNDLE
+        default = all(v is None or v == said[k] for k, v in asked.items()) and not free and prompts
+        return folder if default and made.state == "fresh" and folder.is_dir() else None
+
+    return partial(build_bundle, pool=chain.pool, inputs=inputs, free=free, prompts=prompts), ready
+
+
+def _cold(
+    models: Path | None, name: str | None, encoder: str
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """The same of models and prices alone; there is none that was made before."""
+    from cabs_core.router.cold import build_cold
+    from cabs_core.router.server.upstreams import load_upstreams
+
+    if models is None:
+        raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
+    upstreams = load_upstreams(models).models
+    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda asked: None
 
 
 @click.command()
@@ -281,6 +327,7 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
         if found["lease"]:
             click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
+        click.echo(f"what the log can decide: {found['decides']}")
         for problem in found["problems"]:
             click.secho(f"problem: {problem}", fg="yellow")
     if found["problems"]:
