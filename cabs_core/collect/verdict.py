@@ -2,7 +2,9 @@
 
 At every look the verdict is the sign of one mean: utility of a simple router (ridge regression per model on words and length,
 cross-fitted, the mean over several ways to fold) minus that of the best single model, paired by prompt. It is decided once a
-confidence sequence, which holds at all looks together, leaves 0 (deploy) or the margin (keep) out.
+confidence sequence, which holds at all looks together, leaves 0 (deploy) or the margin (keep) out. What the best single model
+is must be learnt as well: for `keep` the other folds choose it, for `deploy` it is the best of all prompts asked, with
+hindsight. Otherwise a router could win early on against a model that is not the best.
 
 Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian mixture, eq. 14); betting,
 Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting". Cross-fitting makes the terms weakly
@@ -62,10 +64,10 @@ def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
 
 
 @one_blas_thread()
-def gains(
+def routed(
     prompts: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float, seed: int = 0
-) -> np.ndarray:
-    """`[n]` utility of a cross-fitted router minus that of the single model that the other folds show as best, per prompt.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best; `[n]` each.
 
     Args:
         scores, costs: `[n, K]`.
@@ -84,7 +86,7 @@ def gains(
     if size > 0:
         features = np.hstack([features, TruncatedSVD(size, random_state=0).fit_transform(words)])
     utilities = clipped_utility(scores, costs, rho)
-    total = np.zeros(n)
+    router, single = np.zeros(n), np.zeros(n)
     for folding in range(_FOLDINGS):
         # another stream than the order of the prompts: with the same one the folds would be the rows of the table, every fifth in each
         fold = np.random.default_rng([seed, folding]).permutation(n) % _FOLDS
@@ -96,9 +98,9 @@ def gains(
                 predicted[:, j] = clipped_utility(
                     np.clip(model.predict(features[test]), 0, 1), costs[train, j].mean(), rho
                 )
-            single = int(utilities[train].mean(axis=0).argmax())
-            total[test] += utilities[test, predicted.argmax(axis=1)] - utilities[test, single]
-    return total / _FOLDINGS
+            router[test] += utilities[test, predicted.argmax(axis=1)] / _FOLDINGS
+            single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / _FOLDINGS
+    return router, single
 
 
 def most(values: np.ndarray, level: float = LEVEL) -> float:
@@ -131,13 +133,19 @@ def look(
     n = len(scores)
     utilities = clipped_utility(scores, costs, rho)
     best = int(utilities.mean(axis=0).argmax())
-    gap = gains(prompts, scores, costs, rho, seed)
-    # as if one more gain of 1 had been seen: a router that never left the single model so far may yet learn to
-    reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
-    mean = float(gap.mean())
-    low, high = mean - reach, mean + reach
-    decision = "deploy" if low > 0 else "keep" if high < MARGIN else "unsure"
+    router, single = routed(prompts, scores, costs, rho, seed)
+    decision, (mean, low, high) = "deploy", _sequence(router - utilities[:, best], tuned)
+    if low <= 0:
+        mean, low, high = _sequence(router - single, tuned)
+        decision = "keep" if high < MARGIN else "unsure"
     return Look(n, decision, models[best], mean, low, high)
+
+
+def _sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
+    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may yet."""
+    n, mean = len(gap), float(gap.mean())
+    reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
+    return mean, mean - reach, mean + reach
 
 
 def idle(models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float) -> dict[str, str]:
