@@ -77,6 +77,6 @@ def looking(
         notify(f"{said}: {found.decision}")
         if found.decision != "unsure":
             return f"the verdict is decided {said}: {found.decision}", {}, figures
-        return "", idle(names, scores[kept], costs[kept], rho, tuned=tuned), figures
+        return "", idle(names, scores[kept], costs[kept], rho), figures
 
     return examine

@@ -86,11 +86,20 @@ def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed
     return Estimate(figure(np.arange(len(group))), float(low), float(high), len(group))
 
 
-def slope(error: np.ndarray, doublings: np.ndarray) -> float:
-    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length."""
-    centred = doublings - doublings.mean()
-    spread = float(centred @ centred)
-    return float(centred @ (error - error.mean()) / spread) if spread > 1e-12 else float("nan")
+def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
+    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal quality.
+
+    Args:
+        right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the same one: a judge
+            that errs at random errs upwards on wrong answers, so models that are long and bad would look favoured.
+    """
+    error, doublings = error.copy(), doublings.copy()
+    for group in (right, ~right):
+        if group.any():
+            error[group] -= error[group].mean()
+            doublings[group] -= doublings[group].mean()
+    spread = float(doublings @ doublings)
+    return float(doublings @ error / spread) if spread > 1e-12 else float("nan")
 
 
 def measure(
@@ -109,14 +118,24 @@ def measure(
 
     Returns:
         JSON values: agreement (share of equal verdicts), kappa, length (score per doubling of an answer's length, people
-        the same), models ({model: judge minus people}), own family (its own minus others; absent where there is only one).
+        the same), length of wrong answers (the same among those that people reject), models ({model: judge minus people}), own family (its own minus others; absent where there is only one).
     """
-    error, doublings = judged - people, np.log2(np.maximum(lengths, 1))
+    error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
+
+    def wrong(rows: np.ndarray) -> np.ndarray:
+        kept: np.ndarray = rows[~right[rows]]
+        return kept
+
     found: dict[str, Any] = {
         "labelled": len(judged),
         "agreement": asdict(share(int(((judged >= 0.5) == (people >= 0.5)).sum()), len(judged))),
         "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
-        "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows]))),
+        "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows], right[rows]))),
+        "length of wrong answers": asdict(
+            bootstrap(
+                queries, lambda rows: slope(error[wrong(rows)], doublings[wrong(rows)], right[wrong(rows)])
+            )
+        ),
         "models": {},
     }
     names = np.array(models, dtype=object)
@@ -169,6 +188,12 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         said.append(
             f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of the length"
         )
+    wrong = Estimate(**measured["length of wrong answers"])
+    if wrong.clear and not (long.clear and long.value * wrong.value > 0):
+        said.append(
+            f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: {wrong} of score per doubling of "
+            "the length"
+        )
     if "own family" in measured:
         own = dict(measured["own family"])
         family = own.pop("family")
@@ -214,7 +239,10 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} ({k.low:.2f} to {k.high:.2f})"
         )
-        lines.append(f"error per doubling of an answer's length: {Estimate(**measured['length'])}")
+        lines.append(
+            f"error per doubling of an answer's length: {Estimate(**measured['length'])}; where people reject the answer: "
+            f"{Estimate(**measured['length of wrong answers'])}"
+        )
         lines += [
             f"{model}: judge minus people {Estimate(**data)}" for model, data in measured["models"].items()
         ]

@@ -43,7 +43,7 @@ PRICES = {
 #: models that say much
 WORDY = ("writer",)
 #: share of wrong judgements, and how much more often a long wrong answer passes
-JUDGE_ERROR, LENGTH_BIAS = 0.15, 0.35
+JUDGE_ERROR, LENGTH_BIAS = 0.15, 0.23
 #: characters from which an answer is long
 LONG = 150
 _FILLER = "Let me think about this step by step and explain it with care, so that everything is clear. " * 2

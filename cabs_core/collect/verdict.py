@@ -1,11 +1,14 @@
 """The verdict while a table is still being paid for: is there a router worth having, and does each model still matter?
 
 At every look the verdict is the sign of one mean: utility of a simple router (ridge regression per model on words and length,
-cross-fitted) minus that of the best single model, paired by prompt. It is decided once a confidence sequence, which holds at all
-looks together, leaves 0 (deploy) or the margin (keep) out.
+cross-fitted, the mean over several ways to fold) minus that of the best single model, paired by prompt. It is decided once a
+confidence sequence, which holds at all looks together, leaves 0 (deploy) or the margin (keep) out. What the best single model
+is must be learnt as well: for `keep` the other folds choose it, for `deploy` it is the best of all prompts asked, with
+hindsight. Otherwise a router could win early on against a model that is not the best.
 
-Source: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian mixture, eq. 14).
-Cross-fitting makes the terms weakly dependent, so that the level is approximate; tests/core/collect simulates it.
+Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian mixture, eq. 14); betting,
+Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting". Cross-fitting makes the terms weakly
+dependent, so that the level is approximate; tests/core/collect simulates it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from cabs_core.utility import clipped_utility
 MARGIN = 0.01
 LEVEL = 0.05
 _FOLDS = 5
+#: ways to fold, whose routers are averaged: which prompts share a fold would decide too much early on
+_FOLDINGS = 5
+#: bets of `most`, as shares of the largest that cannot lose everything
+_BETS = np.array([1.0, 0.7, 0.4, 0.2, 0.1, 0.05])
 _COMPONENTS = 48
 _PENALTIES = np.logspace(-2, 3, 11)
 
@@ -60,7 +67,7 @@ def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
 def routed(
     prompts: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(arm of a cross-fitted router per prompt, arm of the single model that the other folds show as best) `[n]` each.
+    """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best; `[n]` each.
 
     Args:
         scores, costs: `[n, K]`.
@@ -70,7 +77,6 @@ def routed(
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     n, k = scores.shape
-    fold = np.random.default_rng(seed).permutation(n) % _FOLDS
     words = TfidfVectorizer(
         token_pattern=r"(?u)\w+|[^\w\s]", sublinear_tf=True, max_features=20_000
     ).fit_transform(prompts)
@@ -79,19 +85,38 @@ def routed(
     features = (features - features.mean()) / max(float(features.std()), 1e-6)
     if size > 0:
         features = np.hstack([features, TruncatedSVD(size, random_state=0).fit_transform(words)])
-    chosen, single = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    for f in range(_FOLDS):
-        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        # a block at a time: one model per arm, all with the same penalty grid
-        predicted = np.empty((len(test), k))
-        for j in range(k):
-            model = RidgeCV(alphas=_PENALTIES).fit(features[train], scores[train, j])
-            predicted[:, j] = clipped_utility(
-                np.clip(model.predict(features[test]), 0, 1), costs[train, j].mean(), rho
-            )
-        chosen[test] = predicted.argmax(axis=1)
-        single[test] = clipped_utility(scores[train], costs[train], rho).mean(axis=0).argmax()
-    return chosen, single
+    utilities = clipped_utility(scores, costs, rho)
+    router, single = np.zeros(n), np.zeros(n)
+    for folding in range(_FOLDINGS):
+        # another stream than the order of the prompts: with the same one the folds would be the rows of the table, every fifth in each
+        fold = np.random.default_rng([seed, folding]).permutation(n) % _FOLDS
+        for f in range(_FOLDS):
+            train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+            predicted = np.empty((len(test), k))
+            for j in range(k):
+                model = RidgeCV(alphas=_PENALTIES).fit(features[train], scores[train, j])
+                predicted[:, j] = clipped_utility(
+                    np.clip(model.predict(features[test]), 0, 1), costs[train, j].mean(), rho
+                )
+            router[test] += utilities[test, predicted.argmax(axis=1)] / _FOLDINGS
+            single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / _FOLDINGS
+    return router, single
+
+
+def most(values: np.ndarray, level: float = LEVEL) -> float:
+    """Upper 1 - level confidence bound of the mean of values in [0, 1], valid at all lengths together and for rare values.
+
+    A mean m is out once the mean capital of fixed bets against it, prod(1 + b (m - x)), has ever passed 1 / level. Where no value
+    but 0 was seen among n it is about log(6 / level) / n, while a standard error would be 0.
+    """
+    means = np.linspace(0.0005, 0.9995, 2000)
+    bets = _BETS[:, None] / (1.0 - means)
+    capital, highest = np.zeros_like(bets), np.full(len(means), -np.inf)
+    for x in values:
+        capital += np.log(np.maximum(1.0 + bets * (means - x), 1e-300))
+        np.maximum(highest, np.logaddexp.reduce(capital, axis=0) - math.log(len(_BETS)), out=highest)
+    inside = np.flatnonzero(highest < -math.log(level))
+    return float(means[inside[-1]]) if len(inside) else 0.0
 
 
 def look(
@@ -108,23 +133,26 @@ def look(
     n = len(scores)
     utilities = clipped_utility(scores, costs, rho)
     best = int(utilities.mean(axis=0).argmax())
-    chosen, single = routed(prompts, scores, costs, rho, seed)
-    every = np.arange(n)
-    gap = utilities[every, chosen] - utilities[every, single]
-    reach = radius(n, max(float(gap.std(ddof=1)), 1.0 / n), tuned)
-    mean = float(gap.mean())
-    low, high = mean - reach, mean + reach
-    decision = "deploy" if low > 0 else "keep" if high < MARGIN else "unsure"
+    router, single = routed(prompts, scores, costs, rho, seed)
+    decision, (mean, low, high) = "deploy", _sequence(router - utilities[:, best], tuned)
+    if low <= 0:
+        mean, low, high = _sequence(router - single, tuned)
+        decision = "keep" if high < MARGIN else "unsure"
     return Look(n, decision, models[best], mean, low, high)
 
 
-def idle(
-    models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float, *, tuned: int
-) -> dict[str, str]:
+def _sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
+    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may yet."""
+    n, mean = len(gap), float(gap.mean())
+    reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
+    return mean, mean - reach, mean + reach
+
+
+def idle(models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float) -> dict[str, str]:
     """{model: why it matters no more}: even a router that always knew the best answer would gain less than the margin by it.
 
-    The bound is the mean of max(u_j - max of the other models' u, 0) over the prompts, with the confidence sequence of all models
-    together. Models are taken away one after another, the dearest first, so that two that stand in for each other never both go.
+    The bound is `most` of max(u_j - max of the other models' u, 0) over the prompts, for all models together. Models are taken
+    away one after another, the dearest first, so that two that stand in for each other never both go.
     """
     utilities = clipped_utility(scores, costs, rho)
     left, found = list(range(len(models))), {}
@@ -133,13 +161,11 @@ def idle(
         if len(others) < 2:
             break
         gain = np.maximum(utilities[:, j] - utilities[:, others].max(axis=1), 0.0)
-        n = len(gain)
-        high = float(gain.mean()) + radius(
-            n, max(float(gain.std(ddof=1)), 1.0 / n), tuned, LEVEL / len(models)
-        )
+        # a step of numpy a value: bounds of what cannot be below the margin are not worth it
+        high = most(gain, LEVEL / len(models)) if gain.mean() < MARGIN else 1.0
         if high < MARGIN:
             left.remove(j)
             found[models[j]] = (
-                f"after {n} prompts: a router gains less than {MARGIN:g} by it (at most {high:.4f})"
+                f"after {len(gain)} prompts: a router gains less than {MARGIN:g} by it (at most {high:.4f})"
             )
     return found

@@ -84,6 +84,7 @@ def _asked(answers: Mapping[str, Any]) -> Table:
 def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     names = (
         ("agreement", "same verdict as people"), ("kappa", "Cohen's kappa"), ("length", "error per doubling of an answer's length"),
+        ("length of wrong answers", "the same where people reject the answer"),
     )  # fmt: skip
     rows = []
     for judge, data in judges.items():

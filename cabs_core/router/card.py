@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_COLD = "Nothing was measured yet: scores are what prices suggest (ten times the price, .1 more), costs are of 200 output tokens."
 _PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
 
 
@@ -24,13 +25,15 @@ def model_card(manifest: Mapping[str, Any]) -> str:
             for arm in manifest["arms"]
         ),
         "",
-        "Means over the train split." + ("" if evidence else _PREDICTED),
+        _COLD if source.get("cold") else "Means over the train split." + ("" if evidence else _PREDICTED),
         "",
         "## On validation",
         "",
         f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over {evidence['n']} "
         f"queries) against always `{manifest['fallback']}`, the best single model of the train split."
         if evidence
+        else "Nothing was measured: these figures are the prior's, and say nothing about quality."
+        if source.get("cold")
         else "These figures chose the policy. They rest on predicted outcomes and flatter what predicts alike; the pool's "
         "report has estimates from held-out decisions.",
         "",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +46,20 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.argument("name", required=False, shell_complete=complete_pool)
 @click.option(
     "--pool", shell_complete=complete_pool,
-    help="Name of the model pool, whose chain must have been run; `cabs export NAME` is the same.",
+    help="Name of the model pool, whose chain must have been run; `cabs export NAME` is the same. With --cold: the bundle's name.",
 )  # fmt: skip
 @click.option(
     "--goal",
     help="Export what fulfils a goal, such as 'quality: 0.95, of: gpt-4o' (see `cabs report --help`). Default: the pool's.",
+)
+@click.option(
+    "--cold", is_flag=True, help="Nothing was measured yet: start from the prices in the file of --models."
+)
+@click.option(
+    "--models", type=click.Path(dir_okay=False, path_type=Path), help="With --cold: an upstreams file."
+)
+@click.option(
+    "--encoder", default="all-MiniLM-L6-v2", show_default=True, help="With --cold: as in a pool file."
 )
 @click.option(
     "--out",
@@ -73,8 +84,8 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
 def export(
-    name: str | None, pool: str | None, goal: str | None, out: Path | str, policy: str | None, rho: float | None, epsilon: float | None, mode: str,
-    free: tuple[str, ...], prompts: bool,
+    name: str | None, pool: str | None, goal: str | None, cold: bool, models: Path | None, encoder: str, out: Path | str,
+    policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
@@ -83,38 +94,18 @@ def export(
     """
     import tempfile
 
-    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import check_replaceable
-    from cabs_core.errors import RouterError
-    from cabs_core.pool_files.goals import parse_goal
-    from cabs_core.pools import find_pool
-    from cabs_core.router import build_bundle, promote, read_manifest
-    from cabs_core.router.build import BUNDLE
+    from cabs_core.router import promote, read_manifest
     from cabs_core.router.bundle import contents_of
-    from cabs_core.router.goals import answer_for
     from cabs_core.router.remote import publish
 
-    if (name and pool and name != pool) or not (name or pool):
+    if name and pool and name != pool:
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
-    pool = name or pool or ""
-    chain = Chain(ArtifactStore(), find_pool(pool))
-    wanted = parse_goal(goal) if goal else chain.pool.goal
-    if wanted is not None and policy is None and rho is None:
-        answer = answer_for(chain, wanted)
-        click.echo(answer.sentence)
-        if answer.policy is None or not answer.confirmed:
-            raise RouterError(
-                f"no router fulfils the goal {wanted.text!r}, so none is written; name one with --policy to have it all the same"
-            )
-        policy, rho = answer.policy, answer.rho
-    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
-    made = chain.status(chain.stage("router"))
-    asked = {"policy": policy, "rho": rho, "epsilon": epsilon}
-    said = chain.pool.router.model_dump()
-    default = (
-        all(v is None or v == said[k] for k, v in asked.items()) and not free and mode == "route" and prompts
-    )
-    ready = chain.store.folder(made.target.parts) / BUNDLE
+    pool = name or pool
+    write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts)
+    if not cold and policy is None and rho is None:
+        policy, rho = _wanted(pool, goal)
+    asked = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
         check_replaceable(out, contents_of(out))
@@ -123,13 +114,11 @@ def export(
         beside = out.parent
     with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
         candidate = Path(temporary) / "router"
-        if default and made.state == "fresh" and ready.is_dir():
-            candidate = ready
+        made = ready(asked)
+        if made is not None:
+            candidate = made
         else:
-            build_bundle(
-                candidate, chain.pool, inputs, policy=policy, rho=rho, epsilon=epsilon, mode=mode, free=free,
-                prompts=prompts,
-            )  # fmt: skip
+            write(candidate, **asked)
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
@@ -143,9 +132,81 @@ def export(
         click.echo(
             f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
         )
+    elif cold:
+        click.echo("nothing was measured yet; by their prices:")
+        for arm in manifest.arms:
+            click.echo(f"  {arm['name']}: score {arm['mean_score']:.2f}, {arm['mean_cost']:.6f} USD a call")
     else:
         click.echo(f"trained on a log alone: `cabs report --pool {pool}` says what it is estimated to earn")
-    click.echo(f"{out}\nnext: cabs route 'your prompt' --router {out}")
+    if cold:
+        text = f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can decide"
+    else:
+        text = f"route 'your prompt' --router {out}"
+    click.echo(f"{out}\nnext: cabs {text}")
+
+
+def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | None]:
+    """(policy, rho) of what fulfils the goal of the command or of the pool; None where there is none.
+
+    Raises:
+        RouterError: no router fulfils it.
+    """
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.errors import RouterError
+    from cabs_core.pool_files.goals import parse_goal
+    from cabs_core.pools import find_pool
+    from cabs_core.router.goals import answer_for
+
+    chain = Chain(ArtifactStore(), find_pool(pool or ""))
+    wanted = parse_goal(goal) if goal else chain.pool.goal
+    if wanted is None:
+        return None, None
+    answer = answer_for(chain, wanted)
+    click.echo(answer.sentence)
+    if answer.policy is None or not answer.confirmed:
+        raise RouterError(
+            f"no router fulfils the goal {wanted.text!r}, so none is written; name one with --policy to have it all the same"
+        )
+    return answer.policy, answer.rho
+
+
+def _measured(
+    pool: str | None, *, free: tuple[str, ...], prompts: bool
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.pools import find_pool
+    from cabs_core.router import build_bundle
+    from cabs_core.router.build import BUNDLE
+
+    if pool is None:
+        raise click.UsageError(
+            "name a pool: cabs export NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
+        )
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
+    made = chain.status(chain.stage("router"))
+    said = {**chain.pool.router.model_dump(), "mode": "route"}
+
+    def ready(asked: dict[str, Any]) -> Path | None:
+        folder = chain.store.folder(made.target.parts) / BUNDLE
+        default = all(v is None or v == said[k] for k, v in asked.items()) and not free and prompts
+        return folder if default and made.state == "fresh" and folder.is_dir() else None
+
+    return partial(build_bundle, pool=chain.pool, inputs=inputs, free=free, prompts=prompts), ready
+
+
+def _cold(
+    models: Path | None, name: str | None, encoder: str
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """The same of models and prices alone; there is none that was made before."""
+    from cabs_core.router.cold import build_cold
+    from cabs_core.router.server.upstreams import load_upstreams
+
+    if models is None:
+        raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
+    upstreams = load_upstreams(models).models
+    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda asked: None
 
 
 @click.command()
@@ -307,6 +368,7 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
         if found["lease"]:
             click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
+        click.echo(f"what the log can decide: {found['decides']}")
         for problem in found["problems"]:
             click.secho(f"problem: {problem}", fg="yellow")
     if found["problems"]:

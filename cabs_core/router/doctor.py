@@ -15,6 +15,7 @@ from cabs_core.errors import RouterError
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.database import is_postgres
+from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.events import EventLog
 from cabs_core.utility import clipped_utility
 
@@ -49,11 +50,11 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
 
 
 class _Tally:
-    """What is known of one model's calls; scores and costs in time order."""
+    """What is known of one model's calls; scores, costs and 1 / probability of its scored decisions, in time order."""
 
     def __init__(self) -> None:
         self.calls = self.decisions = self.failed = 0
-        self.scores, self.costs = array("d"), array("d")
+        self.scores, self.costs, self.weights = array("d"), array("d"), array("d")
 
     def row(self, name: str, of: int) -> dict[str, Any]:
         """One row of `arms`."""
@@ -71,7 +72,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
     scores, costs, rhos = array("d"), array("d"), array("d")
     decisions = calls = failed = unscored = old = 0
     now = time.time()
-    for arm, status, ts, rho, drawn, score, cost in events.outcomes(manifest.id):
+    for arm, status, ts, rho, drawn, score, cost, p in events.outcomes(manifest.id):
         mine, broke = arms.setdefault(arm, _Tally()), status in ("error", "timeout")
         calls, mine.calls = calls + 1, mine.calls + 1
         failed, mine.failed = failed + broke, mine.failed + broke
@@ -83,6 +84,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
             old += now - ts > PATIENCE
             continue
         mine.scores.append(score)
+        mine.weights.append(1.0 / p)
         mine.costs.append(cost)
         scores.append(score)
         costs.append(cost)
@@ -114,6 +116,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
         "unscored": unscored, "unscored_old": old, "failed": failed,
         "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1] - now},
         "checkpoint": checkpoint, "problems": problems,
+        "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
     }  # fmt: skip
 
 

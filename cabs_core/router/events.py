@@ -295,11 +295,11 @@ class EventLog:
             yield logged_of(row[width:]), reward_of(row[:width])
 
     def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
-        """(arm, status, ts, rho, whether it was drawn, score, cost) of a bundle's calls, in order; a few in memory.
+        """(arm, status, ts, rho, whether it was drawn, score, cost, p) of a bundle's calls, in order; a few in memory.
 
         score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
         """
-        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost FROM decisions d
+        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost, d.p FROM decisions d
             LEFT JOIN rewards r ON r.decision_id = d.id AND r.teaches = 1 AND r.retracted = 0
             WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
         return self.database.stream(sql, (bundle,))

@@ -156,7 +156,7 @@ def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, asked: b
         choice |= {"text": part} if dialect == "completions" else {"delta": {"content": part}}
         found.append(event({**common, "choices": [choice], **null}))
     stop: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
-    stop |= {"text": ""} if dialect == "completions" else {"delta": {}}
+    stop["text" if dialect == "completions" else "delta"] = "" if dialect == "completions" else {}
     found.append(event({**common, "choices": [stop], **null}))
     tail = b"data: [DONE]\n\n"
     if asked:

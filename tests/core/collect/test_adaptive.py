@@ -10,7 +10,7 @@ from cabs_core.collect.adaptive import looking, rho_of
 from cabs_core.collect.answers import collect_answers
 from cabs_core.collect.plan import collection_of
 from cabs_core.collect.store import AnswerStore
-from cabs_core.collect.verdict import idle, look, radius
+from cabs_core.collect.verdict import idle, look, most, radius
 
 MODELS = ["a", "b", "c"]
 
@@ -54,15 +54,33 @@ def test_a_clear_gain_is_found_before_all_is_paid():
     assert decided <= 240 and look(prompts, MODELS, scores, costs, 1.0, tuned=120).decision == "deploy"
 
 
+def test_the_bound_of_rare_values_holds_at_all_lengths_together():
+    rng = np.random.default_rng(4)
+    under = sum(most((rng.random(600) < 0.01).astype(float)) < 0.01 for _ in range(100))
+    assert under <= 9  # 5 of 100 are allowed; more than 9 have probability .03
+    nothing = [most(np.zeros(n)) for n in (60, 300, 1000)]
+    assert nothing == pytest.approx([np.log(6 / 0.05) / n for n in (60, 300, 1000)], rel=0.4)
+    assert most(np.full(500, 0.5)) > 0.5 and most(np.ones(20)) == pytest.approx(0.9995)
+
+
 def test_only_models_that_a_perfect_router_would_not_miss_are_dropped():
     rng = np.random.default_rng(3)
-    _, scores, costs = world(rng, 300, 0.2)
-    assert idle(MODELS, scores, costs, 1.0, tuned=120) == {}
-    dear = np.column_stack([costs[:, 0], costs[:, 1], np.full(300, 5.0)])
-    assert list(idle(MODELS, scores, dear, 1.0, tuned=120)) == ["c"]
+    _, scores, costs = world(rng, 900, 0.2)
+    assert idle(MODELS, scores, costs, 1.0) == {}
+    dear = np.column_stack([costs[:, 0], costs[:, 1], np.full(900, 5.0)])
+    assert list(idle(MODELS, scores, dear, 1.0)) == ["c"]
     # two that stand in for each other: the dearer goes, the other stays
     twins = np.column_stack([scores[:, 0], scores[:, 1], scores[:, 0]])
-    assert list(idle(MODELS, twins, np.tile([1e-4, 1e-4, 2e-4], (300, 1)), 1.0, tuned=120)) == ["c"]
+    assert list(idle(MODELS, twins, np.tile([1e-4, 1e-4, 2e-4], (900, 1)), 1.0)) == ["c"]
+    # that a model was of no use in sixty prompts says little: it may be all that is right for one in twenty
+    assert idle(MODELS, scores[:60], dear[:60], 1.0) == {}
+
+
+def test_a_router_that_has_not_learnt_yet_is_no_reason_to_keep_one_model():
+    """Nothing but the single model was ever chosen: the difference is 0 without any spread, and decides nothing."""
+    scores = np.tile([0.0, 0.0, 1.0], (60, 1))
+    found = look([f"word{i}" for i in range(60)], MODELS, scores, np.full((60, 3), 1e-4), 1.0, tuned=120)
+    assert found.difference == 0 and found.decision == "unsure"
 
 
 @pytest.mark.parametrize("scores", [[CONTAINS], [JUDGE]])

@@ -59,6 +59,17 @@ def test_families():
     ]
 
 
+def test_a_judge_that_errs_at_random_favours_no_length():
+    """Long answers are wrong more often here, so a judge with random errors is above people on them; that is no bias."""
+    rng, blamed = np.random.default_rng(3), 0
+    for _ in range(20):
+        judged, people, queries, names, lengths = simulated(rng, 100, error=0.25)
+        lengths = np.where(people == 0, 800.0, 100.0) * 2 ** rng.uniform(-1, 1, len(people))
+        found = measure("j", judged, people, queries, names, lengths)
+        blamed += found["length"]["low"] > 0 or found["length"]["high"] < 0
+    assert blamed <= 3  # 1 of 20 is expected
+
+
 def test_an_unbiased_judge_is_not_blamed_and_a_biased_one_is():
     rng = np.random.default_rng(0)
     fair = instrument.warnings(measure("gpt-j", *simulated(rng, 150)))

@@ -1,0 +1,300 @@
+"""From nothing to a verdict: is it right, what does it cost, and how fast are models asked?
+
+    python -m benchmarks.collect stand-in [--seeds 20]       # the stand-in's verdict is known: all against adaptive
+    python -m benchmarks.collect tables [--seeds 5]          # real tables, played as if each answer had to be paid
+    python -m benchmarks.collect speed [--prompts 10000]     # calls a second, memory
+    ... [--json FILE]
+
+`stand-in` collects 300 prompts of five kinds from four models, has them judged (15 % errors, a length bias), makes the
+stages of the chain, and decides by the report's rule on the test split, whose router was chosen on validation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.atomic import write_text
+from cabs_core.chain.make import make_artifact
+from cabs_core.chain.scores import sheet
+from cabs_core.collect.answers import collect_answers
+from cabs_core.collect.instrument import warnings
+from cabs_core.collect.plan import collection_of
+from cabs_core.collect.stand_in import label, make_prompts, upstreams_text
+from cabs_core.collect.store import AnswerStore
+from cabs_core.collect.verdict import idle, look
+from cabs_core.inputs import tuned_options
+from cabs_core.metrics import two_way_error
+from cabs_core.outcomes import load_outcomes
+from cabs_core.pool_files import read_pool_file
+from cabs_core.pools import find_pool
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import replay
+from cabs_core.report.verdict import Estimate, decide, estimate
+from cabs_core.router.build import choose_policy
+
+RHO = 30.0
+POOL = """\
+name: {name}
+source: {{kind: collect, path: prompts.csv, columns: {{task: kind}}}}
+models: [tiny, coder, writer, grand]
+collect:
+  upstreams: upstreams.yaml
+  max_usd: 100
+  params: {{max_tokens: 100}}
+  strategy: {strategy}
+  sample: 60
+  scores:
+    - {{kind: judge, model: judge, max_usd: 100, labels: labels.csv, rubric: "The answer must end on the right result."}}
+split: {{fractions: [0.4, 0.1, 0.5]}}
+encoder: {{name: tfidf-svd}}
+oracle: {{kind: ridge}}
+features: {{dim: 16}}
+replay: {{trials: 3, rhos: [0, 30, 100]}}
+router: {{rho: 30}}
+policies: [best_single, ridge, kernel_ridge, lin_ts, hier_mix]
+"""
+ROUTERS = ("ridge", "kernel_ridge", "hier_mix")
+TABLES = {"routerbench_sub3": (100.0,), "paretobandit_k4": (300.0,), "openllm_lb_v2_carrot": (300.0,)}
+
+
+@contextmanager
+def served(port: int) -> Iterator[None]:
+    """The stand-in in a process of its own."""
+    command = [sys.executable, "-m", "cabs_core.collect.stand_in", "--port", str(port)]
+    process = subprocess.Popen(command)
+    try:
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/counts", timeout=1).read()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def collected(folder: Path, port: int, seed: int, strategy: str) -> Chain:
+    """A pool of one seed with its answers and scores made; labels for half of the prompts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = make_prompts(300, seed)
+    lines = [
+        "prompt,kind,answer",
+        *(f'"{r["prompt"]}",{r["kind"]},"{r["answer"].replace(chr(34), chr(34) * 2)}"' for r in rows),
+    ]
+    (folder / "prompts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "upstreams.yaml").write_text(upstreams_text(port), encoding="utf-8")
+    (folder / "labels.csv").write_text("item,prompt,answer,score\nnothing,p,a,1\n", encoding="utf-8")
+    name = f"seed{seed}_{strategy}"
+    (folder / f"{name}.yaml").write_text(POOL.format(name=name, strategy=strategy), encoding="utf-8")
+    chain = Chain(ArtifactStore(), read_pool_file(folder / f"{name}.yaml"))
+    for stage in ("answers", "scores"):
+        make_artifact(chain, chain.stage(stage))
+    if strategy == "all":  # the judge is measured on half of the answers
+        sheet(chain.verified(chain.stage("answers")), 600, 0).to_csv(folder / "labels.csv", index=False)
+        label(folder / "labels.csv")
+        chain = Chain(ArtifactStore(), chain.pool_file)
+        make_artifact(chain, chain.stage("scores"))
+    return chain
+
+
+def verdict_of(chain: Chain) -> dict[str, Any]:
+    """The report's rule: the router that validation chose against the best single model, on test."""
+    for stage in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning"):
+        make_artifact(chain, chain.stage(stage))
+    inputs = chain.require(chain.stage("router"))
+    options = tuned_options(inputs)
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    choice = choose_policy(
+        ReplayProblem.load(inputs["replay_problem"] / "validation"), ROUTERS, RHO, options=options
+    )
+
+    def per_query(policy: str) -> np.ndarray:
+        """Utility, score and cost `[3, n]`, means over trials."""
+        found = replay(problem, policy, RHO, 3, 0, options=options.get(policy))
+        played = (found.rewards, *(x[found.order, found.actions] for x in (problem.scores, problem.costs)))
+        total = np.zeros((3, problem.n))
+        for row, values in zip(total, played, strict=True):
+            np.add.at(row, found.order.ravel(), values.ravel())
+        return total / len(found.order)
+
+    def of(differences: np.ndarray, value: float) -> Estimate:
+        error = two_way_error(0.0, float(differences.std(ddof=1) / np.sqrt(problem.n)), 3, problem.n)
+        return estimate(value, error, len(ROUTERS))
+
+    own, single = per_query(choice.policy), per_query("best_single")
+    utility, quality = (of(d, float(d.mean())) for d in (own - single)[:2])
+    full = single[2].mean()
+    left = own[2].mean() / full
+    saved = of((own[2] - left * single[2]) / full, float(1 - left))
+    return {
+        "decision": decide(utility, quality, saved),
+        "router": choice.policy,
+        "difference": utility.value,
+        "low": utility.low,
+        "high": utility.high,
+        "test": problem.n,
+    }
+
+
+def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
+    """Every seed with both strategies, each in a CABS_HOME of its own, so that nothing is known beforehand."""
+    rows = []
+    with served(port), tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            row: dict[str, Any] = {"seed": seed}
+            for strategy in ("all", "adaptive"):
+                os.environ["CABS_HOME"] = str(Path(folder) / f"{seed}_{strategy}")
+                chain = collected(Path(folder) / f"{seed}_{strategy}" / "pool", port, seed, strategy)
+                answers, scores = (chain.store.record((s, chain.pool.name)) for s in ("answers", "scores"))
+                assert answers is not None and scores is not None
+                usd = answers.summary["spent in all, USD"] + scores.summary["judging, USD in all"]
+                row |= {f"{strategy} usd": usd, f"{strategy} prompts": answers.summary["prompts"]}
+                if strategy == "all":
+                    judged = scores.summary["_judges"]["judge"]
+                    row |= {
+                        "all": verdict_of(chain),
+                        "length bias": judged["length of wrong answers"],
+                        "reported": [w for w in warnings(judged) if "favours long answers" in w],
+                        "agreement": judged["agreement"]["value"],
+                    }
+                else:
+                    row["adaptive"] = answers.summary["_looks"][-1]
+            rows.append(row)
+            share = row["adaptive usd"] / row["all usd"]
+            print(
+                f"seed {seed:2d}: all {row['all']['decision']} {row['all']['difference']:+.3f}; length bias "
+                f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to {row['length bias']['high']:+.3f}); adaptive "
+                f"{row['adaptive']['decision']} after {row['adaptive prompts']} prompts, {share:.0%} of the cost",
+                flush=True,
+            )
+    shares = [r["adaptive usd"] / r["all usd"] for r in rows]
+    right = [sum(r[s]["decision"] == "deploy" for r in rows) for s in ("all", "adaptive")]
+    seen = sum(bool(r["reported"]) for r in rows)
+    print(
+        f"{len(rows)} seeds: right verdict with all {right[0]}, adaptive {right[1]}; median cost of adaptive "
+        f"{np.median(shares):.0%} of all; the length bias was reported in {seen}"
+    )
+    return rows
+
+
+def tables(seeds: int, most: int) -> list[dict[str, Any]]:
+    """Real tables: prompts in random order, every answer costs what the table says."""
+    rows = []
+    for name, rhos in TABLES.items():
+        found = load_outcomes(find_pool(name))
+        for rho in rhos:
+            for seed in range(seeds):
+                order = np.random.default_rng(seed).permutation(len(found))[:most]
+                row = played(found.take(order), rho, seed)
+                rows.append({"table": name, "rho": rho, "seed": seed, **row})
+                print(
+                    f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; adaptive {row['decision']} after "
+                    f"{row['prompts']} of {row['of']} prompts, {row['share']:.0%} of the cost, dropped {row['dropped']}",
+                    flush=True,
+                )
+    return rows
+
+
+def played(table: Any, rho: float, seed: int, sample: int = 100) -> dict[str, Any]:
+    """One order of one table by the rules of strategy `adaptive`."""
+    n, arms, left, paid = len(table), list(table.arms), list(range(len(table.arms))), 0.0
+    full = look(table.prompts, arms, table.scores, table.costs, rho, tuned=2 * sample, seed=seed)
+    size, done, decision, dropped = float(min(sample, n)), 0, "unsure", 0
+    while True:
+        last = min(int(size), n)
+        paid += float(table.costs[done:last][:, left].sum())
+        done = last
+        names = [arms[j] for j in left]
+        scores, costs = table.scores[:last][:, left], table.costs[:last][:, left]
+        decision = look(table.prompts[:last], names, scores, costs, rho, tuned=2 * sample, seed=seed).decision
+        if decision != "unsure" or last == n:
+            break
+        gone = idle(names, scores, costs, rho)
+        dropped += len(gone)
+        left = [j for j in left if arms[j] not in gone]
+        size = max(size * 1.3, size + 10)
+    return {
+        "full": full.decision, "full difference": full.difference, "decision": decision, "prompts": done, "of": n,
+        "share": paid / float(table.costs.sum()), "dropped": dropped,
+    }  # fmt: skip
+
+
+def speed(prompts: int, port: int) -> dict[str, Any]:
+    """Every prompt to five models of the stand-in; memory of this process at the start, in the middle and at the end."""
+    models = ["tiny", "coder", "writer", "grand", "tiny-2"]
+    seen: list[float] = []
+    with served(port), tempfile.TemporaryDirectory() as folder:
+        os.environ["CABS_HOME"] = folder
+        place = Path(folder)
+        rows = make_prompts(prompts)
+        (place / "prompts.csv").write_text(
+            "prompt\n" + "".join(f'"{r["prompt"]}"\n' for r in rows), encoding="utf-8"
+        )
+        (place / "upstreams.yaml").write_text(upstreams_text(port, tuple(models)), encoding="utf-8")
+        pool = (
+            "source: {kind: collect, path: prompts.csv}\n"
+            f"models: [{', '.join(models)}]\nreplay: {{rhos: [0]}}\n"
+            "collect: {upstreams: upstreams.yaml, max_usd: 1000, params: {max_tokens: 100}, scores: [{kind: regex, pattern: x}]}\n"
+        )
+        (place / "speed.yaml").write_text(pool, encoding="utf-8")
+        collection = collection_of(read_pool_file(place / "speed.yaml"))
+
+        def note(text: str) -> None:
+            rss = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+            seen.append(rss)
+            print(f"{text}; {rss:.0f} MB", flush=True)
+
+        note("before")
+        begin = time.perf_counter()
+        with AnswerStore() as store:
+            found = collect_answers(collection, store, note)
+        seconds = time.perf_counter() - begin
+        note("after")
+    calls = found.prompts * len(models)
+    print(
+        f"{calls:,} calls in {seconds:.0f} s: {calls / seconds:.0f} a second; {seen[0]:.0f} MB before, at most {max(seen):.0f}"
+    )
+    return {"calls": calls, "seconds": seconds, "megabytes": seen}
+
+
+def main() -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["stand-in", "tables", "speed"])
+    parser.add_argument("--seeds", type=int, help="Default: 20, of tables 5.")
+    parser.add_argument("--prompts", type=int, help="Default: 10,000; of tables at most 3,000.")
+    parser.add_argument("--port", type=int, default=9123)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found: Any
+    if given.part == "stand-in":
+        found = stand_in(given.seeds or 20, given.port)
+    elif given.part == "tables":
+        found = tables(given.seeds or 5, given.prompts or 3000)
+    else:
+        found = speed(given.prompts or 10_000, given.port)
+    if given.json:
+        write_text(given.json, json.dumps(found, indent=1, default=float) + "\n")
+
+
+if __name__ == "__main__":
+    main()

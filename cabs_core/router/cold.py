@@ -1,0 +1,154 @@
+"""A router before anything was measured: models and their prices alone.
+
+The prior says that dearer models are better: ten times the price is worth PER_DECADE of score, around MEAN. Policy
+`pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as scores arrive (`hier_mix` would
+trust it for thousands: a prior without noise looks certain); a uniform floor of exploration keeps the log evaluable. Its bundle has no
+evidence, so mode `guarded` answers with the fallback until the log gives some, and `shadow` always does.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.encoders import embed_prompts
+from cabs_core.errors import RouterError
+from cabs_core.oracles.problems import build_problems
+from cabs_core.oracles.train import train_oracles
+from cabs_core.outcomes import Outcomes, make_splits
+from cabs_core.outcomes.sources.demo_prompts import generate_prompts
+from cabs_core.outcomes.table import text_array
+from cabs_core.paths import cabs_home
+from cabs_core.pool_files import ModelPool
+from cabs_core.pool_files.rhos import grid_for_costs
+from cabs_core.router.build import build_bundle
+from cabs_core.router.server.upstreams import Upstream
+
+MEAN, PER_DECADE = 0.6, 0.1
+LOWEST, HIGHEST = 0.3, 0.9
+EPSILON = 0.1
+POLICY, PRIOR_ROUNDS = "pareto_bandit", 20.0
+#: characters of a token, and output tokens of a call, that are expected
+_CHARACTERS, _OUTPUT = 4.0, 200.0
+_PROMPTS = 600
+
+
+def price_of(upstream: Upstream) -> float:
+    """USD of a typical call: 200 tokens in, 200 out; 0 for a free model.
+
+    Raises:
+        RouterError: it has neither a price nor `free: true`.
+    """
+    cost = upstream.cost({"prompt_tokens": _OUTPUT, "completion_tokens": _OUTPUT})
+    if cost is None:
+        raise RouterError(
+            "it has no price: give price: {input: , output: } in USD per million tokens, or free: true"
+        )
+    return cost
+
+
+def prior_scores(prices: np.ndarray) -> np.ndarray:
+    """`[K]` scores that prices suggest: MEAN at their geometric mean, PER_DECADE more for ten times as much.
+
+    A free model counts as a tenth of the cheapest that is not.
+    """
+    paid = prices[prices > 0]
+    if not len(paid):
+        return np.full(len(prices), MEAN)
+    logs = np.log10(np.where(prices > 0, prices, paid.min() / 10))
+    found: np.ndarray = np.clip(MEAN + PER_DECADE * (logs - logs.mean()), LOWEST, HIGHEST)
+    return found
+
+
+def build_cold(
+    target: str | Path,
+    upstreams: Mapping[str, Upstream],
+    *,
+    name: str = "cold",
+    encoder: str = "all-MiniLM-L6-v2",
+    prompts: Sequence[str] = (),
+    rho: float | None = None,
+    epsilon: float | None = None,
+    mode: str = "route",
+    policy: str | None = None,
+) -> None:
+    """Write a bundle of models that nothing is known of but their prices.
+
+    Args:
+        upstreams: {model: its endpoint, with its price}. name: of the pool that the bundle says it is of.
+        encoder: as in a pool file. prompts: texts like those to come, from which its contexts are fitted; fewer than 50: a
+            few hundred made-up ones.
+        rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
+
+    Raises:
+        RouterError: fewer than two models, or one without a price. EncoderError: the encoder is not to be had.
+    """
+    models = list(upstreams)
+    if len(models) < 2:
+        raise RouterError(f"the upstreams file holds {len(models)} models: a router needs two")
+    prices = np.empty(len(models))
+    for j, model in enumerate(models):
+        try:
+            prices[j] = price_of(upstreams[model])
+        except RouterError as error:
+            raise RouterError(f"model {model!r:.100}: {error}") from None
+    texts = list(dict.fromkeys(prompts))
+    if len(texts) < 50:
+        texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
+    n = len(texts)
+    tokens = np.array([len(text) / _CHARACTERS for text in texts])
+    costs = np.column_stack(
+        [
+            [
+                upstreams[m].cost({"prompt_tokens": float(t), "completion_tokens": _OUTPUT}) or 0.0
+                for t in tokens
+            ]
+            for m in models
+        ]
+    )
+    table = Outcomes(
+        query_ids=text_array([f"p{i}" for i in range(n)]), prompts=texts, tasks=text_array(["all"] * n), arms=models,
+        scores=np.tile(prior_scores(prices), (n, 1)), costs=costs,
+    )  # fmt: skip
+    grid = grid_for_costs(costs.mean(axis=0))
+    pool = ModelPool.model_validate(
+        {
+            "name": name, "source": {"kind": "synthetic"}, "encoder": {"name": encoder}, "oracle": {"kind": "ridge"},
+            "models": models, "replay": {"rhos": sorted({*grid, *([rho] if rho is not None else [])})}, "policies": [POLICY],
+        }
+    )  # fmt: skip
+    split = make_splits(table, pool.split)
+    fit = [t for t, s in zip(texts, split, strict=True) if s == "train"]
+    vectors, report = embed_prompts(texts, pool.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)
+    oracles = train_oracles(vectors, table, split, pool.oracle, features=pool.features)
+    with tempfile.TemporaryDirectory() as folder:
+        place = {
+            s: Path(folder) / s
+            for s in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
+        }
+        for path in place.values():
+            path.mkdir()
+        table.save(place["outcomes"] / "table")
+        place["outcomes"] = place["outcomes"] / "table"
+        pq.write_table(
+            pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
+            place["splits"] / "splits.parquet",
+        )
+        np.save(place["prompt_embeddings"] / "embeddings.npy", vectors)
+        oracles.save(place["oracles"] / "o")
+        place["oracles"] = place["oracles"] / "o"
+        for part, problem in build_problems(table, split, vectors, oracles, pool).items():
+            problem.save(place["replay_problem"] / part)
+        tuned = {POLICY: {"options": {"prior_rounds": PRIOR_ROUNDS}}}
+        (place["tuning"] / "tuning.json").write_text(json.dumps(tuned), encoding="utf-8")
+        build_bundle(
+            target, pool, place, policy=policy or POLICY, rho=rho, epsilon=EPSILON if epsilon is None else epsilon, mode=mode,
+            encoding={"identity": report.identity, "dtype": report.dtype}, prompts=False,
+            free=[m for m in models if upstreams[m].free], provenance={"cold": True},
+        )  # fmt: skip

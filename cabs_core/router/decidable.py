@@ -1,0 +1,62 @@
+"""What a log of scored decisions can already decide: for which models it says what always asking them would earn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: effective decisions below which an estimate is refused, as `cabs evaluate` does
+FEWEST = 30.0
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the log reaches for one model.
+
+    Attributes:
+        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2 with w = 1 / p where it answered.
+        half_width: of a 95 % interval of its mean score, importance-weighted; None below FEWEST.
+        needed: further scored decisions until FEWEST, at the rate so far; 0: it is reached; None: it has no score yet.
+    """
+
+    model: str
+    n_eff: float
+    half_width: float | None
+    needed: int | None
+
+
+def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored: int) -> Reach:
+    """How far a log reaches for one model.
+
+    Args:
+        weights: 1 / p of its scored decisions. scores: theirs. scored: number of scored decisions of all models.
+    """
+    w, s = np.asarray(weights, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
+    half = None
+    if n_eff >= FEWEST:
+        mean = float(w @ s / w.sum())
+        half = 1.96 * math.sqrt(float(((w * (s - mean)) ** 2).sum())) / float(w.sum())
+    needed = None if n_eff == 0 else max(0, math.ceil(scored * (FEWEST / n_eff - 1)))
+    return Reach(model, n_eff, half, needed)
+
+
+def in_words(found: Sequence[Reach]) -> str:
+    """What the log can decide, and when it can decide more."""
+    ready = [r for r in found if r.half_width is not None]
+    said = []
+    if len(ready) >= 2:
+        shown = ", ".join(f"{r.model} (±{r.half_width:.3f})" for r in ready)
+        said.append(
+            f"the log can tell mean scores of {shown} apart where they differ by more; make it a pool (source kind logs)"
+        )
+    for r in found:
+        if r.half_width is None:
+            said.append(
+                f"{r.model}: no scored decision yet" if r.needed is None
+                else f"{r.model}: about {r.needed:,} more scored decisions until the log can say anything"
+            )  # fmt: skip
+    return "; ".join(said)

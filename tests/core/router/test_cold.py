@@ -1,0 +1,114 @@
+"""A router before anything was measured: from models and prices alone; and what its log can decide, and when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.errors import RouterError
+from cabs_core.router import Router, read_manifest
+from cabs_core.router.cli import doctor, export
+from cabs_core.router.cold import HIGHEST, LOWEST, build_cold, prior_scores
+from cabs_core.router.decidable import FEWEST, in_words, reach
+from cabs_core.router.server.upstreams import Upstream
+
+URL = "http://127.0.0.1:1/v1"
+MODELS = {
+    "small": Upstream(url=URL, price={"input": 0.1, "output": 0.2}), "large": Upstream(url=URL, price={"input": 10, "output": 30}),
+    "own": Upstream(url=URL, free=True),
+}  # fmt: skip
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8))
+def test_the_prior_rises_with_the_price_and_stays_in_range(prices) -> None:
+    found = prior_scores(np.array(prices))
+    assert ((found >= LOWEST) & (found <= HIGHEST)).all()
+    order = np.argsort(prices, kind="stable")
+    assert (np.diff(found[order]) >= -1e-12).all()
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cold")
+        patch.setenv("CABS_HOME", str(folder / "home"))
+        build_cold(folder / "router", MODELS, encoder="tfidf-svd", epsilon=0.3)
+        yield folder / "router"
+
+
+def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
+    manifest = read_manifest(cold)
+    assert manifest.names == list(MODELS) and manifest.evidence == {} and manifest.provenance["cold"] is True
+    assert (
+        "Nothing was measured" in (cold / "README.md").read_text()
+        and "standard error" not in (cold / "README.md").read_text()
+    )
+    router = Router.load(cold, seed=1)
+    first = router.route("Write a sonnet about rivers")
+    assert min(first.probabilities.values()) >= 0.1 - 1e-9  # a third of epsilon each
+    for i in range(300):  # the small one is always right, the others never: against the prior
+        d = router.route(f"question {i} about rivers")
+        router.feedback(d.id, score=float(d.model == "small"), cost=0.0)
+    last = [router.route(f"another question {i} about rivers") for i in range(60)]
+    assert np.mean([d.wanted == "small" for d in last]) > 0.9
+    router.close()
+
+
+@pytest.mark.parametrize("mode", ["shadow", "guarded"])
+def test_shadow_and_guarded_begin_with_the_fallback(cold, mode) -> None:
+    router = Router.load(cold, mode=mode, epsilon=0.0 if mode == "shadow" else 0.01, seed=2)
+    models = [router.route(f"text {i}").model for i in range(30)]
+    assert models.count(read_manifest(cold).fallback) >= 27
+    router.close()
+
+
+def test_a_model_without_a_price_is_named(tmp_path) -> None:
+    with pytest.raises(RouterError, match="model 'b': it has no price"):
+        build_cold(tmp_path / "r", {**MODELS, "b": Upstream(url=URL)}, encoder="tfidf-svd")
+    with pytest.raises(RouterError, match="holds 1 models"):
+        build_cold(tmp_path / "r", {"own": MODELS["own"]}, encoder="tfidf-svd")
+
+
+def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
+    (tmp_path / "upstreams.yaml").write_text(
+        f"models:\n  small: {{url: {URL}, price: {{input: 0.1, output: 0.2}}}}\n  large: {{url: {URL}, price: {{input: 10, output: 30}}}}\n"
+    )
+    arguments = [
+        "--cold",
+        "--models",
+        str(tmp_path / "upstreams.yaml"),
+        "--out",
+        str(tmp_path / "router"),
+        "--encoder",
+        "tfidf-svd",
+    ]
+    done = CliRunner().invoke(export, [*arguments, "--epsilon", "0.5"])
+    assert done.exit_code == 0 and "nothing was measured yet" in done.output, done.output
+    router = Router.load(tmp_path / "router", log=tmp_path / "router.events.sqlite")
+    for i in range(200):
+        router.feedback(router.route(f"question {i}").id, score=1.0)
+    router.close()
+    done = CliRunner().invoke(doctor, ["--router", str(tmp_path / "router")])
+    assert "the log can tell mean scores of" in done.output, done.output
+    assert (
+        CliRunner().invoke(export, []).exit_code == 2
+        and CliRunner().invoke(export, ["--cold"]).exit_code == 2
+    )
+
+
+def test_reach_by_hand() -> None:
+    even = reach("a", [2.0] * 60, [1.0, 0.0] * 30, 120)
+    assert (
+        even.n_eff == pytest.approx(60)
+        and even.half_width == pytest.approx(1.96 * 0.5 / np.sqrt(60))
+        and even.needed == 0
+    )
+    rare = reach("b", [50.0] * 3, [1.0] * 3, 150)
+    assert rare.half_width is None and rare.needed == 150 * (FEWEST / 3 - 1)
+    never = reach("c", [], [], 150)
+    text = in_words([even, reach("d", [2.0] * 60, [1.0] * 60, 120), rare, never])
+    assert "tell mean scores of a (±0.127), d (±0.000) apart" in text
+    assert "b: about 1,350 more scored decisions" in text and "c: no scored decision yet" in text
