@@ -274,17 +274,17 @@ def speed(prompts: int, port: int) -> dict[str, Any]:
     return {"calls": calls, "seconds": seconds, "megabytes": seen}
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["stand-in", "tables", "speed"])
+    parser.add_argument("part", nargs="?", default="stand-in", choices=["stand-in", "tables", "speed"])
     parser.add_argument("--seeds", type=int, help="Default: 20, of tables 5.")
     parser.add_argument("--prompts", type=int, help="Default: 10,000; of tables at most 3,000.")
     parser.add_argument("--port", type=int, default=9123)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     found: Any
     if given.part == "stand-in":
         found = stand_in(given.seeds or 20, given.port)

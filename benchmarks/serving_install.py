@@ -146,20 +146,20 @@ def measure(bundle: Path, wheels: Path, requests: int, words: int) -> dict[str, 
     return {"router": str(bundle), "encoder": kind, "size_mb": size, "first_start_ever_s": cold, **found}
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure, print, exit with 1 where a bound is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--router", type=Path, action="append", required=True, help="a bundle; may be repeated"
+        "--router", type=Path, action="append", help="a bundle; may be repeated; default: router"
     )
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--words", type=int, default=75, help="words a prompt; 75 are about 100 tokens")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory(prefix="wheel-") as wheels:
         build_wheel(Path(wheels))
-        for bundle in given.router:
+        for bundle in given.router or [Path("router")]:
             rows.append(measure(bundle.absolute(), Path(wheels), given.requests, given.words))
             print(json.dumps(rows[-1], indent=1), flush=True)
     missed = [

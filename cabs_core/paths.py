@@ -35,6 +35,11 @@ def cabs_home() -> Path:
     return home
 
 
+def is_remote(place: str | Path) -> bool:
+    """Whether a place is a URL of another machine."""
+    return "://" in str(place) and not str(place).startswith(("file://", "local://"))
+
+
 def data_dir() -> Path | None:
     """`CABS_DATA_DIR`: where relative paths of file pools are looked for first. None when not set."""
     value = os.environ.get("CABS_DATA_DIR")

@@ -16,7 +16,7 @@ from cabs_core.artifacts.provenance import RECORD_NAME, Record
 from cabs_core.atomic import atomic_directory, write_bytes
 from cabs_core.errors import CabsError, ProvenanceError, StorageError
 from cabs_core.hashing import hash_folder
-from cabs_core.paths import cabs_home
+from cabs_core.paths import cabs_home, is_remote
 
 Parts = tuple[str, ...]
 #: protocols whose URLs begin with a bucket
@@ -34,7 +34,7 @@ class ArtifactStore:
 
     def __init__(self, url: str = ""):
         url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
-        self.remote = "://" in url and not url.startswith(("file://", "local://"))
+        self.remote = is_remote(url)
         if self.remote:
             from fsspec.core import url_to_fs  # noqa: PLC0415  (for stores that are not on this machine)
 

@@ -18,6 +18,7 @@ PRESET_TEXT = {
     "tuned": "our best settings, tuned on validation",
     "published": "the likeliest arm is played and models learn plain targets; other constants as printed",
     "pair": "the pairwise loss of RouteLLM",
+    "pilot": "without forgetting",
     "cold": "without the train split",
     "two_models": "the anchored and the cold model alone, without corrections",
     "lin_ucb_expert": "word for word, with LinUCB as the standard expert",

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from cabs_core.command import HelpGroup
+from cabs_core.paths import is_remote
 from cabs_core.pools.completion import complete_pool
-from cabs_core.router.remote import is_remote
 
 
 class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only

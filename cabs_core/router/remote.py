@@ -26,13 +26,7 @@ from cabs_core.router.promotion import promote
 
 #: seconds between looks at the store
 EVERY = 30.0
-_PROXIES = ("file://", "local://")
 logger = logging.getLogger("cabs.serve")
-
-
-def is_remote(place: str | Path) -> bool:
-    """Whether a router's place is a URL."""
-    return "://" in str(place) and not str(place).startswith(_PROXIES)
 
 
 def local_folder(url: str) -> Path:

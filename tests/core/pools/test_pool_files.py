@@ -100,9 +100,10 @@ def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, mod
         assert outcomes.costs.mean() == pytest.approx(5e-4)
     if name in ON_THEIR_OWN_GRID:
         assert pool_file.pool.replay.rhos == grid_for_costs(outcomes.costs.mean(axis=0))
-        # overview raises for a check that would stop a run; the two tables are known for what they are warned of
+        # overview raises for a check that would stop a run; three tables are known for what they are warned of
         text = overview(pool_file).text
-        warned = {"llmdrift": {"alignment_text"}, "llmrouter_dcrouter": {"duplicates_agree"}}
+        warned = {"llmdrift": {"alignment_text"}, "llmrouter_dcrouter": {"duplicates_agree"},
+                  "simple_evals_ru": {"costs_positive", "input_tokens_in_range"}}  # fmt: skip
         assert f"{queries:,} queries x {models} models" in text
         assert set(re.findall(r"\(check (\w+), does not stop a run\)", text)) == warned.get(name, set())
 

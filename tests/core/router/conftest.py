@@ -122,7 +122,7 @@ def upstream():
     """URL of the stand-in upstream."""
     process, port = start_echo()
     yield f"http://127.0.0.1:{port}/v1"
-    process.terminate()
+    process.kill()  # asked to end, it would wait for streams that tests left open
     process.wait()
 
 

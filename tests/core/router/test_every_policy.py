@@ -64,7 +64,7 @@ def test_an_estimate_that_fails_leaves_those_of_others(
     tmp_path, monkeypatch, pool, artifacts, make_bundle, test_prompts
 ) -> None:
     router = Router.load(make_bundle("ridge", epsilon=0.5), log=tmp_path / "log.sqlite", seed=1)
-    for i, text in enumerate(test_prompts):
+    for i, text in enumerate(3 * test_prompts):  # an effective sample size well above 50, whatever is drawn
         router.feedback(router.route(text).id, score=float(i % 2), cost=1e-4)
     router.close()
     data = read_log(tmp_path / "log.sqlite", make_bundle("ridge", epsilon=0.5))

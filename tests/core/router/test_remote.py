@@ -40,7 +40,9 @@ def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, mo
     folder = fetch(URL)
     assert read_manifest(folder).id == first and fetch(URL) == folder
     monkeypatch.setattr("cabs_core.router.server.app.Follower", lambda url: Follower(url, 0.1))
-    with TestClient(make_app(folder, None, source=URL, log=":memory:", every=0.05)) as client:
+    with TestClient(
+        make_app(folder, None, source=URL, log=":memory:", every=0.05), base_url="http://127.0.0.1"
+    ) as client:
         assert client.get("/healthz").json()["bundle"] == first
         second = publish(new, URL)
         assert wait_for(lambda: client.get("/healthz").json()["bundle"] == second)
@@ -118,7 +120,9 @@ def test_a_slow_store_holds_up_no_request(make_bundle, monkeypatch) -> None:
 
     monkeypatch.setattr(remote, "fetch", slow)
     monkeypatch.setattr("cabs_core.router.server.app.Follower", lambda url: Follower(url, 0.01))
-    with TestClient(make_app(make_bundle("ridge"), None, source=URL, log=":memory:")) as client:
+    with TestClient(
+        make_app(make_bundle("ridge"), None, source=URL, log=":memory:"), base_url="http://127.0.0.1"
+    ) as client:
         assert asked.wait(20)
         assert client.post("/v1/decision", json={"text": "how many legs?"}).status_code == 200
         answer.set()
