@@ -28,7 +28,8 @@ def value_text(verdict: Verdict) -> str:
         return "all values tried"
     if verdict.value_usd is None:
         return "beyond price (cost does not count)"
-    return money(verdict.value_usd)
+    text = f"{verdict.value_usd:.3g}"
+    return f"${text}" if len(text.partition(".")[2]) >= 2 and "e" not in text else money(verdict.value_usd)
 
 
 def fields(verdict: Verdict, pool: str) -> dict[str, str]:
@@ -184,7 +185,7 @@ def markdown(
 
 
 def use_row(v: Verdict) -> list[str]:
-    """What to use at a value: value, router or model, its quality and USD per 1,000 requests, difference with interval."""
+    """What to use at a value: value, router or model, its quality, USD per 1,000 requests, saved and gained by the router."""
     keep = v.decision == "keep"
     use = {"deploy": label(v.router), "keep": v.model}.get(
         v.decision, f"{label(v.router)} or {v.model}: not enough data"
@@ -192,8 +193,16 @@ def use_row(v: Verdict) -> list[str]:
     between = "" if v.utility.low is None else f" ({_signed(v.utility)})"
     return [
         value_text(v), use, percent_text(v.model_score if keep else v.score, 1),
-        money(v.model_cost if keep else v.cost), f"{v.utility.value:+.3f}".replace("-", "−") + between,
+        money(v.model_cost if keep else v.cost), _saved(v), f"{v.utility.value:+.3f}".replace("-", "−") + between,
     ]  # fmt: skip
+
+
+def _saved(v: Verdict) -> str:
+    """Share of the model's cost that the router saves, with its interval."""
+    if v.saved is None:
+        return "–"
+    between = "" if v.saved.low is None else f" ({_range_whole(v.saved)})"
+    return percent_text(v.saved.value) + between
 
 
 def _cases(found: list[Verdict]) -> list[str]:
@@ -207,8 +216,8 @@ def _cases(found: list[Verdict]) -> list[str]:
     ]
     if len(found) > 1:
         lines += [
-            "| one right answer is worth | use | quality | per 1,000 requests | router minus model (95 % interval) |",
-            "|---|---|---:|---:|---|",
+            "| one right answer is worth | use | quality | per 1,000 requests | router saves (95 % interval) | router gains (95 % interval) |",
+            "|---|---|---:|---:|---|---|",
         ]
         lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]
         lines.append("")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.plots.page import tie
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.charts import regime_levels
@@ -14,7 +15,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
-from cabs_core.report.verdict import Verdict
+from cabs_core.report.verdict import MATTERS, SAVES, Verdict
 
 _SHADED_POLICIES = 9
 _MOST_TASKS = 60
@@ -27,9 +28,9 @@ def by_value(found: list[Verdict]) -> Table | None:
         return None
     rows = []
     for v in cases:
-        value, use, quality, money, difference = cards.use_row(v)
+        value, use, quality, money, saved, gain = cards.use_row(v)
         rows.append(
-            [Cell(value, v.value_usd), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score), Cell(cards.money(v.model_cost)), Cell(difference, v.utility.value)]
+            [Cell(value, v.value_usd, numeric=False), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score, 1), Cell(cards.money(v.model_cost)), Cell(_whole(saved), v.saved and v.saved.value), Cell(_whole(gain), v.utility.value)]
         )  # fmt: skip
     headers = [
         "One right answer is worth",
@@ -39,13 +40,21 @@ def by_value(found: list[Verdict]) -> Table | None:
         "Single model",
         "Its quality",
         "Its USD",
-        "Router minus model",
+        "Router saves",
+        "Router gains",
     ]
     return Table(
         "by_value", "What to use, by what a right answer is worth", headers, rows,
-        note="Difference: right answers a request that the router gains after its cost, with its 95 % interval; where that holds 0 and "
-        "a gain that matters (0.01), there is not enough data to tell.",
+        note="Saves: share of the single model's cost. Gains: right answers a request, cost deducted. Both router against single "
+        f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point worse "
+        f"and saves at least {100 * SAVES:g} % for sure.",
     )  # fmt: skip
+
+
+def _whole(text: str) -> str:
+    """An estimate that breaks before its interval only."""
+    value, bracket, interval = text.partition(" (")
+    return tie(value) + bracket + interval.replace(" ", "\u00a0")
 
 
 def budgets(evidence: Evidence, router: str) -> Table | None:
