@@ -1,4 +1,4 @@
-# Every target sets up what it needs. PYTHON picks the interpreter, EXTRAS adds optional parts (peers,ray,postgres,litellm,s3).
+# Every target sets up what it needs. PYTHON picks the interpreter, EXTRAS adds optional parts (peers,ray,postgres,litellm,s3,otel).
 PYTHON ?= python3
 EXTRAS ?=
 PORT ?= 3000

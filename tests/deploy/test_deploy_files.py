@@ -19,9 +19,7 @@ import pytest
 import yaml
 
 from cabs_core.bench.servers import free_port
-from cabs_core.router.events import EventLog
-from cabs_core.router.server.app import Histogram
-from cabs_core.router.server.metrics import metrics_text
+from cabs_core.router.server.metrics import HELP
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -91,13 +89,12 @@ def test_what_the_images_copy_is_there_and_the_extras_exist() -> None:
     assert code["codeServerArgs"] == ["-m", "cabs_dagster.definitions"]
 
 
-def test_the_dashboard_asks_for_figures_that_a_router_has(tmp_path: Path) -> None:
+def test_the_dashboard_asks_for_figures_that_a_router_has() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "router.json").read_text(encoding="utf-8"))
-    gauges = dict.fromkeys(("keeper_failures", "follower_failures", "budget_rho", "budget_spent_usd"), 0.0)
-    times = {"decision": Histogram(), "request": Histogram()}
-    known = set(re.findall(r"\bcabs_\w+", metrics_text(EventLog(":memory:"), "x", times, gauges)))
+    known = {f"cabs_{name}" + ("_bucket" if kind == "histogram" else "") for name, (kind, _) in HELP.items()}
     asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
     assert len(asked) > 8 and set(re.findall(r"\bcabs_\w+", " ".join(asked))) <= known
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 @contextmanager
@@ -110,7 +107,11 @@ def running(words: list[str], folder: Path, **more: str) -> Iterator[subprocess.
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()  # how a server ends on a busy machine is not what is tested here
+            process.wait()
 
 
 def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path) -> None:
