@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -24,6 +25,10 @@ def number(value: Mapping[str, float], form: str = ".2f") -> str:
 
 def _means(series: Mapping[str, Any], form: str) -> str:
     return ", ".join(format(point["mean"], form) for point in series["points"])
+
+
+#: the figures of every finding, in the order of `findings`
+FIGURES = (("alpha", "time"), ("noise",), ("bias",), ("square",), ("both",))
 
 
 def findings(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -110,30 +115,31 @@ def _chart(
     if log:  # an interval may reach below what a logarithm shows
         frame["low"] = frame["low"].clip(lower=frame["y"].min() / 2)
     styles: dict[str, Style] = default_styles([s["name"] for s in found["series"]])
-    kind: Literal["log", "linear"] = "log" if log else "linear"
+    names = list(styles)
+    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
+    x_scale = alt.Scale(nice=False) if linear_x else alt.Scale(type="log", nice=False)
+    across = alt.X("x:Q", title=x, scale=x_scale, axis=_axis(sorted(set(frame["x"]))))
+    up = _axis(_round_ticks(frame["low"].min(), frame["high"].max()) if log else None)
     colour = alt.Color(
-        "series:N", title=None,
-        scale=alt.Scale(domain=list(styles), range=[s.token for s in styles.values()]),
-        legend=alt.Legend(orient="top", labelLimit=400) if len(styles) > 1 else None,
-    )  # fmt: skip
-    base = alt.Chart(frame).encode(
-        x=alt.X(
-            "x:Q",
-            title=x,
-            scale=alt.Scale(type="linear" if linear_x else "log", nice=False),
-            axis=alt.Axis(format="~s", tickCount=6),
-        ),
-        color=colour,
+        "series:N", legend=None, scale=alt.Scale(domain=names, range=[s.token for s in styles.values()])
     )
-    axis = alt.Y("y:Q", title=y, scale=alt.Scale(type=kind), axis=alt.Axis(format="~s", tickCount=6))
+    shape = alt.Shape(
+        "series:N", legend=None, scale=alt.Scale(domain=names, range=[s.shape for s in styles.values()])
+    )
+    base = (
+        alt.Chart(frame).transform_filter("indexof(hidden, datum.series) < 0").encode(x=across, color=colour)
+    )
+    height = alt.Y("y:Q", title=y, scale=scale, axis=up)
     read = ["series:N", "x:Q", "y:Q", "low:Q", "high:Q"]
-    chart = alt.layer(
-        base.mark_rule().encode(y=alt.Y("low:Q", title=y), y2="high:Q"),
-        base.mark_line().encode(y=axis),
-        base.mark_point(filled=True, size=50).encode(
-            y=axis, shape=alt.Shape("series:N", legend=None), tooltip=read
-        ),
-    ).properties(height=300)
+    chart = (
+        alt.layer(
+            base.mark_rule().encode(y=alt.Y("low:Q", title=y, scale=scale, axis=up), y2="high:Q"),
+            base.mark_line().encode(y=height),
+            base.mark_point(filled=True, size=55, opacity=1).encode(y=height, shape=shape, tooltip=read),
+        )
+        .add_params(alt.param(name="hidden", value=[]))
+        .properties(height=300)
+    )
     table = [
         [r["series"], f"{r['x']:g}", f"{r['y']:.1f}", f"{r['low']:.1f} to {r['high']:.1f}"] for r in rows
     ]
@@ -141,7 +147,20 @@ def _chart(
         key=key, title=title, caption=f"{found['setting'] if 'setting' in found else ''}; bars are 95 % intervals.",
         alt=f"{title}: {y} against {x}; the figures are in the table below.", chart=chart,
         table=FigureTable(["series", x, y, "95 % interval"], table),
+        legend=tuple((name, s, True) for name, s in styles.items()) if len(styles) > 1 else (),
     )  # fmt: skip
+
+
+def _axis(values: list[float] | None) -> alt.Axis:
+    """An axis with plain numbers; values: where its ticks stand, None: as the chart likes."""
+    ticks: dict[str, Any] = {"tickCount": 6} if values is None else {"values": values, "labelOverlap": True}
+    return alt.Axis(format=",.6~g", **ticks)
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 in every decade between two numbers > 0."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [m * 10.0**e for e in decades for m in (1, 2, 5) if low <= m * 10.0**e <= high]
 
 
 def markdown(figures: Mapping[str, Any]) -> str:
@@ -170,7 +189,11 @@ def write_page(figures: Mapping[str, Any], folder: Path) -> Path:
 def fill(figures: Mapping[str, Any], folder: Path) -> dict[str, bytes]:
     """index.html (self-contained), figures.json and a PNG a figure into a folder; the PNGs by key."""
     drawn = charts(figures)
-    page = render_page("theory.html.j2", TEMPLATES, figures=drawn, findings=findings(figures))
+    sections = [
+        (heading, text, [drawn[key] for key in keys])
+        for (heading, text), keys in zip(findings(figures), FIGURES, strict=True)
+    ]
+    page = render_page("theory.html.j2", TEMPLATES, figures=drawn, sections=sections)
     (folder / "index.html").write_text(page, encoding="utf-8")
     (folder / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     images = {key: figure.png for key, figure in drawn.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from cabs_core.bench import theory
-from cabs_core.bench.theory_page import findings
+from cabs_core.bench.theory_page import charts, findings
 from cabs_core.solver import solve_exploration
 
 
@@ -94,6 +95,13 @@ def test_surrogates_cut_regret_and_the_page_says_so(tmp_path, capsys):
     assert json.loads((tmp_path / "page/figures.json").read_text()) == figures
     page = (tmp_path / "page/index.html").read_text()
     assert "What the theorems predict" in page and page.count("<figure") >= 5
+    for figure in charts(
+        figures
+    ).values():  # every line is in the legend as it is drawn, every tick a plain number
+        text = figure.drawing
+        names = list(dict.fromkeys(row[0] for row in figure.table.rows))
+        assert [name for name, _, _ in figure.legend] == (names if len(names) > 1 else [])
+        assert not re.search(r">[\d.−-]+(?:[mkM]|e[+−-]\d+)<", text)
     assert (tmp_path / "page/alpha.png").stat().st_size > 1000
     with pytest.raises(SystemExit):
         theory.main(argv=["--seeds", "1"])
