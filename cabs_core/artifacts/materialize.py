@@ -73,7 +73,7 @@ def materialize(chain: Chain, target: Target, options: Options | None = None, *,
 
     record = produce(chain.store, target.parts, recipe, work, options.run_id)
     chain.forget(target)
-    return Made(record, chain.store.folder(target.parts), False, status.reasons or ("forced",))
+    return Made(record, chain.store.produced(target.parts, record), False, status.reasons or ("forced",))
 
 
 def produce(

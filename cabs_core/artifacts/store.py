@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cabs_core.artifacts.provenance import RECORD_NAME, Record
@@ -21,6 +22,8 @@ from cabs_core.paths import cabs_home, is_remote
 Parts = tuple[str, ...]
 #: protocols whose URLs begin with a bucket
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "r2", "oss")
+#: how often, and after how many seconds more each time, an artifact is read that another run replaces
+_ATTEMPTS, _PAUSE = 6, 0.5
 
 
 class ArtifactStore:
@@ -71,20 +74,52 @@ class ArtifactStore:
             ) from None
 
     def folder(self, parts: Parts) -> Path:
-        """A local folder with the artifact's files; a remote artifact is copied into the cache first."""
+        """A local folder with the artifact's files; a remote artifact is copied into the cache first.
+
+        Raises:
+            ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace the
+                artifact again and again.
+        """
         if not self.remote:
             return self.root.joinpath(*parts)
-        record = self.record(parts)
-        if record is None:
-            raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
-        cached = cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
-        if not (cached / RECORD_NAME).is_file():
+        for attempt in range(_ATTEMPTS):
+            if attempt:  # another run replaces it: its record went first and comes last
+                time.sleep(_PAUSE * attempt)
+            record = self.record(parts)
+            if record is None and not attempt:
+                raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
+            cached = None if record is None else self._download(parts, record)
+            if cached is not None:
+                return cached
+        raise self._unreachable(parts, RuntimeError("another run replaces it again and again"))
+
+    def _cached(self, parts: Parts, record: Record) -> Path:
+        return cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
+
+    def _download(self, parts: Parts, record: Record) -> Path | None:
+        """The copy in the cache; None: the artifact was replaced meanwhile."""
+        cached = self._cached(parts, record)
+        if (cached / RECORD_NAME).is_file():
+            return cached
+        try:
             with self._reaching(parts), atomic_directory(cached, None) as temporary:
-                for name in [*record.files, RECORD_NAME]:
-                    target = temporary / name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    self._fs.get_file(self._remote(parts, name), str(target))
+                for name in [n for n in record.files if n not in record.pruned]:
+                    (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                    self._fs.get_file(self._remote(parts, name), str(temporary / name))
+                if self.record(parts) != record:
+                    raise FileNotFoundError
+                (temporary / RECORD_NAME).write_bytes(record.to_bytes())
+        except FileNotFoundError as error:
+            if self.record(parts) == record:
+                raise ProvenanceError(
+                    f"{self.location(parts)}: a file is missing ({error}). Materialise {record.described} again"
+                ) from None
+            return None
         return cached
+
+    def produced(self, parts: Parts, record: Record) -> Path:
+        """The folder of an artifact that this process has just written, whatever others do to the store since."""
+        return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
@@ -97,6 +132,11 @@ class ArtifactStore:
             yield Path(name)
             with self._reaching(parts):
                 self._publish(parts, Path(name))
+            # what was just written is not fetched again
+            if (Path(name) / RECORD_NAME).is_file():
+                record = Record.parse((Path(name) / RECORD_NAME).read_bytes())
+                with atomic_directory(self._cached(parts, record), None) as cached:
+                    shutil.copytree(name, cached, dirs_exist_ok=True)
 
     def _publish(self, parts: Parts, folder: Path) -> None:
         """The old record goes first and the new one comes last, so that a reader finds a whole artifact or none."""
@@ -187,7 +227,10 @@ class ArtifactStore:
 
         A remote artifact is copied into the cache first.
         """
-        found = hash_folder(self.folder(parts), without=(RECORD_NAME,))
+        try:
+            found = hash_folder(self.folder(parts), without=(RECORD_NAME,))
+        except ProvenanceError as error:
+            return [str(error)]
         expected = {name: entry for name, entry in record.files.items() if name not in record.pruned}
         problems = [f"{name} is missing" for name in expected if name not in found]
         problems += [f"{name} is not in its record" for name in found if name not in expected]
@@ -230,7 +273,10 @@ class ArtifactStore:
             same = target.is_file() and target.stat().st_size == info.get("size")
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with self._reaching(parts):
+                with (
+                    self._reaching(parts),
+                    suppress(FileNotFoundError),
+                ):  # replaced meanwhile: the next look has it
                     self._fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
             if path.is_file() and path not in wanted:

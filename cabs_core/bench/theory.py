@@ -364,7 +364,7 @@ def make_theory(store: ArtifactStore, seeds: int, options: Options) -> Made:
         }
 
     record = produce(store, THEORY, recipe, work, options.run_id)
-    return Made(record, store.folder(THEORY), False)
+    return Made(record, store.produced(THEORY, record), False)
 
 
 def main(

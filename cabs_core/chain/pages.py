@@ -164,7 +164,7 @@ def _make(
         assert record is not None
         return Made(record, store.folder(parts), True)
     record = produce(store, parts, page_recipe(store, marts, pool, goal), work, options.run_id)
-    return Made(record, store.folder(parts), False)
+    return Made(record, store.produced(parts, record), False)
 
 
 def _not_public(marts: Path, record: Record) -> list[str]:

@@ -116,3 +116,52 @@ def test_pages_open_from_the_store(s3, cabs_home, monkeypatch) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_home, monkeypatch) -> None:
+    """Two runs on one bucket: both write the leaderboard, and neither ends with a key that does not exist."""
+    store, parts = ArtifactStore("s3://cabs/team"), ("leaderboard",)
+    monkeypatch.setattr("cabs_core.artifacts.store._PAUSE", 0.01)
+
+    def write(text: str):
+        return produce(
+            store,
+            parts,
+            Recipe("leaderboard", "", text, {}, {}),
+            lambda f: (f / "a.txt").write_text(text) and {},
+            "r",
+        )
+
+    first = write("one")
+    second = write("two")
+    assert (store.produced(parts, first) / "a.txt").read_text() == "one", "what was written stays at hand"
+    for folder in (cabs_home / "cache").rglob("a.txt"):
+        folder.unlink()
+        (folder.parent / RECORD_NAME).unlink()
+    get, seen = store._fs.get_file, []
+
+    def slow(remote, local):
+        if not seen:  # between reading the record and the file, another machine puts its own there
+            seen.append(remote)
+            s3.delete_object(Bucket="cabs", Key="team/leaderboard/" + RECORD_NAME)
+            s3.delete_object(Bucket="cabs", Key="team/leaderboard/a.txt")
+            other = ArtifactStore("s3://cabs/team")
+            other._fs.invalidate_cache()
+            with other.write(parts) as folder:
+                (folder / "a.txt").write_text("three")
+                (folder / RECORD_NAME).write_bytes(first.to_bytes())
+            for copy in (cabs_home / "cache").rglob("a.txt"):
+                copy.unlink()
+                (copy.parent / RECORD_NAME).unlink()
+            raise FileNotFoundError(remote)
+        return get(remote, local)
+
+    monkeypatch.setattr(store._fs, "get_file", slow)
+    assert (store.folder(parts) / "a.txt").read_text() == "three" and seen
+    assert second.content != first.content
+    s3.delete_object(Bucket="cabs", Key="team/leaderboard/a.txt")
+    for copy in (cabs_home / "cache").rglob("a.txt"):
+        copy.unlink()
+        (copy.parent / RECORD_NAME).unlink()
+    store._fs.invalidate_cache()
+    assert "a file is missing" in store.damage(parts, first)[0]
