@@ -16,12 +16,12 @@ from cabs_core.outcomes import Outcomes
 from cabs_core.plots import render_page
 from cabs_core.plots.charts import intervals
 from cabs_core.plots.figure import Figure, FigureTable
-from cabs_core.report import stages
+from cabs_core.report import cards, stages
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label, says, style
-from cabs_core.report.tables import Table, number, percent, words, write_tables
+from cabs_core.report.tables import Cell, Table, missing, number, percent, words, write_tables
 
 
 def build_logged_report(
@@ -54,6 +54,7 @@ def build_logged_report(
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
     tables: dict[str, Table | None] = {
+        "money": _money(mart, rho),
         "logged": stages.logged(data),
         "models": _models(table),
         "missing": _missing(table, shown),
@@ -99,7 +100,7 @@ def _lead(
             {"policy": policy},
         )
     r = rows.iloc[0]
-    if r["no_interval"]:
+    if not missing(r["no_interval"]):
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
             f"Estimated utility {r['value']:.3f} a request at ρ = {rho:g}, {r['difference']:+.3f} against what was played, without "
@@ -113,6 +114,7 @@ def _lead(
         )
     better, worse = r["difference_low"] > 0, r["difference_high"] < 0
     verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
+    spent = _spent(mart, policy, rho)
     found = {
         "policy": policy, "rho": rho, "utility": float(r["value"]), "utility_low": float(r["low"]), "utility_high": float(r["high"]),
         "difference": float(r["difference"]), "difference_low": float(r["difference_low"]), "difference_high": float(r["difference_high"]),
@@ -124,7 +126,49 @@ def _lead(
         f"Estimated utility {r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f}) a request at ρ = {rho:g}; against what was "
         f"played {gap}. 95 % intervals; the log is worth {r['n_eff']:.0f} decisions of this policy."
     )
+    if spent is not None:
+        quality, cost = spent
+        found |= {"score": float(quality["value"]), "cost": float(cost["value"])}
+        paid = float(cost["value"] - cost["difference"])
+        why += (
+            f" Its answers would score {quality['value']:.3f} on average (played: {quality['value'] - quality['difference']:.3f}) and cost "
+            f"{cards.money(1000 * cost['value'])} per 1,000 requests (played: {cards.money(1000 * paid)})."
+        )
     return f"{label(policy)} {verb} what was played", why, found
+
+
+def _spent(mart: pd.DataFrame, policy: str, rho: float) -> tuple[pd.Series, pd.Series] | None:
+    """Doubly robust rows of a policy's score and cost."""
+    rows = mart[(mart["policy"] == policy) & (mart["rho"] == rho) & (mart["estimator"] == "dr")]
+    found = [rows[rows["outcome"] == outcome] for outcome in ("score", "cost")]
+    return None if any(f.empty for f in found) else (found[0].iloc[0], found[1].iloc[0])
+
+
+def _money(mart: pd.DataFrame, rho: float) -> Table | None:
+    """Quality and dollars of every policy beside those of what was played."""
+    rows = []
+    for policy in dict.fromkeys(mart["policy"]):
+        spent = _spent(mart, policy, rho)
+        if spent is None:
+            continue
+        quality, cost = spent
+        paid = float(cost["value"] - cost["difference"])
+        sure = not (missing(cost["difference_low"]) or missing(quality["difference_low"]))
+        ends = [cards.money(1000 * cost[f"difference_{end}"]) for end in ("low", "high")] if sure else []
+        rows.append(
+            [words(label(policy)), percent(quality["value"], 1),
+             Cell(f"{100 * quality['difference_low']:+.1f} to {100 * quality['difference_high']:+.1f}".replace("-", "−") if sure else "–"),
+             Cell(cards.money(1000 * cost["value"]), 1000 * float(cost["value"])),
+             Cell(" to ".join(ends) or "–"), percent(-cost["difference"] / paid if paid > 0 else None)]
+        )  # fmt: skip
+    if not rows:
+        return None
+    return Table(
+        "money", f"Quality and dollars, estimated, ρ = {rho:g}",
+        ["Policy", "Quality", "Points against played, 95 %", "USD per 1,000 requests", "USD against played, 95 %", "Saved"], rows,
+        note="Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Saved: "
+        "share of what was paid.",
+    )  # fmt: skip
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
@@ -151,15 +195,15 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     return said
 
 
-def bounds(value: float, missing: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
+def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
     """Ends between which a mean lies whatever the missing part is: worst-case bounds, without an assumption on why it is missing.
 
     Args:
-        value: the mean of what is there. missing: share of all that is missing. low, high: range of a single value.
+        value: the mean of what is there. share: of all that is missing. low, high: range of a single value.
 
     Source: Manski 1990.
     """
-    return (1 - missing) * value + missing * low, (1 - missing) * value + missing * high
+    return (1 - share) * value + share * low, (1 - share) * value + share * high
 
 
 def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
