@@ -20,7 +20,7 @@ from cabs_core.report.data import PoolData
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "ε": r"$\epsilon$",
-    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$", "²": "$^2$", "…": r"\ldots{}", "×": r"$\times$", "\u00a0": "~",
+    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$", "²": "$^2$", "…": r"\ldots{}", "×": r"$\times$", "\u00a0": " ",
 }  # fmt: skip
 
 
