@@ -65,12 +65,13 @@ def test_you_have_no_scores(tmp_path: Path) -> None:
 
 
 def test_you_have_traces(tmp_path: Path) -> None:
-    """Two thirds of the calls have no thumb; the rest shows a router that is better than what was played."""
+    """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no interval."""
     said = follow("traces.md", tmp_path)
     assert "propensities: none in the log" in said
     page = (tmp_path / ".cabs/artifacts/reports/shop/index.html").read_text()
     assert "Worst-case bounds" in page
     verdict = json.loads((tmp_path / ".cabs/artifacts/reports/shop/verdict.json").read_text())
-    assert verdict["difference_low"] > 0
+    assert verdict["difference"] > 0 and "difference_low" not in verdict
+    assert "cannot be told" in verdict["verdict"] and "without an interval" in verdict["why"]
     card = (tmp_path / "router" / "README.md").read_text()
     assert "predicted" in card and "standard error" not in card
