@@ -73,7 +73,7 @@ def run(
     parts, seconds = page_parts(pool_file.pool.name), time.perf_counter() - started
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None
-    missing = record.summary.get("missing", "") if record else ""
+    missing, verdict = (record.summary.get(k, "") if record else "" for k in ("missing", "verdict"))
     if as_json:
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
@@ -83,6 +83,7 @@ def run(
             "seconds": round(seconds, 2),
             "runs": runs,
             "report": page,
+            "verdict": verdict,
             "missing": missing,
         }
         click.echo(json.dumps(found, indent=1))
@@ -90,5 +91,7 @@ def run(
     click.echo(f"{len(runner.launched)} runs in {seconds:.1f} s")
     if missing:
         click.secho(missing, fg="yellow")
+    if verdict:
+        click.secho(verdict, bold=True)
     if page:
         click.secho(f"report: {page}", bold=True)

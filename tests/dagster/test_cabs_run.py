@@ -252,7 +252,10 @@ def test_json_is_all_that_is_printed(world: Path) -> None:
         done = cabs(*words, "--json")
         assert done.exit_code == 0, done.output
         found = json.loads(done.stdout)
-        assert set(found) == {"pool", "seconds", "runs", "report", "missing"} and found["pool"] == "tiny"
+        assert (
+            set(found) == {"pool", "seconds", "runs", "report", "verdict", "missing"}
+            and found["pool"] == "tiny"
+        )
         assert found["report"].endswith("reports/tiny/index.html") and found["missing"] == ""
     assert ["prepare_pool", "replay_pool"] == [run["job"] for run in found["runs"]][:2]
     assert "1/1 rho 500: " in done.stderr, "progress goes elsewhere"

@@ -97,7 +97,9 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
     assert "what was played" in verdict["verdict"] and "95 % intervals" in verdict["why"]
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
-    assert "per 1,000 requests (played: $" in verdict["why"] and verdict["cost"] > 0 and 0 < verdict["score"] < 1
+    assert (
+        "per 1,000 requests (played: $" in verdict["why"] and verdict["cost"] > 0 and 0 < verdict["score"] < 1
+    )
     money = pd.read_csv(folder / "tables" / "money.csv")
     assert set(money.columns) >= {"Policy", "Quality", "USD per 1,000 requests", "Saved"} and len(money) > 3
     assert "from the log" in page and Outcomes.load(inputs_of()["outcomes"]).content_hash() in page
