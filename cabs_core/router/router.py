@@ -405,6 +405,15 @@ class Router:
                     self._recent.pop(next(iter(self._recent)))
         return np.stack([found[key] for key in keys])
 
+    def warm_up(self) -> None:
+        """Load and compile what the first decision would wait for; nothing is logged."""
+        embeddings = self.embed(["warm up"])
+        self.heads.shown(embeddings[0], 7.0)
+        request = self.heads.requests(embeddings, np.array([7.0]))[0]
+        with self._lock:
+            self.policy.decide(replace(request, rho=self.rho_of(None)))
+        self.forget()
+
     def forget(self) -> None:
         """Forget the embeddings of recent texts."""
         with self._lock:

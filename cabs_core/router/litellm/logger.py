@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import time
 from datetime import datetime
@@ -13,8 +14,11 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.errors import CabsError, RouterError
-from cabs_core.router.router import Router
-from cabs_core.router.sessions import Conversation, read_conversation, route_conversation
+from cabs_core.paths import default_log
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.router import NAMES, Router
+from cabs_core.router.server.keeper import Keeper
+from cabs_core.router.sessions import Conversation, read_conversation, route_conversation, session_key
 
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
@@ -24,19 +28,49 @@ _QUIET = 60.0
 class CabsLogger(CustomLogger):
     """Chooses the deployment of every call in a model group and logs how it ended.
 
+    Given a folder, it follows it: a router that is promoted there is taken up, what other processes log is learnt, and
+    one of them writes checkpoints (`server.keeper`).
+
     Args:
         router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
-        **options: of `Router`.
+        **options: of `Router`; without `log` it is the one beside the bundle.
     """
 
     def __init__(self, router: str | Path | Router, *, free: tuple[str, ...] = (), **options: Any):
         super().__init__()
-        self.router = router if isinstance(router, Router) else Router.load(router, **options)
+        self._keeper: Keeper | None = None
+        if isinstance(router, Router):
+            self.router = router
+        else:
+            options.setdefault("log", default_log(router))
+
+            def make(encoder: TextEncoder | None = None, log: Any = options["log"]) -> Router:
+                fresh = Router.load(router, **{**options, "encoder": encoder, "log": log})
+                fresh.warm_up()  # the first call does not wait for libraries and compiled code
+                return fresh
+
+            self._keeper = Keeper(router, make)
+            self._keeper.start()
+            atexit.register(self._keeper.stop)
         known = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
         self.free = known | set(free)
         self.errors = 0
-        self.decided: dict[str, str] = {}
+        #: (decision, model) of the attempts of recent calls, by the proxy's id of the call
+        self.attempts: dict[str, list[tuple[str, str]]] = {}
         self._said = -_QUIET
+
+    @property
+    def router(self) -> Router:
+        """The router that decides now."""
+        return self._router if self._keeper is None else self._keeper.router
+
+    @router.setter
+    def router(self, router: Router) -> None:
+        if self._keeper is not None:
+            atexit.unregister(self._keeper.stop)
+            self._keeper.stop()
+            self._keeper = None
+        self._router = router
 
     async def async_filter_deployments(
         self,
@@ -53,8 +87,9 @@ class CabsLogger(CustomLogger):
             if not by_arm:
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
-            turn = _conversation(messages, keywords, self.router.route_by)
             call = keywords.get("litellm_call_id")
+            by_arm = await self._left(by_arm, call)
+            turn = _conversation(messages, keywords, self.router.route_by)
             made = await asyncio.to_thread(
                 route_conversation, self.router, turn, available=list(by_arm), call_id=call
             )
@@ -62,7 +97,7 @@ class CabsLogger(CustomLogger):
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: made.id}
             if call:
-                self._remember(call, made.id)
+                self._remember(call, made.id, made.model)
             return [by_arm[made.model]]
         except Exception as error:  # routing must never stop a call
             self._failed("a deployment was not chosen", error)
@@ -84,16 +119,43 @@ class CabsLogger(CustomLogger):
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
         """x-cabs-decision for the proxy's clients, by which they score the answer."""
-        name = _decision(data) or self.decided.get(data.get("litellm_call_id") or "")
+        name = self._last(data.get("litellm_call_id")) or _decision(data)
         return {"x-cabs-decision": name} if name else None
+
+    async def async_post_call_failure_hook(
+        self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any, *args: Any, **kwargs: Any
+    ) -> None:  # fmt: skip
+        """The proxy gives up on a call: its last attempt is closed."""
+        try:
+            for name, _ in self.attempts.get(request_data.get("litellm_call_id") or "", []):
+                await self._close(name)
+        except Exception as error:  # logging must never stop a call
+            self._failed("the end of a call was not logged", error)
+
+    async def _left(self, by_arm: dict[str, dict[str, Any]], call: str | None) -> dict[str, dict[str, Any]]:
+        """The deployments that this call has not tried, all where it tried each; attempts before are closed.
+
+        The proxy asks again for a retry under the same id, offers what has just failed, and reports the failure of one
+        attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and cools its model down.
+        """
+        tried = set()
+        for name, arm in self.attempts.get(call or "", []):
+            if await self._close(name):
+                tried.add(arm)
+        return {arm: d for arm, d in by_arm.items() if arm not in tried} or by_arm
+
+    async def _close(self, name: str) -> bool:
+        """Mark an attempt as failed unless it has ended; whether it did not succeed."""
+        logged = await asyncio.to_thread(self.router.log.decision, id=name)
+        if logged is not None and logged.status == "decided":
+            await asyncio.to_thread(self.router.finish, name, status="error")
+        return logged is not None and logged.status != "answered"
 
     async def _finish(
         self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
     ) -> None:
         try:
-            name = _decision(kwargs.get("litellm_params") or {}) or self.decided.get(
-                kwargs.get("litellm_call_id") or ""
-            )
+            name = _decision(kwargs.get("litellm_params") or {}) or self._last(kwargs.get("litellm_call_id"))
             if name is None:
                 return
             logged = self.router.log.decision(id=name)
@@ -110,10 +172,15 @@ class CabsLogger(CustomLogger):
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
-    def _remember(self, call: str, name: str) -> None:
-        self.decided[call] = name
-        while len(self.decided) > 10_000:
-            self.decided.pop(next(iter(self.decided)))
+    def _remember(self, call: str, name: str, arm: str) -> None:
+        self.attempts.setdefault(call, []).append((name, arm))
+        while len(self.attempts) > 10_000:
+            self.attempts.pop(next(iter(self.attempts)))
+
+    def _last(self, call: str | None) -> str | None:
+        """The last attempt of a call."""
+        made = self.attempts.get(call or "")
+        return made[-1][0] if made else None
 
     def _failed(self, what: str, error: Exception) -> None:
         self.errors += 1
@@ -167,7 +234,10 @@ class CabsLogger(CustomLogger):
         )
 
     def add_feedback_endpoint(self) -> None:
-        """POST /cabs/feedback {id, score} on the proxy's own port, for keys that the proxy accepts."""
+        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for keys it accepts.
+
+        call_id is what the proxy returns in `x-litellm-call-id`.
+        """
         from fastapi import Depends, Request  # noqa: PLC0415  (of LiteLLM's proxy)
         from fastapi.responses import JSONResponse  # noqa: PLC0415  (of LiteLLM's proxy)
         from litellm.proxy.proxy_server import app, user_api_key_auth  # noqa: PLC0415  (of LiteLLM's proxy)
@@ -175,15 +245,14 @@ class CabsLogger(CustomLogger):
         async def feedback(request: Request) -> JSONResponse:
             try:
                 body = await request.json()
+                names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
+                if "session" in names:
+                    names["session"] = session_key(names["session"])
                 result = await asyncio.to_thread(
-                    self.router.feedback,
-                    str(body["id"]),
-                    score=body.get("score"),
-                    cost=body.get("cost"),
-                    source="proxy",
-                )
+                    self.router.feedback_by, **names, score=body.get("score"), cost=body.get("cost"), source="proxy"
+                )  # fmt: skip
                 return JSONResponse({"result": result}, 409 if result == "conflict" else 200)
-            except (CabsError, KeyError, TypeError, ValueError) as error:
+            except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
                 status = 404 if str(error).startswith("unknown decision") else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import pytest
 
@@ -15,7 +16,8 @@ import httpx2 as httpx  # noqa: E402
 from cabs_core.bench import shuffle  # noqa: E402
 from cabs_core.bench.servers import free_port, start_echo, wait_for  # noqa: E402
 from cabs_core.errors import RouterError  # noqa: E402
-from cabs_core.router import Router  # noqa: E402
+from cabs_core.paths import default_log  # noqa: E402
+from cabs_core.router import Router, promote  # noqa: E402
 from cabs_core.router.litellm import CabsLogger  # noqa: E402
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
@@ -112,6 +114,50 @@ def test_a_failed_attempt_is_a_decision_of_its_own(made):
     assert all(d.status == "error" for d in found[:-1])
 
 
+def test_each_retry_of_the_proxy_is_another_model_and_a_closed_row(made):
+    """The proxy asks again under the same id, offers what has failed, and reports one failure of all."""
+
+    async def work():
+        tried = []
+        for _ in MODELS:
+            (chosen,) = await made.async_filter_deployments(
+                "cabs", deployments(), ASK, {"litellm_call_id": "call-7", "metadata": {}}
+            )
+            tried.append(chosen["model_info"]["id"])
+        await made.async_post_call_failure_hook({"litellm_call_id": "call-7"}, RuntimeError(), None)
+        return tried
+
+    assert sorted(run(work())) == sorted(MODELS) and made.errors == 0
+    assert [d.status for d in made.router.log.decisions()] == ["error"] * 4
+    assert {d.call_id for d in made.router.log.decisions()} == {"call-7"}
+
+
+def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
+    promote(make_bundle("carrot", epsilon=0.1), tmp_path / "router")
+    followed = CabsLogger(tmp_path / "router")  # the log lies beside it
+    try:
+        first = followed.router
+        assert default_log(tmp_path / "router").is_file()
+        done = first.route("what another process decides and scores").id
+        other = Router.load(tmp_path / "router", log=default_log(tmp_path / "router"))
+        other.feedback(done, score=1.0)
+        other.log.close()
+        assert until(lambda: followed.router.learner.learnt == 1)
+        promote(make_bundle("lin_ts", epsilon=0.1), tmp_path / "router")
+        assert until(lambda: followed.router.manifest.policy == "lin_ts")
+        assert followed.router.log is first.log
+    finally:
+        followed.router = Router.load(make_bundle("carrot"))  # ends the one before, with a checkpoint
+    assert list((tmp_path / "router.events.learned").glob("*/learned.json"))
+
+
+def until(true, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.05)
+    return true()
+
+
 def test_an_error_inside_never_stops_a_call(made, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("broken on purpose")
@@ -154,7 +200,7 @@ def test_the_configuration_of_the_page_routes(made, make_bundle, monkeypatch):
 
 def test_answers_say_which_decision_they_are(made):
     async def work():
-        made._remember("call-1", "decision-1")
+        made._remember("call-1", "decision-1", MODELS[0])
         return [
             await made.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
             await made.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
@@ -167,13 +213,13 @@ def test_answers_say_which_decision_they_are(made):
 def test_simple_shuffle_of_the_benchmark_forwards_a_call():
     echo, upstream = start_echo()
     port = free_port()
-    server = shuffle.start(port, ["large", "small"], upstream)
+    server = shuffle.start(port, ["one", "two"], upstream)
     try:
         wait_for(port)
         body = {"model": "cabs", "messages": [{"role": "user", "content": "hello"}]}
         with httpx.Client(timeout=60.0, trust_env=False) as http:
             answer = http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).json()
-        assert answer["choices"][0]["message"]["content"] in ("large: hello", "small: hello")
+        assert answer["choices"][0]["message"]["content"] in ("one: hello", "two: hello")
     finally:
         for process in (server, echo):
             process.terminate()
