@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cabs_core.oracles.diagnostics import diagnose as diagnose
+    from cabs_core.oracles.from_arrays import problems_from_arrays as problems_from_arrays
     from cabs_core.oracles.oracles import Oracles as Oracles
     from cabs_core.oracles.problems import build_problems as build_problems
     from cabs_core.oracles.train import train_oracles as train_oracles
@@ -27,6 +28,7 @@ _WHERE = {
     "Oracles": "cabs_core.oracles.oracles",
     "build_problems": "cabs_core.oracles.problems",
     "diagnose": "cabs_core.oracles.diagnostics",
+    "problems_from_arrays": "cabs_core.oracles.from_arrays",
     "train_oracles": "cabs_core.oracles.train",
 }
 __all__ = sorted(_WHERE)

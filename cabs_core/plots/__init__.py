@@ -5,6 +5,7 @@
     lines, intervals, bars, heatmap, histogram, points    charts that several pages share
     render_page(template, folder, **values)               a self-contained HTML page with Vega in it
     diagnostic_plots(report, training)                    PNGs of the oracles' diagnostics
+    plot_frontier(table), plot_regret(results)            figures of replays, for notebooks
     utility_plot(rows, title)                             SVG of what the policies of a partition earned
 
 Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG. Series
@@ -15,6 +16,7 @@ from cabs_core.plots.charts import bars, heatmap, histogram, intervals, lines, p
 from cabs_core.plots.diagnostics import diagnostic_plots, utility_plot
 from cabs_core.plots.figure import Choice, Figure, FigureTable
 from cabs_core.plots.page import render_page
+from cabs_core.plots.results import plot_frontier, plot_regret
 from cabs_core.plots.theme import Style
 
 __all__ = [
@@ -28,6 +30,8 @@ __all__ = [
     "histogram",
     "intervals",
     "lines",
+    "plot_frontier",
+    "plot_regret",
     "points",
     "render_page",
     "utility_plot",

@@ -6,11 +6,14 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert
 
+from cabs_core.atomic import write_bytes
+from cabs_core.errors import DataError
 from cabs_core.plots.theme import Style, config, fixed_colours
 
 LARGEST_PNG = 100_000
@@ -98,3 +101,21 @@ class Figure:
             if len(image) < LARGEST_PNG:
                 break
         return image
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """The first view as PDF with fixed colours, for a paper."""
+        spec = {**fixed_colours(self._sized(self.width, page=False)), "title": self.title}
+        return vl_convert.vegalite_to_pdf(spec, vl_version=_VERSION)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure, as SVG, PDF or PNG by the name's ending; returns the path.
+
+        Raises:
+            DataError: the name ends otherwise.
+        """
+        path = Path(path)
+        kinds = {".svg": "svg", ".pdf": "pdf", ".png": "png"}
+        if path.suffix.lower() not in kinds:
+            raise DataError(f"{path} ends in {path.suffix or 'nothing'}: expected one of {', '.join(kinds)}")
+        return write_bytes(path, getattr(self, kinds[path.suffix.lower()]))

@@ -1,7 +1,8 @@
 """Policies: one module per family.
 
     from cabs_core.policies import POLICIES, build_policy, load_policy, Request
-    policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0)
+    policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0, alpha=2.0)
+    policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)      # the same; help(LinUCB) says its options and ranges
     decision = policy.decide(Request(context=x))          # .arm .arm_name .probability .pmf
     policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
     policy.save(folder); policy = load_policy(folder)
@@ -50,4 +51,13 @@ __all__ = ["all_policies", "split_name", *sorted(_LAZY)]
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(f"cabs_core.policies.{_LAZY[name]}"), name)
+    if name[:1].isupper():
+        classes = importlib.import_module("cabs_core.policies.classes")
+        if name in classes.class_names():
+            return classes.class_of(classes.class_names()[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    classes = importlib.import_module("cabs_core.policies.classes")
+    return sorted({*globals(), *__all__, *classes.class_names()})

@@ -230,6 +230,29 @@ class ReplayProblem:
         changed["static_scores"] = {k: v[index] for k, v in self.static_scores.items()}
         return replace(self, **changed)
 
+    def with_contexts(self, contexts: ArrayLike, offline_contexts: ArrayLike) -> ReplayProblem:
+        """The same problem with other features for the linear and neural policies.
+
+        Both arrays must come from one feature map: what a policy learns on the train split holds for the other only
+        then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]` becomes `own`.
+
+        Args:
+            contexts: [n, d] of the queries; offline_contexts: [N, d] of the train split, the same features.
+
+        Raises:
+            DataError: rows or features do not fit, or a value is not finite or larger than 1e6.
+        """
+        x, offline = np.asarray(contexts), np.asarray(offline_contexts)
+        rows, width = (self.n, len(self.offline_scores)), x.shape[1:]
+        if x.ndim != 2 or (len(x), len(offline)) != rows or offline.shape[1:] != width:
+            raise DataError(
+                f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts {offline.shape}: expected "
+                f"[{rows[0]}, d] and [{rows[1]}, d] with the same d features"
+            )
+        return replace(
+            self, contexts=x, offline_contexts=offline, metadata={**self.metadata, "contexts": "own"}
+        )
+
     # -- files ------------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:

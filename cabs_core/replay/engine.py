@@ -22,7 +22,8 @@ from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.conditions import in_time, stream_condition
+from cabs_core.replay.conditions import StreamPlan, in_time, stream_condition
+from cabs_core.replay.external import ExternalPolicy, external_name, fresh_copies, play_external
 from cabs_core.replay.result import ReplayResult
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
@@ -84,7 +85,7 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
 
 def replay(
     problem: ReplayProblem,
-    policy: str = "cabs_d_linear",
+    policy: str | ExternalPolicy = "cabs_d_linear",
     rho: float = 300.0,
     trials: int | Sequence[int] = 10,
     seed: int = 0,
@@ -104,7 +105,9 @@ def replay(
 
     Args:
         problem: the arrays.
-        policy: `name` or `name@preset`; rho: cost sensitivity >= 0, score units per USD.
+        policy: `name` or `name@preset`; or an object of your own with `predict(context)` and, if it learns,
+            `learn(context, arm, reward, probability)` (`replay.external`), copied for every trial.
+        rho: cost sensitivity >= 0, score units per USD.
         trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
         seed: `order_seed`. A trial's order depends only on (seed, pool, trial) and on the problem's times.
         pool: name for the seeds and the record; default the problem's.
@@ -119,13 +122,23 @@ def replay(
 
     Raises:
         PolicyError: unknown policy, preset, option or condition, or a value out of range.
+
+    Example:
+        >>> from cabs_core import replay, synthetic_problem
+        >>> problem = synthetic_problem(n=200, K=4, d=5)
+        >>> result = replay(problem, "lin_ucb", rho=300.0, trials=2, alpha=0.2)
+        >>> result.trials, result.rounds, result.utility > 0
+        (2, 200, True)
     """
+    external = None if isinstance(policy, str) else policy
+    policy = policy if isinstance(policy, str) else external_name(policy)
     if not isinstance(problem, ReplayProblem):
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
     for what, value in (("policy", policy), ("condition", condition), ("pool", pool)):
         if not isinstance(value, str) or len(value) > 200:
             raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
-    policy, pool = current_name(policy), pool or problem.pool
+    pool = pool or problem.pool
+    policy = policy if external is not None else current_name(policy)
     numbers = _trial_numbers(trials)
     rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
@@ -155,6 +168,13 @@ def replay(
         orders = list(given.astype(np.int64))
     plan = stream_condition(condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds)
     total = len(plan.orders[0])
+    if external is not None:
+        if settings:
+            raise PolicyError(f"{policy}: set options {', '.join(settings)} on the object itself")
+        return _replay_external(
+            external, stream, plan, numbers, progress, cancel, policy=policy, rho=float(rho), pool=pool,
+            seed=int(seed), latency_weight=float(latency_weight), condition=condition,
+        )  # fmt: skip
     cls = policy_class(policy)
     rho_text = f"{float(rho):g}"
     with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
@@ -181,9 +201,33 @@ def replay(
         if progress is not None:
             progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")
     return _result(
-        policies, lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed),
-        latency_weight=float(latency_weight), condition=condition, seconds=spent,
+        lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed), latency_weight=float(latency_weight),
+        condition=condition, seconds=spent, options=policies[0].settings.model_dump(mode="json"),
     )  # fmt: skip
+
+
+def _replay_external(
+    external: Any,
+    stream: Stream,
+    plan: StreamPlan,
+    numbers: Sequence[int],
+    progress: Progress | None,
+    cancel: Callable[[], bool] | None,
+    **keys: Any,
+) -> ReplayResult:
+    """`replay` of an object of another library, trial by trial."""
+    name, rho = keys["policy"], keys["rho"]
+    lanes = [Lane.empty(o, arrivals) for o, arrivals in zip(plan.orders, plan.arrivals, strict=True)]
+    begin = time.perf_counter()
+    for done, (copied, lane, trial) in enumerate(
+        zip(fresh_copies(external, len(lanes)), lanes, numbers, strict=True), start=1
+    ):
+        if cancel is not None and cancel():
+            raise ReplayCancelled(f"replay of {name} at rho {rho:g} was cancelled after {done - 1} trials")
+        play_external(copied, name, stream, lane, (keys["seed"], keys["pool"], name, f"{rho:g}", trial))
+        if progress is not None:
+            progress(done / len(lanes), f"{name} rho={rho:g}: trial {done} of {len(lanes)}")
+    return _result(lanes, stream, seconds=time.perf_counter() - begin, options={}, **keys)
 
 
 def _trial_numbers(trials: Any) -> list[int]:
@@ -200,9 +244,7 @@ def _trial_numbers(trials: Any) -> list[int]:
     return [checks.whole("replay", "trials", i) for i in numbers]
 
 
-def _result(
-    policies: Sequence[Policy], lanes: Sequence[Lane], stream: Stream, *, seconds: float, **keys: Any
-) -> ReplayResult:
+def _result(lanes: Sequence[Lane], stream: Stream, *, seconds: float, **keys: Any) -> ReplayResult:
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -216,11 +258,12 @@ def _result(
         actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
         propensities=np.stack([lane.propensities for lane in lanes]).astype(np.float32),
         rewards=stream.utilities[order, actions],
+        scores=stream.scores[order, actions],
+        costs=stream.costs[order, actions],
         best_rewards=best,
         gaps=gaps if np.isfinite(gaps).any() else None,
         meta_weights=np.stack(traced) if traced else None,
         uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
         seconds=np.full(len(lanes), seconds / len(lanes)),
-        options=policies[0].settings.model_dump(mode="json"),
         **keys,
     )

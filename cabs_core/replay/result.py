@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from cabs_core.errors import DataError
 from cabs_core.metrics import crossed_error
 
 
@@ -23,6 +25,13 @@ class ReplayResult:
         meta_weights: `[trials, T, M]` weight of every expert before the round (float32), or None.
         uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
             shared equally where lanes run together.
+        scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
+
+    Example:
+        >>> from cabs_core import replay, synthetic_problem
+        >>> result = replay(synthetic_problem(n=50, K=3, d=4), "lin_ucb", rho=300.0, trials=2)
+        >>> result.actions.shape, len(result.to_frame()), 0 <= result.score <= 1, result.cost > 0
+        ((2, 50), 100, True, True)
     """
 
     policy: str
@@ -41,6 +50,8 @@ class ReplayResult:
     uncertified: np.ndarray | None = None
     seconds: np.ndarray | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    scores: np.ndarray | None = None
+    costs: np.ndarray | None = None
 
     @property
     def trials(self) -> int:
@@ -51,6 +62,55 @@ class ReplayResult:
     def rounds(self) -> int:
         """Rounds per lane."""
         return int(self.actions.shape[1])
+
+    @property
+    def utility(self) -> float:
+        """Mean clipped utility of a round."""
+        return float(self.rewards.mean())
+
+    @property
+    def score(self) -> float:
+        """Mean score of the played arms, in [0, 1]."""
+        return float(self.per_round("score").mean())
+
+    @property
+    def cost(self) -> float:
+        """Mean cost of the played arms, USD a query."""
+        return float(self.per_round("cost").mean())
+
+    def per_round(self, measure: str) -> np.ndarray:
+        """`[trials, T]` of utility, score, cost or regret. Raises DataError where it is not known."""
+        known = {
+            "utility": self.rewards,
+            "score": self.scores,
+            "cost": self.costs,
+            "regret": self.best_rewards - self.rewards,
+        }
+        found = known.get(measure)
+        if found is None:
+            why = (
+                "this result does not hold it" if measure in known else f"expected one of {', '.join(known)}"
+            )
+            raise DataError(f"{self.policy}: measure {measure!r}: {why}")
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward, best_reward,
+        and score and cost where they are known."""
+        columns = {
+            "row": self.order,
+            "arm": self.actions,
+            "propensity": self.propensities,
+            "reward": self.rewards,
+            "best_reward": self.best_rewards,
+            "score": self.scores,
+            "cost": self.costs,
+        }
+        trial, at = np.indices(self.actions.shape)
+        frame = pd.DataFrame({"trial": trial.ravel(), "round": at.ravel()})
+        return frame.assign(
+            **{name: values.ravel() for name, values in columns.items() if values is not None}
+        )
 
     def utilities(self) -> np.ndarray:
         """Mean clipped utility of every trial, `[trials]`."""

@@ -1,0 +1,195 @@
+"""Several policies at several rhos, and what one gains over another, with honest errors: for notebooks and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from cabs_core.errors import DataError, PolicyError
+from cabs_core.metrics import bootstrap_ratio, crossed_error, pareto_mask, standard_error
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import replay
+from cabs_core.replay.result import ReplayResult
+
+MEASURES = ("utility", "score", "cost", "regret")
+_COLUMNS = ("policy", "rho", "trials", "rounds", *(f"{m}{end}" for m in MEASURES for end in ("", "_se")))
+
+
+def replay_many(
+    problem: ReplayProblem,
+    policies: Sequence[Any] | Mapping[str, Any],
+    rhos: Iterable[float] = (300.0,),
+    *,
+    trials: int = 10,
+    seed: int = 0,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Replay policies at several rhos, all on the same orders of queries.
+
+    Args:
+        problem: the arrays.
+        policies: names, pairs of a name and its options, or objects with `predict` and `learn`; as a mapping,
+            {label: any of these}.
+        rhos: cost sensitivities, >= 0, score units per USD.
+        trials, seed: as for `replay`; settings: its other keywords, such as `condition` or `threads`.
+
+    Returns:
+        One row a policy and rho: policy, rho, trials, rounds, and mean utility, score, cost (USD a query) and regret
+        with their standard errors over trials and queries together (`utility_se` and so on; NaN with one round).
+
+    Raises:
+        PolicyError: a policy, option or label is unknown or named twice.
+
+    Example:
+        >>> from cabs_core import replay_many, synthetic_problem
+        >>> problem = synthetic_problem(n=100, K=3, d=4)
+        >>> found = replay_many(problem, {"LinUCB": "lin_ucb", "bolder": ("lin_ucb", {"alpha": 2.0})}, [0, 300], trials=2)
+        >>> found[["policy", "rho"]].values.tolist()
+        [['LinUCB', 0.0], ['LinUCB', 300.0], ['bolder', 0.0], ['bolder', 300.0]]
+    """
+    rows = []
+    grid = [float(rho) for rho in rhos]
+    for label, policy, options in _labelled(policies):
+        for rho in grid:
+            result = replay(problem, policy, rho=rho, trials=trials, seed=seed, options=options, **settings)
+            row: dict[str, Any] = {
+                "policy": label,
+                "rho": rho,
+                "trials": result.trials,
+                "rounds": result.rounds,
+            }
+            for measure in MEASURES:
+                values = result.per_round(measure)
+                row[measure] = float(values.mean())
+                row[f"{measure}_se"] = crossed_error(result.order, values).se
+            rows.append(row)
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """[(label, name or object, options)]; a label that is not given says the options."""
+    if isinstance(policies, str):
+        policies = [policies]
+    items = policies.items() if isinstance(policies, Mapping) else ((None, item) for item in policies)
+    found = []
+    for label, item in items:
+        pair = isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)
+        policy, options = (item[0], dict(item[1])) if pair else (item, {})
+        name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
+        told = ", ".join(f"{key}={value}" for key, value in options.items())
+        found.append((label or (f"{name} ({told})" if told else str(name)), policy, options))
+    twice = {label for label, _, _ in found if [other for other, _, _ in found].count(label) > 1}
+    if twice:
+        raise PolicyError(
+            f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels of your own"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean of a - b over the same queries in the same trials.
+
+    Attributes:
+        measure: utility, score, cost or regret; value: the mean difference.
+        se_trials: standard error over trials (0 for two static policies; NaN with one trial).
+        se_queries: paired bootstrap over queries: another sample of queries would give another mean.
+        se: the larger of the two; low, high: 95 % interval from it (Student's t).
+        p_value: of the two-sided test that there is no difference.
+    """
+
+    measure: str
+    value: float
+    se_trials: float
+    se_queries: float
+    se: float
+    low: float
+    high: float
+    p_value: float
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} (95 % {self.low:+.4f} to {self.high:+.4f})"
+
+
+def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
+    """What policy a gains over policy b, with the honest error.
+
+    Static policies play the same in every trial, so an error over trials alone would call any difference certain. The
+    error is the larger of that over trials and that over queries, both paired. It is conditional on the split.
+
+    Args:
+        a, b: replays of the same problem with the same trials, seed and rho.
+        measure: utility, score, cost or regret.
+
+    Raises:
+        DataError: the two did not play the same queries in the same order at the same rho, so they are not paired.
+
+    Example:
+        >>> from cabs_core import paired_difference, replay, synthetic_problem
+        >>> problem = synthetic_problem(n=200, K=3, d=4)
+        >>> a, b = (replay(problem, name, rho=300.0, trials=2) for name in ("best_single", "ridge"))
+        >>> found = paired_difference(a, b)
+        >>> found.se_trials < 1e-12 < found.se_queries == found.se
+        True
+    """
+    if a.order.shape != b.order.shape or not np.array_equal(a.order, b.order) or a.pool != b.pool:
+        raise DataError(
+            f"{a.policy} and {b.policy} are not paired: replay both on one problem with the same trials and seed"
+        )
+    if a.rho != b.rho and measure in ("utility", "regret"):
+        raise DataError(
+            f"{a.policy} is at rho {a.rho:g}, {b.policy} at {b.rho:g}: their {measure} is not comparable"
+        )
+    gaps = a.per_round(measure) - b.per_round(measure)
+    value, trials = float(gaps.mean()), len(gaps)
+    plays = np.bincount(a.order.ravel())
+    sums = np.bincount(a.order.ravel(), weights=gaps.ravel())
+    queries = int((plays > 0).sum())
+    se_trials = float(standard_error(gaps.mean(axis=1)))
+    se_queries = float("nan")
+    if queries > 1:
+        replicates = bootstrap_ratio(sums[plays > 0], plays[plays > 0].astype(np.float64))
+        se_queries = float(np.std(replicates, ddof=1))
+    known = [(se, n - 1) for se, n in ((se_trials, trials), (se_queries, queries)) if np.isfinite(se)]
+    se, df = max(known, default=(float("nan"), 1))
+    margin = float(special.stdtrit(df, 0.975) * se)
+    p_value = float(2 * special.stdtr(df, -abs(value) / se)) if se > 0 else float(value == 0)
+    return PairedDifference(
+        measure, value, se_trials, se_queries, se, value - margin, value + margin, p_value
+    )
+
+
+def frontier(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean cost and mean score of every policy and rho, and which no other policy and rho beats.
+
+    Args:
+        table: columns policy, rho, cost and score, such as `replay_many` returns.
+
+    Returns:
+        The same columns by rising cost, and `on_frontier` (bool): nothing in the table is at least as cheap and at
+        least as good, and better in one of them.
+
+    Raises:
+        DataError: a column is missing, or the table is empty.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cabs_core import frontier
+        >>> table = pd.DataFrame({"policy": ["a", "b", "c"], "rho": 0.0, "cost": [1.0, 2.0, 3.0], "score": [0.5, 0.4, 0.9]})
+        >>> frontier(table).on_frontier.tolist()
+        [True, False, True]
+    """
+    columns = ["policy", "rho", "cost", "score"]
+    missing = [name for name in columns if name not in table]
+    if missing or not len(table):
+        raise DataError(
+            f"frontier: expected rows with columns {columns}; missing are {missing or 'the rows'}"
+        )
+    found = table[columns].sort_values(["cost", "score"], ignore_index=True)
+    found["on_frontier"] = pareto_mask(found["cost"], found["score"])
+    return found
