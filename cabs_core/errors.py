@@ -11,6 +11,14 @@ class CabsError(Exception):
 
     A message may quote foreign input, so it is made safe to print here: a message of more than LONGEST characters
     loses its middle, and control characters and lone surrogates are written as escapes.
+
+    Example:
+        >>> from cabs_core import CabsError, build_policy
+        >>> try:
+        ...     build_policy("lin_ubc", arms=["a", "b"], dim=2)
+        ... except CabsError as error:
+        ...     print(str(error)[:52])
+        unknown policy 'lin_ubc'. Did you mean 'lin_ucb'? Kn
     """
 
     LONGEST = 8000

@@ -112,6 +112,22 @@ def evaluate(
 
     Raises:
         DataError: target or cluster does not fit the log.
+
+    Source:
+        SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
+
+    Example:
+        >>> import numpy as np
+        >>> from cabs_core import evaluate
+        >>> from cabs_core.ope import LoggedData
+        >>> rng = np.random.default_rng(0)
+        >>> arm = rng.integers(0, 2, 400)                       # logged at random: each with probability 1/2
+        >>> score = (rng.random(400) < np.where(arm == 1, 0.8, 0.4)).astype(float)
+        >>> log = LoggedData(["a", "b"], arm, score, np.full(400, 1e-4), rng.normal(size=(400, 2)),
+        ...                  np.arange(400).astype(str), propensities=np.full(400, 0.5))
+        >>> always_b = evaluate(log, np.tile([0.0, 1.0], (400, 1)), rho=0.0)
+        >>> bool(abs(always_b.row("dr").value - 0.8) < 0.1)
+        True
     """
     target = np.asarray(target, dtype=np.float64)
     n, k = len(data), len(data.arms)

@@ -84,6 +84,17 @@ class Policy(ABC):
         learnt: the decisions that were learnt from (`ledger`).
 
     One object may be used from several threads; calls then happen one after the other.
+
+    Example:
+        >>> import numpy as np
+        >>> from cabs_core import Policy, Request, build_policy
+        >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
+        >>> decision = policy.decide(Request(context=np.ones(3)))
+        >>> isinstance(policy, Policy), policy.update(decision, score=1.0, cost=2e-4)
+        (True, True)
+        >>> policy.add_arm("new")
+        >>> policy.arms
+        ['small', 'large', 'new']
     """
 
     Settings: ClassVar[type[Options]] = Options

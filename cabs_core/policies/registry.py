@@ -71,6 +71,15 @@ def build_policy(
 
     Raises:
         PolicyError: unknown policy, preset or option, or a value out of range.
+
+    Example:
+        >>> from cabs_core import build_policy
+        >>> policy = build_policy("lin_ucb@warm", arms=["a", "b"], dim=4, rho=300.0, alpha=0.2, warm=0.0)
+        >>> policy.name, policy.settings.alpha
+        ('lin_ucb@warm', 0.2)
+        >>> build_policy("lin_ucb", arms=["a", "b"], dim=4, alpha=-1.0)
+        Traceback (most recent call last):
+        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got -1.0). ...
     """
     return policy_class(name)(
         name, arms=arms, dim=dim, rho=rho, offline=offline, horizon=horizon, seed=seed, keys=keys, share=share,
@@ -79,7 +88,19 @@ def build_policy(
 
 
 def load_policy(folder: str | Path) -> Policy:
-    """The policy that `save` wrote into `folder`, of whichever class; ProvenanceError for anything else."""
+    """The policy that `save` wrote into `folder`, of whichever class, with all that it learnt.
+
+    Raises:
+        ProvenanceError: the folder holds anything else, or a file was altered or is missing.
+
+    Example:
+        >>> import tempfile
+        >>> from cabs_core import build_policy, load_policy
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     saved = build_policy("epsilon_greedy", arms=["a", "b"], dim=2).save(f"{folder}/policy")
+        ...     print(load_policy(saved).arms)
+        ['a', 'b']
+    """
     name = read_header(folder)["name"]
     try:
         cls = policy_class(name)

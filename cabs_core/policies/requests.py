@@ -30,6 +30,13 @@ class Request:
         embedding: `[e]`; prompt_length: characters. For static policies that hold their own predictor.
         rho: cost sensitivity of this request; None: the policy's own.
         available: bool `[K]`, arms that may be played now; None: all.
+
+    Example:
+        >>> import numpy as np
+        >>> from cabs_core import Request, build_policy
+        >>> policy = build_policy("lin_ucb", arms=["a", "b"], dim=2)
+        >>> policy.decide(Request(context=np.ones(2), available=np.array([False, True]))).arm_name
+        'b'
     """
 
     context: np.ndarray | None = None
@@ -84,6 +91,15 @@ class Decision:
         surrogate: propagation head of the request; not kept by `to_dict` unless it is an array.
         router, instance, version: what made it (`base.Policy`): the router's id, the id of the object in its
             process, and how often its arms had changed. (instance, round) identifies the decision.
+
+    Example:
+        >>> import json, numpy as np
+        >>> from cabs_core import Decision, Request, build_policy
+        >>> policy = build_policy("lin_ucb", arms=["a", "b"], dim=2)
+        >>> waiting = json.dumps(policy.decide(Request(context=np.ones(2))).to_dict())   # a queue, a restart
+        >>> decision = Decision.from_dict(json.loads(waiting))
+        >>> policy.update(decision, score=1.0, cost=1e-4), policy.update(decision, score=1.0, cost=1e-4)
+        (True, False)
     """
 
     arm: int

@@ -70,6 +70,15 @@ class ReplayProblem:
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
             is computed from offline_scores.
+
+    Raises:
+        DataError: shapes disagree, or a value is not finite or out of range; array, place and value are named.
+
+    Example:
+        >>> from cabs_core import synthetic_problem
+        >>> problem = synthetic_problem(n=50, K=3, d=4)      # or ReplayProblem.load(folder), problems_from_arrays(...)
+        >>> problem.n, problem.K, problem.dim, problem.surrogate_deltas.shape
+        (50, 3, 4, (50, 3, 3))
     """
 
     arms: list[str]

@@ -28,6 +28,11 @@ def synthetic_problem(
         surrogate_quality: in [0, 1]. 1: the surrogate score is the linear part plus .45 times the residual of the
             played arm; 0: it is always 1/2.
         latencies: whether the problem has latencies.
+
+    Example:
+        >>> from cabs_core import synthetic_problem
+        >>> synthetic_problem(n=50, K=3, d=4, seed=1).scores.shape
+        (50, 3)
     """
     rng = np.random.default_rng([seed, n, K, d])
     total = n + offline

@@ -65,7 +65,9 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
             pmf = pmf / pmf.sum() if pmf.sum() > 0 else available / available.sum()
         arm = int(rng.choice(len(pmf), p=pmf))
         lane.actions[t], lane.propensities[t] = arm, pmf[arm]
-        for s in lane.due(t) if learn is not None else ():
+        for s in lane.due(t):
+            if learn is None:
+                break
             seen, played = int(lane.order[s]), int(lane.actions[s])
             learn(
                 stream.contexts[seen],
@@ -78,13 +80,15 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
 def _probabilities(name: str, found: Any, arms: int) -> np.ndarray:
     """float64 [K], sum 1, of what `predict` returned."""
     if isinstance(found, int | np.integer) and not isinstance(found, bool) and 0 <= found < arms:
-        return np.eye(arms)[int(found)]
+        certain: np.ndarray = np.eye(arms)[int(found)]
+        return certain
     try:
-        pmf = np.asarray(found, dtype=np.float64)
+        pmf: np.ndarray = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
         pmf = np.empty(0)
     if pmf.shape == (arms,) and np.isfinite(pmf).all() and (pmf >= 0).all() and abs(pmf.sum() - 1.0) < 1e-6:
-        return pmf / pmf.sum()
+        scaled: np.ndarray = pmf / pmf.sum()
+        return scaled
     raise PolicyError(
         f"{name}: predict returned {checks.text(repr(found), 80)}; expected the index of an arm, 0 to {arms - 1}, or "
         f"{arms} probabilities with sum 1"

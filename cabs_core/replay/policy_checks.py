@@ -41,6 +41,10 @@ def check_policy(name: str, **options: Any) -> None:
 
     Raises:
         PolicyError: a promise is broken; the message names it.
+
+    Example:
+        >>> from cabs_core import check_policy
+        >>> check_policy("epsilon_greedy")
     """
     name = check_policy_name(name)
     for check in (_methods, _record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):

@@ -86,7 +86,7 @@ class ReplayResult:
             "cost": self.costs,
             "regret": self.best_rewards - self.rewards,
         }
-        found = known.get(measure)
+        found: np.ndarray | None = known.get(measure)
         if found is None:
             why = (
                 "this result does not hold it" if measure in known else f"expected one of {', '.join(known)}"

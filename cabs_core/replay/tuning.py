@@ -138,6 +138,13 @@ def tune(
 
     Raises:
         PolicyError: an unknown policy, or none of them is ever tuned.
+
+    Example:
+        >>> from cabs_core import synthetic_problem, tune
+        >>> validation = synthetic_problem(n=100, K=3, d=4, name="validation")
+        >>> found = tune(validation, ["lin_ucb", "ridge"], rhos=[300.0], budget=3, trials=2)
+        >>> found.chosen["lin_ucb"]["configurations"], found.untuned
+        (3, {'ridge': 'its record has no settings to tune'})
     """
     if isinstance(policies, str):
         policies = (policies,)

@@ -63,6 +63,12 @@ class EventLog:
 
     Raises:
         LogError: it cannot be opened; of any method: it cannot be reached, read or written.
+
+    Example:
+        >>> from cabs_core import EventLog
+        >>> log = EventLog(":memory:")
+        >>> log.decisions(), log.reward_count()
+        ([], 0)
     """
 
     def __init__(self, place: str | Path = ":memory:", *, read_only: bool = False):

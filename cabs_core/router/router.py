@@ -105,6 +105,13 @@ class Router:
         sticky, route_by: of `route_conversation`, see `sessions`.
         cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost cache
             costs nothing.
+
+    Example:
+        >>> from cabs_core import Router
+        >>> router = Router.load(bundle, log=":memory:")             # bundle: what `cabs export` wrote
+        >>> decision = router.route("How many legs do three spiders have?")
+        >>> decision.model in router.arms, router.feedback(decision.id, score=1.0, cost=2e-4) is not None
+        (True, True)
     """
 
     def __init__(
