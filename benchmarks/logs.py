@@ -77,7 +77,7 @@ class World:
         """The policy as it starts."""
         stream = make_stream(problem, self.rho)
         return build_policy(
-            name, arms=problem.arms, dim=problem.dim, rho=self.rho, offline=stream.offline, share=self.share,
+            name, arms=problem.arms, dim=problem.dim, rho=self.rho, offline=stream.offline, binary_share=self.share,
             horizon=len(self.outcomes), keys=stream_keys(self.seed, "bench logs", name),
         )  # fmt: skip
 

@@ -115,7 +115,7 @@ def probabilities(
         )
     with one_blas_thread():
         made = build_policy(
-            policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, share=stream.share,
+            policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share,
             horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
             **tuned_options(inputs).get(policy, {}),
         )  # fmt: skip

@@ -109,7 +109,7 @@ class Policy(ABC):
     def __init__(
         self, name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0,
         offline: Offline | None = None, horizon: int | None = None, keys: np.ndarray | None = None,
-        seed: int = 0, share: float = 1.0, options: Mapping[str, Any] | None = None,
+        seed: int = 0, binary_share: float = 1.0, options: Mapping[str, Any] | None = None,
         saved: Saved | None = None,
     ) -> None:  # fmt: skip
         self.base, self.preset = split_name(name)
@@ -118,7 +118,7 @@ class Policy(ABC):
         self.dim = checks.whole(name, "dim", dim)
         self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
         self.horizon = None if horizon is None else checks.whole(name, "horizon", horizon)
-        self.share = checks.number(name, "share", share, 0.0, 1.0)
+        self.share = checks.number(name, "binary_share", binary_share, 0.0, 1.0)
         if keys is None:
             keys = stream_keys(checks.whole(name, "seed", seed, -(2**63), 2**63), random_key(name))
         self.keys = checks.stream_keys_of(name, keys)

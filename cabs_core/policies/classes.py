@@ -22,7 +22,15 @@ _CAPITALS = {
     word.lower(): word
     for word in ("UCB", "TS", "CB", "KNN", "MF", "MIRT")
 }  # fmt: skip
-_SHARED = {"dim": 0, "rho": 0.0, "offline": None, "horizon": None, "keys": None, "seed": 0, "share": 1.0}
+_SHARED = {
+    "dim": 0,
+    "rho": 0.0,
+    "offline": None,
+    "horizon": None,
+    "keys": None,
+    "seed": 0,
+    "binary_share": 1.0,
+}
 
 
 @cache
@@ -63,7 +71,9 @@ def class_of(name: str) -> type[Policy]:
     text = (
         f"{record.description[:1].upper()}{record.description[1:]}\n\nPresets: {', '.join(record.presets)}."
     )
-    text += "\n\nArgs:\n    arms, dim, rho, offline, horizon, seed, keys, share: as for `build_policy`."
+    text += (
+        "\n\nArgs:\n    arms, dim, rho, offline, horizon, seed, keys, binary_share: as for `build_policy`."
+    )
     text += f"\n\nOptions:\n{shown}" + (f"\n\nSource: {sources}" if sources else "")
     title = next(key for key, value in class_names().items() if value == name)
     members = {

@@ -55,7 +55,7 @@ POLICIES = _Registry()
 
 def build_policy(
     name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0, offline: Offline | None = None,
-    horizon: int | None = None, seed: int = 0, keys: np.ndarray | None = None, share: float = 1.0,
+    horizon: int | None = None, seed: int = 0, keys: np.ndarray | None = None, binary_share: float = 1.0,
     **options: Any,
 ) -> Policy:  # fmt: skip
     """A policy before its first round.
@@ -66,7 +66,7 @@ def build_policy(
         offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
         horizon: expected number of rounds, where a setting depends on it (default 10,000).
         seed / keys: seed of its random streams, or the keys themselves (`rng.stream_keys`).
-        share: how binary the scores are (`utility.binary_share`).
+        binary_share: how binary the scores are (`utility.binary_share`).
         **options: overrides of the preset's settings.
 
     Raises:
@@ -82,7 +82,7 @@ def build_policy(
         cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got -1.0). ...
     """
     return policy_class(name)(
-        name, arms=arms, dim=dim, rho=rho, offline=offline, horizon=horizon, seed=seed, keys=keys, share=share,
+        name, arms=arms, dim=dim, rho=rho, offline=offline, horizon=horizon, seed=seed, keys=keys, binary_share=binary_share,
         options=options,
     )  # fmt: skip
 

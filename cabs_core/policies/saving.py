@@ -197,7 +197,7 @@ def load(cls: Any, folder: str | Path) -> Any:
             header.options.pop("lookahead", None)
         policy = cls(
             header.name, arms=header.arms, dim=header.dim, rho=header.rho, horizon=header.horizon,
-            share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options,
+            binary_share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options,
             saved=Saved(folder, header),
         )  # fmt: skip
     except ValidationError as error:

@@ -181,7 +181,7 @@ def replay(
         policies: list[Policy] = [
             cls(
                 policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
-                keys=stream_keys(int(seed), pool, random_key(policy), rho_text, trial), share=stream.share, options=settings,
+                keys=stream_keys(int(seed), pool, random_key(policy), rho_text, trial), binary_share=stream.share, options=settings,
             )
             for trial in numbers
         ]  # fmt: skip

@@ -103,7 +103,7 @@ def time_decisions(
     with one_blas_thread(), one_torch_thread():
         router: Policy = cls(
             policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
-            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0), share=stream.share, options=options or {},
+            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0), binary_share=stream.share, options=options or {},
         )  # fmt: skip
         if learned:
             lane = Lane.empty(order[:learned], experts=router.experts)

@@ -65,7 +65,7 @@ def _build(name: str, options: dict[str, Any], stream: Any) -> Policy:
     problem = _problem()
     return build_policy(
         name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n, seed=5,
-        share=stream.share, **options,
+        binary_share=stream.share, **options,
     )  # fmt: skip
 
 

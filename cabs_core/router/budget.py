@@ -109,7 +109,7 @@ def replay_budget(
         for trial in range(trials):
             router = build_policy(
                 policy, arms=problem.arms, dim=problem.dim, rho=first, offline=stream.offline, horizon=n,
-                share=stream.share, keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
+                binary_share=stream.share, keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
                 **(options or {}),
             )  # fmt: skip
             if router.needs_outcomes or not router.any_rho_now():

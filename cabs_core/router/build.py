@@ -181,7 +181,7 @@ def build_bundle(
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
     made = build_policy(
-        name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, share=stream.share,
+        name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, binary_share=stream.share,
         keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
     ends = min(pool.replay.rhos), max(pool.replay.rhos)

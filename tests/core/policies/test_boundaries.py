@@ -45,7 +45,7 @@ def fresh(name: str, k: int = ARMS, d: int = DIM) -> Policy:
     options = {"hidden": 4, "batch": 2} if "neural" in name else {}
     s = stream(k, d)
     return build_policy(
-        name, arms=s.arms, dim=d, rho=RHO, offline=s.offline, horizon=60, share=s.share, **options
+        name, arms=s.arms, dim=d, rho=RHO, offline=s.offline, horizon=60, binary_share=s.share, **options
     )
 
 

@@ -29,7 +29,7 @@ def stream():
 def fresh(name, stream, seed=0):
     return build_policy(
         name, arms=stream.arms, dim=stream.contexts.shape[1], rho=RHO, offline=stream.offline, horizon=60,
-        seed=seed, share=stream.share, **(SMALL if "neural" in name else {}),
+        seed=seed, binary_share=stream.share, **(SMALL if "neural" in name else {}),
     )  # fmt: skip
 
 

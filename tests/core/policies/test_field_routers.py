@@ -41,7 +41,7 @@ def built(name, problem, rho=300.0, **options):
         dim=problem.dim,
         rho=rho,
         offline=stream.offline,
-        share=stream.share,
+        binary_share=stream.share,
         **options,
     )
     return policy, stream

@@ -24,7 +24,7 @@ def fresh(problem, rho=300.0, seed=0, **options):
     stream = make_stream(problem, rho)
     policy = build_policy(
         "cabs_mix", arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
-        horizon=problem.n, share=stream.share, **options,
+        horizon=problem.n, binary_share=stream.share, **options,
     )  # fmt: skip
     return policy, stream
 

@@ -33,7 +33,7 @@ def fresh(problem, rho=300.0, seed=0, name="hier_mix", **options):
     stream = make_stream(problem, rho)
     policy = build_policy(
         name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
-        horizon=problem.n, share=stream.share, **options,
+        horizon=problem.n, binary_share=stream.share, **options,
     )  # fmt: skip
     return policy, stream
 

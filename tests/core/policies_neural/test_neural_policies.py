@@ -33,7 +33,7 @@ def fresh(problem, name, trial=0, rho=300.0, **options):
     stream = make_stream(problem, rho)
     policy = build_policy(
         name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
-        keys=stream_keys(0, problem.pool, name, f"{rho:g}", trial), share=stream.share, **{**SMALL, **options},
+        keys=stream_keys(0, problem.pool, name, f"{rho:g}", trial), binary_share=stream.share, **{**SMALL, **options},
     )  # fmt: skip
     return policy, stream
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -313,3 +314,10 @@ def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_pa
         assert resumed.learner.learnt == len(made)
         assert same(state(resumed.learner.policy), state(router.learner.policy))
         resumed.log.close()
+
+
+def test_the_example_of_the_docstring(make_bundle) -> None:
+    found = doctest.DocTestFinder(recurse=False).find(
+        Router, "Router", globs={"bundle": make_bundle("carrot")}
+    )
+    assert found[0].examples and doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(found[0]).failed == 0

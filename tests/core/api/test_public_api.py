@@ -1,0 +1,194 @@
+"""The public interface: what it holds, that it is light, that every example runs, that the page lists it."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cabs_core
+from cabs_core import (
+    Request,
+    build_policy,
+    paired_difference,
+    plot_frontier,
+    plot_regret,
+    problems_from_arrays,
+    replay,
+    replay_many,
+    synthetic_problem,
+)
+from cabs_core.catalog import policies as catalog_policies
+from cabs_core.errors import DataError, PolicyError
+from cabs_core.policies import classes
+from cabs_core.replay import ReplayProblem
+
+PAGE = Path(__file__).parents[3] / "docs" / "api.md"
+
+
+@pytest.fixture(scope="module")
+def problem() -> ReplayProblem:
+    return synthetic_problem(n=150, K=4, d=5)
+
+
+def test_import_is_light():
+    code = (
+        "import sys, time\nbegin = time.perf_counter()\nimport cabs_core\nspent = time.perf_counter() - begin\n"
+        "loaded = [m for m in ('numpy', 'pandas', 'torch', 'dagster', 'numba') if m in sys.modules]\n"
+        "assert not loaded and spent < 0.5, (loaded, spent)\n"  # 4 ms on an idle machine
+        "import cabs_core.router.router, cabs_core.replay\nassert 'dagster' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_lists_every_name_and_no_other():
+    listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert listed == cabs_core.__all__ and 20 <= len(listed) <= 25
+    assert set(cabs_core.__all__) <= set(dir(cabs_core))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = cabs_core.nothing
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in cabs_core.__all__ if n != "Router"]
+)  # that needs a bundle: tests/core/router
+def test_every_name_has_an_example_that_runs(name):
+    found = getattr(cabs_core, name)
+    found = cabs_core.replay.replay if name == "replay" else found
+    example = [t for t in doctest.DocTestFinder(recurse=False).find(found, name) if t.examples]
+    assert example, f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in example:
+        assert runner.run(test).failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(catalog_policies()))
+def test_every_policy_is_a_class_that_is_its_name(name):
+    title = next(key for key, value in classes.class_names().items() if value == name)
+    made = getattr(cabs_core.policies, title)
+    assert made.__name__ == title and made.__doc__ and "Options" in made.__doc__
+    names = list(inspect.signature(made).parameters)
+    assert names[0] == "arms" and len(set(names)) == len(names)
+
+
+def test_a_class_decides_as_its_name_does(tmp_path):
+    from cabs_core.policies import LinTS, LinUCB
+
+    a = LinUCB(arms=["a", "b"], dim=3, rho=10.0, alpha=2.0)
+    b = build_policy("lin_ucb", arms=["a", "b"], dim=3, rho=10.0, alpha=2.0)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        request = Request(context=rng.normal(size=3))
+        first, second = a.decide(request), b.decide(request)
+        assert first.pmf.tolist() == second.pmf.tolist() and first.arm == second.arm
+        a.update(first, score=1.0, cost=1e-3)
+        b.update(second, score=1.0, cost=1e-3)
+    a.save(tmp_path / "saved")
+    assert LinUCB.load(tmp_path / "saved").arms == ["a", "b"]
+    with pytest.raises(PolicyError, match="holds lin_ucb"):
+        LinTS.load(tmp_path / "saved")
+    with pytest.raises(PolicyError, match="alpha"):
+        LinUCB(arms=["a", "b"], dim=3, alpha=-1.0)
+
+
+def test_the_tidy_frame_is_what_replays_say(problem):
+    table = replay_many(
+        problem, {"a": "lin_ucb", "b": ("lin_ucb", {"alpha": 2.0}), "c": "ridge"}, [0, 300], trials=3
+    )
+    assert table[["policy", "rho"]].values.tolist() == [[p, r] for p in "abc" for r in (0.0, 300.0)]
+    one = replay(problem, "lin_ucb", rho=300.0, trials=3, alpha=2.0)
+    row = table[(table["policy"] == "b") & (table["rho"] == 300.0)].iloc[0]
+    assert row["utility"] == one.rewards.mean() and row["score"] == one.score and row["cost"] == one.cost
+    rows, arms = one.order.ravel(), one.actions.ravel()
+    assert one.score == pytest.approx(problem.scores[rows, arms].mean())
+    assert one.cost == pytest.approx(problem.costs[rows, arms].mean())
+    assert row["regret"] == pytest.approx((one.best_rewards - one.rewards).mean())
+    assert (table[[c for c in table if c.endswith("_se")]] >= 0).all().all()
+    frame = one.to_frame()
+    assert len(frame) == one.trials * one.rounds and frame["reward"].mean() == pytest.approx(one.utility)
+    with pytest.raises(PolicyError, match="named twice"):
+        replay_many(problem, ["ridge", "ridge"], [0])
+
+
+def test_differences_are_paired_and_static_ones_have_an_error(problem):
+    a, b = (replay(problem, name, rho=300.0, trials=3) for name in ("ridge", "best_single"))
+    found = paired_difference(a, b)
+    assert found.value == pytest.approx(a.utility - b.utility)
+    assert found.se_trials < 1e-12 < found.se and found.low < found.value < found.high
+    again = paired_difference(b, a)
+    assert again.value == -found.value and again.se == pytest.approx(found.se)
+    with pytest.raises(DataError, match="not paired"):
+        paired_difference(a, replay(problem, "ridge", rho=300.0, trials=3, seed=1))
+    with pytest.raises(DataError, match="not comparable"):
+        paired_difference(a, replay(problem, "ridge", rho=0.0, trials=3))
+
+
+def test_a_policy_of_another_library_plays_the_same_orders(problem):
+    class Mean:
+        """Plays the arm of the highest mean so far, at random while there is none."""
+
+        def __init__(self):
+            self.sums, self.counts = np.zeros(4), np.zeros(4)
+
+        def predict(self, context):
+            return int(np.argmax(self.sums / self.counts)) if self.counts.all() else np.full(4, 0.25)
+
+        def learn(self, context, arm, reward, probability):
+            assert 0 < probability <= 1
+            self.sums[arm] += reward
+            self.counts[arm] += 1
+
+    mine = Mean()
+    found, other = replay(problem, mine, trials=3), replay(problem, "lin_ucb", trials=3)
+    assert np.array_equal(found.order, other.order) and mine.counts.sum() == 0, "every trial has a copy"
+    assert np.array_equal(found.actions, replay(problem, Mean(), trials=3).actions)
+    late = replay(problem, Mean(), trials=3, condition="delayed_rewards")
+    assert not np.array_equal(late.actions, found.actions)
+    played = found.actions, found.order
+    scores, costs = (x[played[1], played[0]] for x in (problem.scores, problem.costs))
+    assert np.array_equal(found.rewards, np.clip(scores - 300.0 * costs, 0.0, 1.0))
+    for wrong in (7, [0.5, 0.5], "a", [2.0, -1.0, 0.0, 0.0]):
+        Mean.predict = lambda self, context, wrong=wrong: wrong
+        with pytest.raises(PolicyError, match="predict returned"):
+            replay(problem, Mean(), trials=1)
+    with pytest.raises(PolicyError, match="expected the name of a policy"):
+        replay(problem, object())
+
+
+def test_problems_without_text_from_arrays_of_ones_own():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 6))
+    scores = (rng.random((400, 3)) < 1 / (1 + np.exp(-3 * x[:, :3]))).astype(float)
+    made = problems_from_arrays(scores, np.full((400, 3), 1e-4), contexts=x)
+    test = made["test"]
+    assert test.contexts.shape == (80, 6) and set(made) == {"test", "validation"}
+    assert any(np.array_equal(row, x[i]) for row in test.contexts[:1] for i in range(400))
+    table = replay_many(test, ["best_single", "ridge"], [0.0], trials=2).set_index("policy")
+    assert table.loc["ridge", "score"] > table.loc["best_single", "score"] + 0.1
+    for bad, words in (
+        ({}, "give embeddings"), ({"contexts": x[:5]}, "expected \\[400"), ({"contexts": x * np.nan}, "finite"),
+        ({"embeddings": x, "split": ["train"] * 400}, "validation"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=words):
+            problems_from_arrays(scores, np.full((400, 3), 1e-4), **bad)
+
+
+def test_figures_are_saved_in_three_forms(problem, tmp_path):
+    table = replay_many(problem, ["lin_ucb", "ridge"], [0, 100, 300], trials=2)
+    figure = plot_frontier(table)
+    results = [replay(problem, name, trials=2) for name in ("lin_ucb", "ridge")]
+    for drawn, name in ((figure, "frontier"), (plot_regret(results), "regret")):
+        begins = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
+        for kind, magic in begins.items():
+            path = drawn.save(tmp_path / f"{name}.{kind}")
+            assert path.read_bytes().startswith(magic)
+    with pytest.raises(DataError, match="expected one of"):
+        figure.save(tmp_path / "frontier.gif")
+    with pytest.raises(DataError, match="different names"):
+        plot_regret([results[0], results[0]])
