@@ -13,15 +13,18 @@ single decisions, `policy_checks` what every policy promises, `compile_ahead` th
 `from cabs_core import replay` gives this package, which can be called: `replay(problem, ...)` is `engine.replay`.
 """
 
+import importlib
 import inspect
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.compare import PairedDifference, frontier, paired_difference, replay_many
 from cabs_core.replay.engine import ReplayCancelled, replay
 from cabs_core.replay.result import ReplayResult
+
+if TYPE_CHECKING:
+    from cabs_core.replay.compare import PairedDifference, frontier, paired_difference, replay_many
 
 __all__ = [
     "PairedDifference",
@@ -45,3 +48,10 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+
+
+def __getattr__(name: str) -> Any:
+    """Comparisons are for notebooks: no artifact depends on them, so they are imported when they are used."""
+    if name in ("PairedDifference", "frontier", "paired_difference", "replay_many"):
+        return getattr(importlib.import_module("cabs_core.replay.compare"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
