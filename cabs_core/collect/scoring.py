@@ -108,7 +108,7 @@ def score_cells(
 def _people(
     scorer: Labels, collection: Collection, cells: Sequence[Cell], places: Sequence[int], values: np.ndarray
 ) -> None:
-    labels = read_labels(collection.pool_file.beside(scorer.path, "collect.scores.path"), scorer.scale)
+    labels = read_labels(collection.pool_file.beside(scorer.path, "collect.scores.path"), scorer.score_range)
     for i in places:
         values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
 

@@ -54,7 +54,7 @@ def _traces(path: Path, pool_file: PoolFile) -> RawOutcomes:
     within = number.groupby(number).cumcount()
     frame["query_id"] = [f"{row}.{i}" if i else f"{row}" for row, i in zip(number, within, strict=True)]
     sessions = frame.pop("session").nunique() if "session" in frame else 0
-    raw = RawOutcomes.from_tidy(frame, origin=str(path), score_scale=pool_file.pool.score_scale)
+    raw = RawOutcomes.from_tidy(frame, origin=str(path), score_range=pool_file.pool.score_range)
     found = {"format": source.format, "conversations": int(sessions), "left_out": left_out}
     return replace(raw, report={**raw.report, **found})
 

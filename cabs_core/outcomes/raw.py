@@ -26,6 +26,9 @@ _NUMBERS = {
     "latency": "latencies",
     "propensity": "propensities",
 }
+#: words for the best and the worst score
+_GOOD = frozenset({"true", "yes", "pass", "passed", "correct", "up", "thumbs up", "\U0001f44d"})
+_BAD = frozenset({"false", "no", "fail", "failed", "incorrect", "down", "thumbs down", "\U0001f44e"})
 #: the largest value, and what is expected
 _LIMITS = {
     "score": (1.0, "a number in [0, 1]"),
@@ -66,7 +69,7 @@ class RawOutcomes:
         *,
         origin: str,
         first_row: int = 1,
-        score_scale: float = 1.0,
+        score_range: tuple[float, float] = (0.0, 1.0),
         ids_from_text: bool = False,
         called: Mapping[str, str] | None = None,
     ) -> RawOutcomes:
@@ -76,7 +79,7 @@ class RawOutcomes:
             df: one row per (query, model). A query without its row for a model has a missing cell there.
             origin: what error messages call the table.
             first_row: number of the first data row in error messages (2 for a CSV file with a header line).
-            score_scale: the score that counts as 1.
+            score_range: the worst and the best score that can be given.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
 
@@ -116,7 +119,7 @@ class RawOutcomes:
             if column not in df.columns:
                 arrays[name] = None
                 continue
-            values = number_column(df[column], column, place[column], score_scale)
+            values = number_column(df[column], column, place[column], score_range)
             array = np.full(n * k, np.nan)
             array[cell] = values
             arrays[name] = array.reshape(n, k)
@@ -329,18 +332,23 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
     return texts
 
 
-def number_column(values: pd.Series, column: str, place: Place, scale: float = 1.0) -> np.ndarray:
-    """The column as float64 with nan for missing. Scores are divided by `scale`, and may be true or false.
+def number_column(
+    values: pd.Series, column: str, place: Place, score_range: tuple[float, float] = (0.0, 1.0)
+) -> np.ndarray:
+    """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
+
+    A score may also be true or false, per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
 
     Raises:
         DataError: a value that is no number (dates, durations, lists, ...) or out of range. `$` before a cost is
             accepted, other units are not.
     """
     values = values.reset_index(drop=True)
-    dtype = values.dtype
+    dtype, (low, high) = values.dtype, score_range
 
     def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
-        expected = _LIMITS[column][1] if scale == 1 or column != "score" else f"a number in [0, {scale:g}]"
+        ranged = column == "score" and (low, high) != (0.0, 1.0)
+        expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
         return DataError(
             f"{place.origin}, row {row + place.first_row}: {place.of(column)} is {shown}; expected {expected} "
             f"({count} such rows).{hint}"
@@ -358,7 +366,7 @@ def number_column(values: pd.Series, column: str, place: Place, scale: float = 1
         array = np.full(len(values), np.nan)
         bad: list[int] = []
         for row, value in enumerate(values.astype(object).where(values.notna(), None)):
-            number = _number(value, column)
+            number = _number(value, column, score_range)
             if number is None:
                 bad.append(row)
             else:
@@ -368,39 +376,48 @@ def number_column(values: pd.Series, column: str, place: Place, scale: float = 1
             raise refuse(bad[0], f"{value!r:.80}", len(bad), _fix(value, column))
     else:
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    if column == "score" and scale != 1:
-        array = array / scale
+    given = array
+    if column == "score":
+        array = (array - low) / (high - low)
     highest = _LIMITS[column][0]
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
     if len(wrong):
         row = int(wrong[0])
-        largest = float(np.nanmax(array)) * (scale if column == "score" else 1)
-        hint = ""
-        if column == "score" and (array[~np.isnan(array)] >= 0).all() and np.isfinite(largest):
-            to = next((s for s in (1, 5, 10, 20, 100, 1000) if largest <= s), None)
-            hint = (
-                ""
-                if to is None or to == scale
-                else f" If the scores run from 0 to {to}, set score_scale: {to}"
-            )
-        shown = array[row] * (scale if column == "score" else 1)
-        raise refuse(row, f"{shown:g}", len(wrong), hint)
+        hint = _range_hint(given, score_range) if column == "score" else ""
+        raise refuse(row, f"{given[row]:g}", len(wrong), hint)
     return array
 
 
-def _number(value: Any, column: str) -> float | None:
+def _range_hint(scores: np.ndarray, score_range: tuple[float, float]) -> str:
+    """Which range the scores seem to have; it names the smallest and the largest, since only people know the range."""
+    smallest, largest = float(np.nanmin(scores)), float(np.nanmax(scores))
+    to = next((s for s in (1, 5, 10, 20, 100, 1000) if max(largest, -smallest) <= s), None)
+    if to is None:
+        return ""
+    whole = bool((scores[~np.isnan(scores)] % 1 == 0).all())
+    start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
+    if (start, to) == score_range:
+        return ""
+    return f" Scores run from {smallest:g} to {largest:g} here; if they can run from {start} to {to}, set score_range: [{start}, {to}]"
+
+
+def _number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
     """One cell as a number, nan where it is blank; None: it is no number."""
     if value is None:
         return np.nan
     if isinstance(value, bool | np.bool_):
-        return float(value) if column == "score" else None
+        return score_range[bool(value)] if column == "score" else None
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in _BLANK:
             return np.nan
-        if column == "score" and text.lower() in ("true", "false"):
-            return float(text.lower() == "true")
+        if column == "score":
+            low, high = score_range
+            if (word := text.lower().replace("_", " ")) in _GOOD | _BAD:
+                return high if word in _GOOD else low
+            if re.fullmatch(r"\d{1,3}(\.\d{1,12})? ?%", text):
+                return low + float(text[:-1]) / 100 * (high - low)
         if column == "cost":
             text = text.removeprefix("$").strip()
         value = text if text.isascii() and "_" not in text else ""
@@ -417,7 +434,11 @@ def _fix(value: Any, column: str) -> str:
     if isinstance(value, str):
         text = value.strip()
         if text.endswith("%"):
-            return " Write percent as plain numbers, and set score_scale: 100 for scores"
+            return (
+                " Write percent as a number from 0 to 100 and the sign, such as 87.5%"
+                if column == "score"
+                else ""
+            )
         if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
             return " Write numbers with a decimal point and without thousands separators"
         if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):

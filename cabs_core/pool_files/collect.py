@@ -130,7 +130,15 @@ class Labels(_Scorer):
 
     kind: Literal["labels"]
     path: Text = Field(description="CSV, parquet or JSON lines, relative to the pool file")
-    scale: float = Field(1.0, gt=0, le=1e9, description="The score that counts as 1")
+    score_range: tuple[float, float] = Field(
+        (0.0, 1.0), description="The worst and the best score that can be given"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Labels:
+        if not -1e9 <= self.score_range[0] < self.score_range[1] <= 1e9:
+            raise ValueError("score_range: expected the worst score, then the best")
+        return self
 
 
 class Judge(_Scorer):

@@ -37,7 +37,7 @@ DEFAULT_POLICIES = (
 
 #: fields that say which outcomes a pool has
 OUTCOME_FIELDS = (
-    "source", "models", "later_models", "tasks", "score_scale", "prices", "cost_per_call", "missing", "rescale_mean_cost",
+    "source", "models", "later_models", "tasks", "score_range", "prices", "cost_per_call", "missing", "rescale_mean_cost",
     "rescale_grand_mean_cost",
 )  # fmt: skip
 
@@ -57,6 +57,7 @@ def _known_source(kind: str) -> str:
 #: a name or path, short enough for an error message
 Text = Annotated[str, Field(max_length=1000)]
 _SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
+_Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 _MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
 
 
@@ -309,8 +310,8 @@ class ModelPool(_Strict):
         "the test queries come after the change",
     )
     tasks: tuple[Text, ...] = Field((), max_length=10_000, description="Keep only these tasks (default all)")
-    score_scale: float = Field(
-        1.0, gt=0, le=1e9, description="file: the score that counts as 1; scores are divided by it"
+    score_range: tuple[_Score, _Score] = Field(
+        (0.0, 1.0), description="file: the worst and the best score that can be given; they count as 0 and 1"
     )
     prices: dict[str, Price] = Field(
         {},
@@ -387,9 +388,13 @@ class ModelPool(_Strict):
             raise ValueError(f"prices and cost_per_call both name {both[0]!r}: give one of them")
         if self.missing == "price" and not priced:
             raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
-        if self.score_scale != 1 and self.source.kind != "file" and self.source.format == "table":
+        if self.score_range[0] >= self.score_range[1]:
             raise ValueError(
-                "score_scale is for source kind file, and for logs of another tool (source.format); the other sources have "
+                f"score_range is {list(self.score_range)}: expected the worst score first, then the best"
+            )
+        if self.score_range != (0.0, 1.0) and self.source.kind != "file" and self.source.format == "table":
+            raise ValueError(
+                "score_range is for source kind file, and for logs of another tool (source.format); the other sources have "
                 "scores from 0 to 1"
             )
         if self.logged:

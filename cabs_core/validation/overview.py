@@ -206,6 +206,6 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     if outcomes.scores.max() <= 0.2:
         found.append(
             f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good as it gets, set "
-            "score_scale to the score that counts as 1"
+            "score_range to the worst and the best score that can be given"
         )
     return found

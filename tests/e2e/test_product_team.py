@@ -86,8 +86,8 @@ def test_every_usual_mistake_is_one_line_with_its_fix(desk: Path) -> None:
     priceless = re.sub(r"prices:\n(  .*\n)+", "", POOL)
     mistakes = [
         (table.rename(columns={"correct": "corect"}), {}, "no column 'correct'.*Did you mean 'corect'"),
-        (table.assign(correct=table["correct"] * 100), {}, "set score_scale: 100"),
-        (changed("correct", "87%"), {}, r"row 6: score \(column 'correct'\) is '87%'.*set score_scale: 100"),
+        (table.assign(correct=table["correct"] * 100), {}, r"set score_range: \[0, 100\]"),
+        (changed("correct", "87 of 100"), {}, r"row 6: score \(column 'correct'\) is '87 of 100'; expected a number"),
         (table, {"pool": priceless}, "no column 'cost'.*prices.*cost_per_call"),
         (table, {"pool": POOL.replace("  tiny: {{input: 0.05, output: 0.08}}\n", "")}, "prices lacks tiny"),
         (table.drop(columns="tokens_out"), {}, "no column 'tokens_out'"),

@@ -37,14 +37,14 @@ def item_of(prompt: str, answer: str) -> str:
     return hashlib.sha256(f"{prompt}\0{answer}".encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def read_labels(path: Path, scale: float = 1.0) -> LabelTable:
+def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> LabelTable:
     """Read labels; rows without a score are left out.
 
     Args:
-        scale: the score that counts as 1.
+        score_range: the worst and the best score that can be given.
 
     Raises:
-        DataError: a column is absent, a score is no number in [0, scale], a label stands there twice with two scores, or
+        DataError: a column is absent, a score is outside the range, a label stands there twice with two scores, or
             there is none.
     """
     names = column_names(path)
@@ -56,7 +56,7 @@ def read_labels(path: Path, scale: float = 1.0) -> LabelTable:
         )
     columns = [by] if by == ITEM else [by, "model"]
     frame, first = read_columns(path, sorted({*columns, SCORE}))
-    values = number_column(frame[SCORE], SCORE, Place(str(path), first, SCORE), scale)
+    values = number_column(frame[SCORE], SCORE, Place(str(path), first, SCORE), score_range)
     found: dict[tuple[str, ...], float] = {}
     for row, (value, key) in enumerate(
         zip(values, frame[columns].astype(str).itertuples(index=False, name=None), strict=True)

@@ -57,10 +57,10 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
         required = _REQUIRED[:-1]  # a cost column is used where there is one
     if pool.source.layout == "tidy":
-        return _tidy(path, columns, required, pool.score_scale)
+        return _tidy(path, columns, required, pool.score_range)
     names = pool.source_names()
     wanted = None if names is None else list(dict.fromkeys([*names.values(), *pool.later_models.values()]))
-    return _wide(path, columns, required, wanted, pool.score_scale)
+    return _wide(path, columns, required, wanted, pool.score_range)
 
 
 def column_names(path: Path) -> list[str]:
@@ -228,7 +228,9 @@ def tidy_columns(
     return frame, first_row, chosen
 
 
-def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: float) -> RawOutcomes:
+def _tidy(
+    path: Path, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
+) -> RawOutcomes:
     frame, first_row, chosen = tidy_columns(path, columns, _CANONICAL, required)
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
@@ -240,7 +242,7 @@ def _tidy(path: Path, columns: Columns, required: tuple[str, ...], score_scale: 
         frame,
         origin=str(path),
         first_row=first_row,
-        score_scale=score_scale,
+        score_range=score_range,
         ids_from_text=ids_from_text,
         called=chosen,
     )
@@ -251,7 +253,7 @@ def _wide(
     columns: Columns,
     required: tuple[str, ...],
     models: list[str] | None,
-    score_scale: float,
+    score_range: tuple[float, float],
 ) -> RawOutcomes:
     names = _known_columns(path)
     per_query: dict[str, str] = {}
@@ -309,7 +311,7 @@ def _wide(
     for canonical, pattern in patterns.items():
         cells = []
         for name in (pattern.replace(_MODEL, m) for m in wanted_models):
-            cells.append(number_column(frame[name], canonical, Place(origin, first_row, name), score_scale))
+            cells.append(number_column(frame[name], canonical, Place(origin, first_row, name), score_range))
         arrays[canonical] = np.column_stack(cells)
     return RawOutcomes(
         query_ids=text_array(ids),

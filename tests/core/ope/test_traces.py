@@ -164,7 +164,7 @@ def test_a_pool_of_a_foreign_log(tmp_path) -> None:
         for i in range(40)
     ]  # fmt: skip
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    pool = "source: {kind: logs, format: openai, path: log.jsonl}\nmodels: [a, b]\nscore_scale: 5\n"
+    pool = "source: {kind: logs, format: openai, path: log.jsonl}\nmodels: [a, b]\nscore_range: [0, 5]\n"
     (tmp_path / "foreign.yaml").write_text(
         pool + "prices: {a: {input: 1, output: 10}, b: {input: 2, output: 20}}\n"
     )

@@ -245,9 +245,15 @@ BAD_CELLS = {
     "cost is true": (put(4, "cost", True), r"row 6: cost is 'True'"),
     "cost beyond all costs": (put(4, "cost", "1e300"), r"row 6: cost is 1e\+300; expected USD >= 0, at most"),
     "an integer of 400 digits": (put(4, "cost", "1" + "0" * 400), r"row 6: cost is inf; expected"),
-    "score in percent": (put(4, "score", "87%"), r"row 6: score is '87%'; .* set score_scale: 100"),
-    "score of 100": (put(4, "score", 87), r"row 6: score is 87; .*run from 0 to 100, set score_scale: 100"),
-    "score of 5": (put(4, "score", 4), r"row 6: score is 4; .* set score_scale: 5"),
+    "score of words": (
+        put(4, "score", "87 of 100"),
+        r"row 6: score is '87 of 100'; expected a number in \[0, 1\]",
+    ),
+    "score of 100": (
+        put(4, "score", 87),
+        r"row 6: score is 87; .*Scores run from 0 to 87 here; .*set score_range: \[0, 100\]",
+    ),
+    "score of 5": (put(4, "score", 4), r"row 6: score is 4; .* set score_range: \[0, 5\]"),
     "score with an underscore": (put(4, "score", "1_0"), r"row 6: score is '1_0'"),
     "control character": (put(4, "model", "a\x1bb"), "row 6: model holds a control character"),
     "null byte": (put(4, "prompt", "a\0b"), "row 6: prompt holds a control character"),

@@ -14,6 +14,7 @@ from test_file_source import tidy, write
 
 from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes import load_outcomes
+from cabs_core.outcomes.raw import Place, number_column
 
 FILE = {"kind": "file", "path": "t.parquet"}
 
@@ -201,12 +202,12 @@ def test_scores_on_another_scale(tmp_path: Path, pool_file, suffix: str) -> None
     frame["score"] = frame["score"] * 100
     write(frame, tmp_path / f"t{suffix}")
     source = {"kind": "file", "path": f"t{suffix}"}
-    outcomes = load_outcomes(pool_file(source=source, score_scale=100))
+    outcomes = load_outcomes(pool_file(source=source, score_range=(0, 100)))
     assert set(np.unique(outcomes.scores)) == {0, 0.5, 1}
     with pytest.raises(
-        DataError, match=r"score is 100; expected a number in \[0, 50\].*set score_scale: 100"
+        DataError, match=r"score is 100; expected a number in \[0, 50\].*set score_range: \[0, 100\]"
     ):
-        load_outcomes(pool_file(source=source, score_scale=50))
+        load_outcomes(pool_file(source=source, score_range=(0, 50)))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -249,3 +250,30 @@ def test_a_folder_of_parquet_is_named(tmp_path: Path, pool_file) -> None:
     (tmp_path / "t.parquet").mkdir()
     with pytest.raises(PoolError, match=r"t\.parquet is a folder; expected one"):
         load_outcomes(pool_file(source=FILE))
+
+
+def test_scores_as_people_have_them() -> None:
+    """Stars, thumbs, per cent and words: the worst that can be given is 0, the best 1."""
+    cases = {
+        (1.0, 5.0): (["1", "5", "3", "4.5"], [0.0, 1.0, 0.5, 0.875]),
+        (-1.0, 1.0): (["-1", "1", "0", "yes"], [0.0, 1.0, 0.5, 1.0]),
+        (0.0, 1.0): (["87%", "no", "thumbs_up", "\U0001f44e"], [0.87, 0.0, 1.0, 0.0]),
+        (0.0, 10.0): (["50 %", "True", "fail", "2"], [0.5, 1.0, 0.0, 0.2]),
+    }
+    place = Place("calls.csv", 2, "score")
+    for given, (texts, expected) in cases.items():
+        found = number_column(pd.Series(texts, dtype=object), "score", place, given)
+        assert found.tolist() == pytest.approx(expected)
+        numbers = number_column(pd.Series(texts[:1] * 2, dtype="string"), "score", place, given)
+        assert numbers.tolist() == pytest.approx(expected[:1] * 2)
+    with pytest.raises(
+        DataError, match=r"run from 1 to 5 here; if they can run from 1 to 5, set score_range: \[1, 5\]"
+    ):
+        number_column(pd.Series([1, 2, 5]), "score", place)
+    with pytest.raises(DataError, match=r"run from -1 to 1 here; .* set score_range: \[-1, 1\]"):
+        number_column(pd.Series([-1, 1, 0]), "score", place)
+    with pytest.raises(DataError, match=r"score is 0; expected a number in \[1, 5\]"):
+        number_column(pd.Series([0, 1, 5]), "score", place, (1.0, 5.0))
+    for odd in ("101%", "5/5", "great", "1e400%"):
+        with pytest.raises(DataError):
+            number_column(pd.Series([odd], dtype=object), "score", place)

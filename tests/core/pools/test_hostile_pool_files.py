@@ -43,7 +43,7 @@ HOSTILE = {
     "infinite": (FINE + "rescale_mean_cost: {a: inf}\n", 2, "rescale_mean_cost.a: Input should be a finite"),
     "infinite weight": (FINE + "replay: {latency_weight: 1e999}\n", 2, "replay.latency_weight"),
     "infinite rho": (FINE + "replay:\n  rhos: [0,\n    inf]\n", 4, "replay.rhos.1: Input should be a finite"),
-    "infinite scale": (FINE + "score_scale: inf\n", 2, "score_scale: Input should be a finite"),
+    "infinite scale": (FINE + "score_range: [0, .inf]\n", 2, "score_range.1: Input should be"),
     "nan fraction": (FINE + "split: {fractions: [nan, 0.5, 0.5]}\n", 2, "split.fractions.0"),
     "price beyond all prices": (FINE + "cost_per_call: {a: 1e300}\n", 2, "cost_per_call.a"),
     "long name": (f"name: {'n' * 20_000}\n" + FINE, 1, "cannot be used"),

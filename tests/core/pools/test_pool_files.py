@@ -244,7 +244,7 @@ BAD_POOLS = {
         "missing is price, so give prices",
     ),
     "scale of a source with scores": (
-        "source: {kind: synthetic}\nscore_scale: 100\n",
+        "source: {kind: synthetic}\nscore_range: [0, 100]\n",
         "for source kind file",
     ),
     "unknown condition": (

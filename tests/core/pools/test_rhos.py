@@ -181,4 +181,4 @@ def test_what_says_which_outcomes_a_pool_has_refreshes_them() -> None:
     from cabs_core.pool_files.config import OUTCOME_FIELDS
 
     assert set(POOL_STAGES["outcomes"].settings) == {*OUTCOME_FIELDS, "accept"}
-    assert {"rescale_grand_mean_cost", "score_scale", "cost_per_call"} <= set(OUTCOME_FIELDS)
+    assert {"rescale_grand_mean_cost", "score_range", "cost_per_call"} <= set(OUTCOME_FIELDS)

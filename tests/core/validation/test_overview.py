@@ -75,7 +75,7 @@ def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_pa
 
 MISTAKES = {
     "wrong column": (lambda f: f.rename(columns={"score": "quality"}), "no column 'score'"),
-    "scores of 0 to 100": (lambda f: f.assign(score=f["score"] * 100), "set score_scale: 100"),
+    "scores of 0 to 100": (lambda f: f.assign(score=f["score"] * 100), "set score_range: [0, 100]"),
     "no cost": (lambda f: f.drop(columns="cost"), "give prices (USD per 1M tokens) or cost_per_call"),
     "euros": (lambda f: f.assign(cost="€" + f["cost"].astype(str)), "Write costs as plain numbers of USD"),
     "a query twice": (
@@ -98,7 +98,7 @@ def test_adding_refuses_typical_mistakes_with_the_fix(cabs_home: Path, tmp_path:
 def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
     from cabs_dagster.cli import main
 
-    path = given(tmp_path, support_table(), "score_scale: 1\n# a comment stays\n")
+    path = given(tmp_path, support_table(), "score_range: [0, 1]\n# a comment stays\n")
     added = CliRunner().invoke(main, ["pool", "add", str(path)])
     assert added.exit_code == 0, added.output
     assert "300 queries x 3 models" in added.output and "next: cabs run --pool tickets" in added.output

@@ -22,7 +22,7 @@ SOUND = (
     "source: {kind: synthetic, queries: 60, seed: 3}\nencoder: {name: tfidf-svd, max_length: 64, normalize: true}\n"
     "features: {kind: pca, dim: 4}\noracle: {kind: ridge, max_epochs: 5, learning_rate: 1e-3}\n"
     "replay: {answer_value_usd: [0.001, 1], latency_weight: 0.1, condition: drift, rounds: 20}\n",
-    "source: {kind: file, path: t.csv}\nscore_scale: 1\ncost_per_call: {a: 0.1, b: 1}\nmissing: price\n"
+    "source: {kind: file, path: t.csv}\nscore_range: [0, 1]\ncost_per_call: {a: 0.1, b: 1}\nmissing: price\n"
     "rescale_mean_cost: {a: 1e-3}\nreplay: {rhos: auto}\nreference_policy: random\n",
     "source: {kind: sprout, mirror: files}\nprices:\n  x: {input: 1, output: 2.5}\nsynthetic: no\n",
 )
