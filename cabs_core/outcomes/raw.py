@@ -38,6 +38,7 @@ _LIMITS = {
     "latency": (1e9, "seconds >= 0"),
     "propensity": (1.0, "a probability in (0, 1]"),
 }
+_MILLISECONDS = re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])")
 _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
@@ -284,6 +285,11 @@ class Place:
     first_row: int
     name: str
 
+    @property
+    def milliseconds(self) -> bool:
+        """Whether the column's name says that its unit is the millisecond: `latency_ms`, `Latency (ms)`."""
+        return _MILLISECONDS.search(self.name.lower()) is not None
+
     def of(self, column: str) -> str:
         """The canonical column in the words of the user's table."""
         return column if self.name == column else f"{column} (column {self.name!r:.100})"
@@ -337,7 +343,7 @@ def number_column(
 ) -> np.ndarray:
     """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
 
-    A score may also be true or false, per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
+    Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false, per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
 
     Raises:
         DataError: a value that is no number (dates, durations, lists, ...) or out of range. `$` before a cost is
@@ -376,6 +382,8 @@ def number_column(
             raise refuse(bad[0], f"{value!r:.80}", len(bad), _fix(value, column))
     else:
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    if column == "latency" and place.milliseconds:
+        array = array / 1000.0
     given = array
     if column == "score":
         array = (array - low) / (high - low)

@@ -80,7 +80,9 @@ class Columns(_Strict):
     )
     input_tokens: Text | None = "n_input_tokens"
     output_tokens: Text | None = "n_output_tokens"
-    latency: Text | None = Field(None, description="Seconds per call, >= 0")
+    latency: Text | None = Field(
+        None, description="Seconds per call, >= 0; milliseconds where the column's name says ms"
+    )
     propensity: Text | None = Field(
         "propensity",
         description="logs: probability with which the model was drawn. An absent column means unknown: it is estimated",

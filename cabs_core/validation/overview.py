@@ -8,6 +8,7 @@ import numpy as np
 
 from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.validation.catalog import CHECKS, Stage, warning_text
@@ -49,6 +50,7 @@ def overview(pool_file: PoolFile) -> Overview:
         *_shape(outcomes),
         *_costs_from(outcomes),
         *_models(outcomes),
+        *_latencies(outcomes, pool_file),
         *_repeated(outcomes),
         *_rhos(outcomes, pool_file),
     ]
@@ -111,6 +113,18 @@ def _shape(outcomes: Outcomes) -> list[str]:
             if cells
         ]
     return lines
+
+
+def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """The unit that latencies were read in, and what they then come to."""
+    if outcomes.latencies is None:
+        return []
+    name = str(pool_file.pool.source.columns.latency or "latency")
+    middle = float(np.median(outcomes.latencies))
+    if Place("", 0, name).milliseconds:
+        return [f"latencies: column {name!r} is read as milliseconds; median {middle:.3g} s"]
+    doubt = "; if they are milliseconds, give the column a name that ends in _ms" if middle > 300 else ""
+    return [f"latencies: seconds, median {middle:.3g} s{doubt}"]
 
 
 def _log_shape(outcomes: Outcomes) -> list[str]:

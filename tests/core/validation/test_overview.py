@@ -103,3 +103,24 @@ def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
     assert added.exit_code == 0, added.output
     assert "300 queries x 3 models" in added.output and "next: cabs run --pool tickets" in added.output
     assert "# a comment stays" in (cabs_home / "pools" / "tickets.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "said"),
+    [
+        ("took_ms", 1000.0, "column 'took_ms' is read as milliseconds; median 1.5 s"),
+        ("took", 1.0, "latencies: seconds, median 1.5 s"),
+        (
+            "took",
+            1000.0,
+            "median 1.5e+03 s; if they are milliseconds, give the column a name that ends in _ms",
+        ),
+        ("teams", 1.0, "latencies: seconds, median 1.5 s"),
+    ],
+)
+def test_the_unit_of_latencies_is_said(cabs_home: Path, tmp_path: Path, name, unit, said) -> None:
+    frame = support_table().assign(**{name: 1.5 * unit})
+    more = f"source: {{kind: file, path: tickets.csv, columns: {{latency: {name}}}}}\n"
+    path = given(tmp_path, frame)
+    path.write_text(more)
+    assert said in overview(load_pool_file(path)).text
