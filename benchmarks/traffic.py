@@ -1,0 +1,159 @@
+"""Traffic while upstreams fail: does a client see an error, and does the log know what was billed?
+
+    cabs export my_pool --policy carrot --out router
+    python -m benchmarks.traffic [--router router] [--requests 30000] [--workers 2] [--per-request USD]
+
+Every twentieth call of the stand-in fails with 500, and one model's key is revoked half way. Half of the requests stream.
+Printed: errors that clients saw, requests a second, latency, what the stand-in billed and what the log holds; with
+`--per-request` (USD, a target for the router's pacer) what was spent a request. Exits with 1 where a client saw an error
+although a model was left that had not failed, or the log is off by more than .1 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for
+from cabs_core.router import EventLog, read_manifest
+
+_WORDS = "sort parse list legs spider river code train sum prime word tree poem loop map file".split()
+
+
+def prompts(count: int, seed: int) -> list[str]:
+    """Texts of 5 to 40 words."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(_WORDS, rng.integers(5, 40))) + f" {i}" for i in range(count)]
+
+
+async def ask(
+    client: aiohttp.ClientSession, url: str, text: str, stream: bool, seen: Counter[str], took: list[float]
+) -> None:
+    """One request; what is wrong with its answer is counted."""
+    body = {"model": "cabs", "messages": [{"role": "user", "content": text}], "stream": stream}
+    begin = time.perf_counter()
+    try:
+        async with client.post(f"{url}/v1/chat/completions", json=body) as answer:
+            content = await answer.read()
+            ended = content.rstrip().endswith(b"[DONE]") if stream else b'"choices"' in content
+            wrong = "" if answer.status == 200 and ended and b'"error"' not in content else str(answer.status)
+    except aiohttp.ClientError as error:
+        wrong = type(error).__name__
+    took.append(time.perf_counter() - begin)
+    if wrong:
+        seen[wrong] += 1
+
+
+async def traffic(
+    url: str, echo: str, texts: Sequence[str], revoked: str, at_once: int
+) -> tuple[Counter[str], list[float], dict[str, list[int]]]:
+    """(errors by kind, seconds of every request, the stand-in's bill)."""
+    seen, took, gate = Counter[str](), list[float](), asyncio.Semaphore(at_once)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+
+        async def one(i: int, text: str) -> None:
+            async with gate:
+                if i == len(texts) // 2:
+                    await client.post(f"{echo}/behave", json={revoked: "revoked"})
+                await ask(client, url, text, i % 2 == 0, seen, took)
+
+        await asyncio.gather(*(one(i, text) for i, text in enumerate(texts)))
+        await asyncio.sleep(3.0)  # the ends of the last calls are logged after their answers
+        async with client.get(f"{echo}/bill") as answer:
+            bill: dict[str, list[int]] = await answer.json()
+    return seen, took, bill
+
+
+def measure(
+    router: Path, folder: Path, requests: int, workers: int, at_once: int, per_request: float | None
+) -> dict[str, Any]:
+    """Play the traffic against a server in processes of its own."""
+    arms = [arm["name"] for arm in read_manifest(router).arms]
+    echo, upstream = start_echo()
+    port, log = free_port(), folder / "events.sqlite"
+    prices = {f"m{i}-often": {"input": 10.0 * (i + 1), "output": 30.0 * (i + 1)} for i in range(len(arms))}
+    models = {
+        arm: {"url": f"http://127.0.0.1:{upstream}/v1", "model": name, "price": price}
+        for arm, (name, price) in zip(arms, prices.items(), strict=True)
+    }
+    write_text(folder / "upstreams.json", json.dumps({"models": models}))
+    settings = {
+        "folder": str(router.absolute()), "log": str(log), "upstreams": str(folder / "upstreams.json"),
+        "budget_per_request": per_request,
+    }  # fmt: skip
+    server = start_server(settings, port, workers=workers)
+    try:
+        wait_for(port)
+        time.sleep(2.0)
+        begin = time.perf_counter()
+        seen, took, bill = asyncio.run(
+            traffic(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{upstream}", prompts(requests, 0), "m1-often", at_once)
+        )  # fmt: skip
+        seconds = time.perf_counter() - begin - 3.0
+    finally:
+        server.terminate()
+        server.wait(60)
+        echo.kill()
+        echo.wait()
+    billed = sum(
+        (calls_in * prices[name]["input"] + calls_out * prices[name]["output"]) / 1e6
+        for name, (_, calls_in, calls_out) in bill.items()
+    )
+    events = EventLog(log)
+    logged, counts = events.spent(), Counter[str]()
+    for _, status, count in events.counts():
+        counts[status] += count
+    tried: dict[str, set[str]] = {}
+    answered = set[str]()
+    for row in events.decisions():
+        tried.setdefault(row.call_id or row.id, set()).add(row.arm)
+        if row.status == "answered":
+            answered.add(row.call_id or row.id)
+    events.close()
+    # every model failed for these in their turn: no other could have answered
+    hopeless = sum(len(found) == len(arms) for name, found in tried.items() if name not in answered)
+    return {
+        "requests": requests, "errors": dict(seen), "all_models_failed": hopeless, "requests_s": requests / seconds,
+        "p50_ms": 1e3 * float(np.percentile(took, 50)), "p99_ms": 1e3 * float(np.percentile(took, 99)),
+        "attempts": dict(counts), "billed_usd": billed, "logged_usd": logged, "off": logged / billed - 1.0,
+        "target_usd": per_request, "spent_per_request_usd": logged / requests,
+    }  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print, exit with 1 where a bound is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--router", type=Path, default=Path("router"))
+    parser.add_argument("--requests", type=int, default=30_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--at-once", type=int, default=32, help="requests under way at a time")
+    parser.add_argument("--per-request", type=float, help="target in USD a request")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="traffic-") as folder:
+        found = measure(
+            given.router, Path(folder), given.requests, given.workers, given.at_once, given.per_request
+        )
+    print(json.dumps(found, indent=1))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    avoidable = sum(found["errors"].values()) - found["all_models_failed"]
+    sys.exit(1 if avoidable > 0 or abs(found["off"]) > 1e-3 else 0)
+
+
+if __name__ == "__main__":
+    main()
