@@ -80,10 +80,13 @@ def measure(
     router: Path, folder: Path, requests: int, workers: int, at_once: int, per_request: float | None
 ) -> dict[str, Any]:
     """Play the traffic against a server in processes of its own."""
-    arms = [arm["name"] for arm in read_manifest(router).arms]
+    known = {arm["name"]: float(arm["mean_cost"]) for arm in read_manifest(router).arms}
+    arms = list(known)
     echo, upstream = start_echo()
     port, log = free_port(), folder / "events.sqlite"
-    prices = {f"m{i}-often": {"input": 10.0 * (i + 1), "output": 30.0 * (i + 1)} for i in range(len(arms))}
+    # a call of the stand-in has 10 tokens in and 5 out, and then costs what the router knows of the model
+    rates = {f"m{i}-often": 1e6 * cost / 15 for i, cost in enumerate(known.values())}
+    prices = {name: {"input": rate, "output": rate} for name, rate in rates.items()}
     models = {
         arm: {"url": f"http://127.0.0.1:{upstream}/v1", "model": name, "price": price}
         for arm, (name, price) in zip(arms, prices.items(), strict=True)

@@ -282,7 +282,7 @@ def test_policies_are_checked_when_built():
     good = {"arms": ["a", "b"], "dim": 3}
     for change in ({"dim": -1}, {"dim": 2.0}, {"dim": 10**6}, {"dim": 10**30}, {"rho": np.nan}, {"rho": -1.0},
                    {"arms": []}, {"arms": "ab"}, {"arms": ["a", "a"]}, {"arms": [1, 2]}, {"horizon": -1},
-                   {"share": 2.0}, {"seed": "x"}, {"keys": np.zeros((2, 2), np.uint64)}, {"keys": np.zeros((12, 2))},
+                   {"binary_share": 2.0}, {"seed": "x"}, {"keys": np.zeros((2, 2), np.uint64)}, {"keys": np.zeros((12, 2))},
                    {"penalty": np.nan}, {"alpha": np.inf}, {"offline": Offline(np.zeros((4, 9)), np.zeros((4, 2)), np.zeros((4, 2)), 1.0)},
                    {"offline": Offline(np.zeros((4, 3)), np.zeros((4, 5)), np.zeros((4, 5)), 1.0)}):  # fmt: skip
         with pytest.raises(PolicyError):

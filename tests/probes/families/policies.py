@@ -41,7 +41,7 @@ def _router(name: str, stream, **change: Any) -> Policy:
         "offline": stream.offline,
         "horizon": 500,
     }
-    return build_policy(name, **given | {"share": stream.share} | options | change)
+    return build_policy(name, **given | {"binary_share": stream.share} | options | change)
 
 
 def prepare() -> dict[str, Any]:
