@@ -219,7 +219,11 @@ def stage_code_version(name: str, *chosen: str) -> str:
 @cache
 def policy_code_version(policy: str) -> str:
     """Code version of one policy's replay: the engine and the modules of this policy, not those of others."""
-    return code_version(policy_modules(policy), COVERED, extra=catalog.split_name(policy))
+    return code_version(
+        policy_modules(policy),
+        COVERED,
+        extra=(*catalog.split_name(policy), *map(str, catalog.name_and_options(policy)[1].items())),
+    )
 
 
 def _tuned_version(policy: str) -> str:

@@ -20,6 +20,7 @@ from cabs_core.catalog.policies import (
     check_policy_name,
     current_name,
     families,
+    name_and_options,
     policies,
     policy_description,
     policy_label,
@@ -27,6 +28,7 @@ from cabs_core.catalog.policies import (
     policy_table,
     random_key,
     split_name,
+    with_options,
 )
 from cabs_core.catalog.policy_record import FIXED_PRESETS, PRESET_TEXT, PolicyRecord
 from cabs_core.catalog.regimes import (
@@ -60,6 +62,7 @@ __all__ = [
     "encoders",
     "families",
     "is_paper_grid",
+    "name_and_options",
     "policies",
     "policy_description",
     "policy_label",
@@ -70,4 +73,5 @@ __all__ = [
     "regime_table",
     "sources",
     "split_name",
+    "with_options",
 ]

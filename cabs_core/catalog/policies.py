@@ -1,12 +1,13 @@
 """What follows from the records of the policies: names, families, labels, a table for SQL.
 
-A policy is written `name` or `name@preset`. Dagster names allow letters, digits and `_` only, so the same
-policy is called `name__preset` in asset keys. Nothing heavy is imported here: pool files are validated with it.
+A policy is written `name` or `name@preset`, with options of its own `name@option=value` or `name@preset@option=value`. In
+folders it is `name__preset` and `name__option-value`. Nothing heavy is imported here: pool files are validated with it.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -15,6 +16,10 @@ from cabs_core.catalog.builtin_policies import BUILT_IN
 from cabs_core.catalog.plugins import records
 from cabs_core.catalog.policy_record import PRESET_TEXT, PolicyRecord
 from cabs_core.errors import PolicyError
+
+#: an option and its value in a policy's name: a number, or a word
+_OPTION = re.compile(r"([a-z][a-z0-9_]*)=(-?[0-9.]+(?:e-?[0-9]+)?|[A-Za-z][A-Za-z0-9_-]*)")
+_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
 @cache
@@ -42,29 +47,74 @@ def current_name(name: str) -> str:
 
     A predictor that has a policy's name has the same aliases.
     """
-    base, separator, preset = str(name).partition("@")
-    return f"{_aliases().get(base, base)}{separator}{preset}"
+    plain, options = name_and_options(name)
+    base, separator, preset = plain.partition("@")
+    return with_options(f"{_aliases().get(base, base)}{separator}{preset}", options)
+
+
+def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
+    """`'lin_ucb@warm@alpha=2'` -> `('lin_ucb@warm', {'alpha': 2})`. What cannot be read stays in the name."""
+    plain: list[str] = []
+    options: dict[str, Any] = {}
+    for part in str(name).split("@"):
+        found = _OPTION.fullmatch(part)
+        if found and plain and found[1] not in options:
+            options[found[1]] = _value(found[2])
+        else:
+            plain.append(part)
+    return "@".join(plain), options
+
+
+def with_options(name: str, options: Mapping[str, Any]) -> str:
+    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options, whatever their order."""
+    return "@".join([name, *(f"{key}={_text(options[key])}" for key in sorted(options))])
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return _WORDS.get(text, text)
+
+
+def _text(value: Any) -> str:
+    for word, meant in _WORDS.items():
+        if value is meant:
+            return word
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() and abs(value) < 1e15 else repr(value).replace("+", "")
+    return str(value)
 
 
 def policy_record(name: str) -> PolicyRecord:
-    """Record of `name` or `name@preset`. Raises PolicyError for unknown names."""
+    """Record of a name, with or without preset and options. Raises PolicyError for unknown names."""
     return policies()[split_name(name)[0]]
 
 
 def split_name(name: str) -> tuple[str, str]:
     """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without a preset, the policy's default one.
 
+    Options in the name are read and left out (`name_and_options`); whether the policy has them says its class.
+
     Raises:
         PolicyError: unknown policy or preset; the known ones are listed.
     """
-    base, _, preset = current_name(name).partition("@")
+    plain, _ = name_and_options(current_name(name))
+    if "=" in plain:
+        raise PolicyError(
+            f"policy {name!r:.200}: expected name@option=value or name@preset@option=value, each option once, the value a number "
+            "or a word of letters, digits, _ and -, such as lin_ucb@alpha=2"
+        )
+    base, _, preset = plain.partition("@")
     known = policies()
     if base not in known:
         close = difflib.get_close_matches(base, known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise PolicyError(f"unknown policy {name!r}.{hint} Known policies: {', '.join(known)}.")
     presets = known[base].presets
-    if "@" in str(name) and preset not in presets:
+    if "@" in plain and preset not in presets:
         raise PolicyError(f"policy {base!r} has no preset {preset!r}; it has: {', '.join(presets)}.")
     return base, preset or presets[0]
 
@@ -76,8 +126,11 @@ def check_policy_name(name: str) -> str:
 
 
 def asset_name(name: str) -> str:
-    """Name of the policy in asset keys and folders: `cabs_d_linear@literal` -> `cabs_d_linear__literal`."""
-    return check_policy_name(name).replace("@", "__")
+    """Name of the policy in folders: `cabs_d_linear@literal` -> `cabs_d_linear__literal`.
+
+    Options have `-` for `=`, which DuckDB would read as a column of a partitioned table.
+    """
+    return check_policy_name(name).replace("@", "__").replace("=", "-")
 
 
 def all_policies() -> list[str]:
@@ -90,24 +143,29 @@ def all_policies() -> list[str]:
 
 
 def random_key(name: str) -> str:
-    """The text that a policy's random streams are keyed by: its name, or the one it had before it was renamed."""
+    """The text that a policy's random streams are keyed by: its name, or the one it had before it was renamed.
+
+    Without options: what differs between two values of an option is then the option alone.
+    """
     record = policy_record(name)
-    _, separator, preset = str(name).partition("@")
+    _, separator, preset = name_and_options(name)[0].partition("@")
     return f"{record.random_key or record.name}{separator}{preset}"
 
 
 def policy_label(name: str) -> str:
     """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they are."""
-    base, _, preset = current_name(name).partition("@")
+    plain, options = name_and_options(current_name(name))
+    base, _, preset = plain.partition("@")
     record = policies().get(base)
-    return (record.title if record else base) + (f" ({preset})" if preset else "")
+    said = [*filter(None, [preset]), *(f"{key} {_text(value)}" for key, value in options.items())]
+    return (record.title if record else base) + (f" ({', '.join(said)})" if said else "")
 
 
 def policy_description(name: str) -> str:
     """One sentence on a policy (and its preset, where the name says it) for the asset catalogue."""
     base, preset = split_name(name)
     text = f"Replay of {policies()[base].description}"
-    if "@" not in name:
+    if "@" not in name_and_options(name)[0]:
         return text
     return f"{text} Preset `{preset}`: {PRESET_TEXT.get(preset, 'see the policy')}."
 

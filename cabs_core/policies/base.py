@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cabs_core.catalog import current_name, random_key, split_name
+from cabs_core.catalog import current_name, name_and_options, random_key, split_name
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
@@ -171,7 +171,8 @@ class Policy(ABC):
         settings = cls.settings_for(base)
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
             raise PolicyError(f"{name}: options must be names and values, got {checks.text(options, 80)}")
-        merged = {**cls.defaults(base), **cls.PRESETS.get(preset, {}), **options}
+        named = name_and_options(name)[1]
+        merged = {**cls.defaults(base), **cls.PRESETS.get(preset, {}), **named, **options}
         try:
             return settings(**merged)
         except ValidationError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from itertools import product
+from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from cabs_core.catalog import CONDITIONS, current_name, sources
+from cabs_core.catalog import CONDITIONS, current_name, sources, with_options
 from cabs_core.paths import safe_name
 from cabs_core.pool_files.collect import Collect
 from cabs_core.pool_files.goals import Goal
@@ -42,6 +44,36 @@ OUTCOME_FIELDS = (
 )  # fmt: skip
 
 
+def policy_names(entry: Any) -> list[Any]:
+    """Names of the policies that an entry of `policies` means.
+
+    `lin_ucb` is itself; `{lin_ucb: {alpha: [1, 2], target: utility}}` is one policy per combination of values. Anything else is
+    handed on for the checks of types.
+
+    Raises:
+        ValueError: options that are no mapping of names to values, or more than 200 combinations.
+    """
+    if not isinstance(entry, dict):
+        return [entry]
+    found: list[Any] = []
+    for name, options in entry.items():
+        if not isinstance(options, dict) or not options:
+            raise ValueError(f"policies: {name!s:.60}: expected options, such as {{lin_ucb: {{alpha: 2}}}}")
+        values = {str(key): given if isinstance(given, list) else [given] for key, given in options.items()}
+        for key, given in values.items():
+            if not given or any(isinstance(value, list | dict) for value in given):
+                raise ValueError(
+                    f"policies: {name!s:.60}: option {key:.60}: expected a number, a word, or a list of them to sweep over"
+                )
+        if prod(map(len, values.values())) > _MOST_POLICIES:
+            raise ValueError(f"policies: {name!s:.60}: more than {_MOST_POLICIES} combinations of options")
+        found += [
+            with_options(str(name), dict(zip(values, chosen, strict=True)))
+            for chosen in product(*values.values())
+        ]
+    return found
+
+
 def _known_condition(name: str) -> str:
     if name not in CONDITIONS:
         raise ValueError(f"{name!r:.60} is no stress condition; expected one of {', '.join(CONDITIONS)}")
@@ -56,6 +88,7 @@ def _known_source(kind: str) -> str:
 
 #: a name or path, short enough for an error message
 Text = Annotated[str, Field(max_length=1000)]
+_MOST_POLICIES = 200
 _SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
 _Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 _MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
@@ -350,7 +383,11 @@ class ModelPool(_Strict):
     oracle: Oracle = Oracle()
     features: Features = Features()
     replay: Replay = Replay()
-    policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=200)
+    policies: tuple[Text, ...] = Field(
+        DEFAULT_POLICIES,
+        max_length=_MOST_POLICIES,
+        description="`name` or `name@preset`; with options `{lin_ucb: {alpha: 2}}`, a sweep `{lin_ucb: {alpha: [1, 2, 4]}}`",
+    )
     router: Deployed = Deployed()
     collect: Collect | None = Field(
         None, description="source kind collect: whom to ask, what it may cost, how answers are scored"
@@ -367,6 +404,11 @@ class ModelPool(_Strict):
     @classmethod
     def _safe(cls, value: str) -> str:
         return safe_name(value, "pool name")
+
+    @field_validator("policies", mode="before")
+    @classmethod
+    def _with_options(cls, value: Any) -> Any:
+        return [name for entry in value for name in policy_names(entry)] if isinstance(value, list) else value
 
     @field_validator("policies", "reference_policy")
     @classmethod

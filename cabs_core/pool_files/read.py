@@ -17,7 +17,7 @@ from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
-from cabs_core.pool_files.config import ModelPool, Source
+from cabs_core.pool_files.config import ModelPool, Source, policy_names
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -336,7 +336,11 @@ def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 
 def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:
-    named: list[tuple[plain_yaml.Place, str]] = [(("policies", i), n) for i, n in enumerate(pool.policies)]
+    given = document.data.get("policies") or []
+    written = [i for i, entry in enumerate(given) for _ in policy_names(entry)] or range(len(pool.policies))
+    named: list[tuple[plain_yaml.Place, str]] = [
+        (("policies", i), name) for i, name in zip(written, pool.policies, strict=True)
+    ]
     named += [(("router", "policy"), pool.router.policy)] if pool.router.policy else []
     for place, name in [*named, (("reference_policy",), pool.reference_policy)]:
         try:

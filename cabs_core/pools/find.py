@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cabs_core.errors import PoolError
+from cabs_core.catalog import name_and_options
+from cabs_core.errors import PolicyError, PoolError
 from cabs_core.paths import pools_dir
 from cabs_core.pool_files.read import PoolFile, did_you_mean, pool_error, read_pool_file, shown_path
 
@@ -22,6 +23,7 @@ def load_pool_file(path: Path) -> PoolFile:
     """
     pool_file = read_pool_file(path)
     pool_file = replace(pool_file, shipped=pool_file.path.parent == SHIPPED)
+    _check_options(pool_file)
     if pool_file.rhos_from == "file":
         return pool_file
     from cabs_core.pools.rhos_from_costs import rhos_for_table  # noqa: PLC0415  (reads tables: pandas, for few pools only)
@@ -30,6 +32,20 @@ def load_pool_file(path: Path) -> PoolFile:
     replay = pool_file.pool.replay.model_copy(update={"rhos": rhos})
     pool = pool_file.pool.model_copy(update={"replay": replay})
     return replace(pool_file, pool=pool, rhos_from=reason or "costs")
+
+
+def _check_options(pool_file: PoolFile) -> None:
+    """Options of policies, by the classes that have them; read_pool_file knows names and presets only."""
+    pool = pool_file.pool
+    for name in filter(None, (*pool.policies, pool.reference_policy, pool.router.policy)):
+        if not name_and_options(name)[1]:
+            continue
+        from cabs_core.policies import policy_class  # noqa: PLC0415  (compiles: for pools with options only)
+
+        try:
+            policy_class(name).parse(name, {})
+        except PolicyError as error:
+            raise pool_error(pool_file.path, None, f"policies: {error}") from None
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import split_name
+from cabs_core.catalog import name_and_options, split_name, with_options
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -409,6 +409,7 @@ def _run_record(
     t: _Traces, result: ReplayResult, problem: ReplayProblem, pool: ModelPool | None
 ) -> dict[str, Any]:
     base, preset = split_name(t.policy)
+    preset = with_options(preset, name_and_options(t.policy)[1])  # `default@alpha=2`
     problem_hash = getattr(problem, "content_hash", None)
     problem_hash = problem_hash() if callable(problem_hash) else problem_hash
     record: dict[str, Any] = {

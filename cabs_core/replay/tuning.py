@@ -27,6 +27,7 @@ from cabs_core.catalog import (
     FIXED_PRESETS,
     REGIMES,
     is_paper_grid,
+    name_and_options,
     policy_record,
     random_key,
     regime_table,
@@ -74,6 +75,8 @@ def why_untuned(policy: str) -> str:
     preset = split_name(policy)[1]
     if not policy_record(policy).tuning:
         return "its record has no settings to tune"
+    if name_and_options(policy)[1]:
+        return "its options are given"
     return f"preset {preset!r} follows its paper and keeps its constants" if preset in FIXED_PRESETS else ""
 
 

@@ -10,7 +10,8 @@ WITH replayed AS (
     CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
   FROM {{ source('replay', 'run') }} AS r
   -- A policy that is not installed here (its package was removed) stays out of all marts.
-  SEMI JOIN {{ source('catalog', 'policies') }} AS c ON r.base_policy = c.base_policy AND r.preset = c.preset
+  -- The preset of a policy with options of its own is `default@alpha=2`.
+  SEMI JOIN {{ source('catalog', 'policies') }} AS c ON r.base_policy = c.base_policy AND split_part(r.preset, '@', 1) = c.preset
   WINDOW same_pool AS (PARTITION BY pool)
 ),
 runs AS (
@@ -57,5 +58,5 @@ SELECT
   r.is_current AND s.rho IS NOT NULL AS is_compared
 FROM runs AS r
 LEFT JOIN shared AS s ON r.pool = s.pool AND r.rho = s.rho
-JOIN {{ source('catalog', 'policies') }} AS known ON r.base_policy = known.base_policy AND r.preset = known.preset
+JOIN {{ source('catalog', 'policies') }} AS known ON r.base_policy = known.base_policy AND split_part(r.preset, '@', 1) = known.preset
 ORDER BY r.pool, r.policy, r.rho
