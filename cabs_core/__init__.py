@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cabs_core.chain.policy_checks import check_policy as check_policy
     from cabs_core.errors import CabsError as CabsError
     from cabs_core.ope import evaluate as evaluate
     from cabs_core.oracles import problems_from_arrays as problems_from_arrays
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cabs_core.replay import paired_difference as paired_difference
     from cabs_core.replay import replay_many as replay_many
     from cabs_core.replay.engine import replay as replay
-    from cabs_core.replay.policy_checks import check_policy as check_policy
     from cabs_core.replay.tuning import tune as tune
     from cabs_core.router.events import EventLog as EventLog
     from cabs_core.router.router import Router as Router
@@ -51,7 +51,7 @@ _PUBLIC = {
     "Request": "cabs_core.policies",
     "Router": "cabs_core.router.router",
     "build_policy": "cabs_core.policies",
-    "check_policy": "cabs_core.replay.policy_checks",
+    "check_policy": "cabs_core.chain.policy_checks",
     "evaluate": "cabs_core.ope",
     "find_pool": "cabs_core.pools",
     "frontier": "cabs_core.replay",

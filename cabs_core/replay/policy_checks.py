@@ -1,10 +1,4 @@
-"""Checks of what every policy promises, for its author to run.
-
-    from cabs_core.replay.policy_checks import check_policy
-    check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
-
-They play a short synthetic problem, so they take seconds, need no files and tell nothing about quality.
-"""
+"""Checks of what every policy promises a replay, on a short synthetic problem (`chain.policy_checks`)."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import STREAM_CONDITIONS, check_policy_name, policy_description, policy_record
+from cabs_core.catalog import STREAM_CONDITIONS, policy_description, policy_record
 from cabs_core.errors import PolicyError
 from cabs_core.policies import build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
@@ -32,21 +26,12 @@ RHO = 300.0
 TOLERANCE = 1e-6
 
 
-def check_policy(name: str, **options: Any) -> None:
-    """Check that a policy keeps the promises of `Policy`.
-
-    Args:
-        name: `name` or `name@preset`, of the catalog or of a plug-in.
-        options: settings that override the preset's, such as smaller networks.
+def check_replay(name: str, options: dict[str, Any]) -> None:
+    """Check what a policy promises a replay; `cabs_core.check_policy` asks for this and for its deployment.
 
     Raises:
         PolicyError: a promise is broken; the message names it.
-
-    Example:
-        >>> from cabs_core import check_policy
-        >>> check_policy("epsilon_greedy")
     """
-    name = check_policy_name(name)
     for check in (_methods, _record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
         check(name, options)
 
@@ -56,7 +41,8 @@ def _problem() -> ReplayProblem:
     return synthetic_problem(n=ROUNDS, K=4, d=5, seed=3, offline=60, pool="check")
 
 
-def _expect(holds: Any, name: str, promise: str) -> None:
+def expect(holds: Any, name: str, promise: str) -> None:
+    """PolicyError that names the promise unless it holds."""
     if not holds:
         raise PolicyError(f"{name}: {promise}")
 
@@ -73,19 +59,19 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     """Its class implements what every policy must."""
     cls = policy_class(name)
     missing = ", ".join(sorted(cls.__abstractmethods__))
-    _expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
+    expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
     learns = policy_record(name).learns
     own = any("_learn" in vars(base) for base in cls.__mro__ if base is not Policy)
-    _expect(not learns or own, name, f"it learns, but {cls.__name__} lacks _learn")
+    expect(not learns or own, name, f"it learns, but {cls.__name__} lacks _learn")
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
     """Class and record agree."""
     record, cls = policy_record(name), policy_class(name)
     for preset in record.presets:
-        _expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
-    _expect(policy_description(name).endswith("."), name, "its description must end with a full stop")
-    _expect(
+        expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
+    expect(policy_description(name).endswith("."), name, "its description must end with a full stop")
+    expect(
         record.feedback == "full" or not cls.needs_outcomes,
         name,
         "it looks at outcomes: feedback must be 'full'",
@@ -96,12 +82,12 @@ def _traces(name: str, options: dict[str, Any]) -> None:
     """Actions are arms, propensities probabilities, and equal seeds give equal traces."""
     first, second = (replay(_problem(), name, rho=RHO, trials=2, options=options) for _ in range(2))
     arms = range(_problem().K)
-    _expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
+    expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
     p = first.propensities
-    _expect(((p > 0) & (p <= 1 + 1e-9)).all(), name, "a propensity is not in (0, 1]")
+    expect(((p > 0) & (p <= 1 + 1e-9)).all(), name, "a propensity is not in (0, 1]")
     for trace in ("actions", "propensities"):
         same = np.array_equal(getattr(first, trace), getattr(second, trace))
-        _expect(same, name, f"two replays with one seed differ in their {trace}")
+        expect(same, name, f"two replays with one seed differ in their {trace}")
 
 
 def _lanes(name: str, options: dict[str, Any]) -> None:
@@ -109,18 +95,18 @@ def _lanes(name: str, options: dict[str, Any]) -> None:
     both = replay(_problem(), name, rho=RHO, trials=2, threads=2, options=options)
     alone = replay(_problem(), name, rho=RHO, trials=[1], threads=1, options=options)
     same = np.array_equal(both.actions[1], alone.actions[0])
-    _expect(same, name, "trial 1 plays otherwise alone than beside trial 0")
+    expect(same, name, "trial 1 plays otherwise alone than beside trial 0")
 
 
 def _conditions(name: str, options: dict[str, Any]) -> None:
     """It plays under every condition of the stream, and never an arm that cannot be played."""
     for condition in STREAM_CONDITIONS:
         result = replay(_problem(), name, rho=RHO, trials=1, condition=condition, options=options)
-        _expect((result.actions >= 0).all(), name, f"rounds without an action under {condition}")
+        expect((result.actions >= 0).all(), name, f"rounds without an action under {condition}")
     best = int(np.argmax(make_stream(_problem(), RHO).offline.utilities.mean(axis=0)))
     half = ROUNDS // 2
     gone = replay(_problem(), name, rho=RHO, trials=1, condition="arms_disappear", options=options)
-    _expect(best not in gone.actions[0, half:], name, "it plays an arm that has disappeared")
+    expect(best not in gone.actions[0, half:], name, "it plays an arm that has disappeared")
 
 
 def _played(
@@ -146,11 +132,11 @@ def _resume(name: str, options: dict[str, Any]) -> None:
     """Saved and loaded in between, it plays on as if nothing had happened."""
     _, whole = _played(name, options, (), _compiled)
     policy, parts = _played(name, options, (1, 50), _compiled)
-    _expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
+    expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
     same = np.array_equal(whole.actions, parts.actions) and np.array_equal(
         whole.propensities, parts.propensities
     )
-    _expect(same, name, "saved and loaded after round 1 and 50, it plays otherwise than without a break")
+    expect(same, name, "saved and loaded after round 1 and 50, it plays otherwise than without a break")
 
 
 def _online(name: str, options: dict[str, Any]) -> None:
@@ -159,18 +145,18 @@ def _online(name: str, options: dict[str, Any]) -> None:
         return
     _, compiled = _played(name, options, (), _compiled)
     _, online = _played(name, options, (), Policy.run)
-    _expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
+    expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
     gap = np.abs(compiled.propensities - online.propensities).max()
-    _expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")
+    expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")
     stream = make_stream(_problem(), RHO)
     policy = _build(name, options, stream)
     decision = policy.decide(stream.request(0, 0))
     pmf = decision.pmf
-    _expect(pmf.shape == (len(policy.arms),), name, f"pmf has shape {pmf.shape}, expected one entry per arm")
-    _expect((pmf >= 0).all() and abs(pmf.sum() - 1) < 1e-6, name, "pmf is no probability distribution")
-    _expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
+    expect(pmf.shape == (len(policy.arms),), name, f"pmf has shape {pmf.shape}, expected one entry per arm")
+    expect((pmf >= 0).all() and abs(pmf.sum() - 1) < 1e-6, name, "pmf is no probability distribution")
+    expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
     again = Decision.from_dict(decision.to_dict())
-    _expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
+    expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
     policy.update(again, 1.0, 1e-4, **_extra(policy, stream))
 
 
@@ -197,7 +183,7 @@ def _arms(name: str, options: dict[str, Any]) -> None:
     before = list(policy.arms)
     policy.add_arm("another")
     policy.remove_arm(before[0])
-    _expect(
+    expect(
         policy.arms == [*before[1:], "another"], name, f"arms are {policy.arms} after one came and one went"
     )
     try:

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cabs_core import check_policy
 from cabs_core.catalog import all_policies, policies, split_name
 from cabs_core.errors import PolicyError
 from cabs_core.policies import Policy
-from cabs_core.policies.static import RandomPolicy
-from cabs_core.replay.policy_checks import check_policy
+from cabs_core.policies.requests import Reads
+from cabs_core.policies.static import Carrot, RandomPolicy
 
 #: options that keep networks small
 SMALL = {"hidden": 8, "batch": 4}
@@ -66,6 +67,20 @@ class Undecided(Policy):
 
 class Untaught(RandomPolicy):
     """Its record says that it learns, but it lacks `_learn`."""
+
+
+class Illiterate(Carrot):
+    """It reads predictions, and says that it reads nothing: a router would not hand them to it."""
+
+    def reads(self):
+        return Reads()
+
+
+def test_a_policy_that_cannot_be_deployed_is_found(monkeypatch):
+    record = replace(policies()["carrot"], path=f"{__name__}:Illiterate")
+    monkeypatch.setitem(policies(), "carrot", record)
+    with pytest.raises(PolicyError, match="needs Request.predicted_scores"):
+        check_policy("carrot")
 
 
 @pytest.mark.parametrize(
