@@ -79,7 +79,7 @@ class Illiterate(Carrot):
 def test_a_policy_that_cannot_be_deployed_is_found(monkeypatch):
     record = replace(policies()["carrot"], path=f"{__name__}:Illiterate")
     monkeypatch.setitem(policies(), "carrot", record)
-    with pytest.raises(PolicyError, match="needs Request.predicted_scores"):
+    with pytest.raises(PolicyError, match=r"needs Request\.predicted_scores"):
         check_policy("carrot")
 
 
