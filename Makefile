@@ -13,7 +13,7 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes ui bench lint docs clean clean-results
+.PHONY: help venv demo test test-all probes ui bench lint docs dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
+	@echo "make dist   set up, build sdist and wheel into dist/ and check them; sbom: list what an installation holds"
 	@echo "make clean  delete .venv and build files; clean-results: delete the results, after asking"
 
 venv: $(STAMP)
@@ -69,6 +70,23 @@ lint: venv
 
 docs: venv
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: venv
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist
+	@$(BIN)/twine check --strict dist/*
+
+# What an installation of the wheel holds and nothing of ours, seen from outside: the tool's own packages stay out.
+sbom: dist
+	@rm -rf build/release build/tools
+	@$(PYTHON) -m venv build/release && $(PYTHON) -m venv build/tools
+	@build/release/bin/pip install --quiet -c constraints.txt dist/*.whl
+	@build/tools/bin/pip install --quiet cyclonedx-bom==7.5.0
+	@printf '[project]\nname = "cabs-routing"\nversion = "%s"\nlicense = "MIT"\n' \
+		"$$($(BIN)/python -c 'import cabs_core; print(cabs_core.__version__)')" > build/root.toml
+	@build/tools/bin/cyclonedx-py environment --pyproject build/root.toml --output-reproducible \
+		--output-format JSON --output-file build/sbom.cdx.json build/release/bin/python
+	@echo "build/sbom.cdx.json"
 
 clean:
 	rm -rf $(VENV) build *.egg-info

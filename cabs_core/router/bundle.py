@@ -1,7 +1,7 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
     router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
-    README.md     model card
+    README.md     model card; not among the verified files where it was written for a hub, whose users edit it
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -34,6 +34,9 @@ from cabs_core.hashing import hash_file
 FORMAT = 1
 HEADER = "router.json"
 SEEN = "seen.npy"
+CARD = "README.md"
+#: what a hub, or who edits there, puts beside the files of a bundle
+_ON_HUB = (CARD, "LICENSE", ".gitattributes")
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,14 @@ class Manifest:
 
 
 @contextmanager
-def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well."""
+def writing(
+    folder: str | Path, manifest: dict[str, Any], unlisted: Mapping[str, str] | None = None
+) -> Iterator[Path]:
+    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well.
+
+    Args:
+        unlisted: {name: text} of files that lie beside and are not verified.
+    """
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {
@@ -92,16 +101,18 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
         draft = Manifest(**{**manifest, "files": files, "id": "", "format": FORMAT})
         content = asdict(draft) | {"id": draft.digest()}
         (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        for name, text in (unlisted or {}).items():
+            (temporary / name).write_text(text, encoding="utf-8")
 
 
 def contents_of(folder: str | Path) -> Contents:
     """What a bundle at `folder` consists of, so that nothing else that lies there is ever replaced."""
     try:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
-        files = tuple(data["files"])
+        files = (CARD, *data["files"])
     except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
         parts = ("policy", "oracles", "encoder", "neighbours")
-        files = (SEEN, "README.md", "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
+        files = (SEEN, CARD, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
     return Contents("a router", HEADER, files, ("files", "identity"))
 
 
@@ -151,6 +162,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise ProvenanceError(f"{path} is missing: export the router again")
         if hash_file(path) != digest:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
+    found -= {name for name in found if name in _ON_HUB or name.startswith(".cache/huggingface/")}
     if extra := sorted(found - set(manifest.files)):
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
 

@@ -82,10 +82,19 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
     help="shadow: always answers with the best single model. guarded: leaves it only with evidence.",
 )  # fmt: skip
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
-@click.option("--prompts/--no-prompts", default=True, help="Keep train prompts, to explain decisions.")
+@click.option(
+    "--prompts/--no-prompts",
+    default=None,
+    help="Keep train prompts, to explain decisions. Default: yes; with --hub no.",
+)
+@click.option(
+    "--hub",
+    is_flag=True,
+    help="Write a folder that the Hugging Face hub shows as it is, for `hf upload`. Nothing is uploaded.",
+)
 def export(
     name: str | None, pool: str | None, goal: str | None, cold: bool, models: Path | None, encoder: str, out: Path | str,
-    policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool,
+    policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool | None, hub: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
@@ -101,8 +110,11 @@ def export(
 
     if name and pool and name != pool:
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
+    if hub and not isinstance(out, Path):
+        raise click.UsageError("--hub writes a folder: name one with --out")
     pool = name or pool
-    write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts)
+    keep = not hub if prompts is None else prompts
+    write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=keep or hub)
     if not cold and policy is None and rho is None:
         policy, rho = _wanted(pool, goal)
     asked = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
@@ -119,6 +131,11 @@ def export(
             candidate = made
         else:
             write(candidate, **asked)
+        if hub:
+            from cabs_core.router.hub import write_hub_folder
+
+            write_hub_folder(candidate, Path(temporary) / "hub", prompts=keep)
+            candidate = Path(temporary) / "hub"
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
@@ -138,6 +155,11 @@ def export(
             click.echo(f"  {arm['name']}: score {arm['mean_score']:.2f}, {arm['mean_cost']:.6f} USD a call")
     else:
         click.echo(f"trained on a log alone: `cabs report --pool {pool}` says what it is estimated to earn")
+    if hub:
+        click.echo(
+            f"{out}\nread README.md (what it tells of your prompts, models and prices), then: hf upload OWNER/NAME {out} ."
+        )
+        return
     if cold:
         text = f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can decide"
     else:

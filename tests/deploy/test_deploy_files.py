@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -102,16 +103,20 @@ def running(words: list[str], folder: Path, **more: str) -> Iterator[subprocess.
     settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")} | more
     settings["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(ROOT))
     with open(folder / "said.txt", "wb") as out:
-        process = subprocess.Popen(words, cwd=folder, env=settings, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            words, cwd=folder, env=settings, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            # Dagster gives SIGTERM the handler of SIGINT, and tests that a shell started in the background
+            # inherit SIGINT as ignored: the server would hear neither
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
     try:
         yield process
-    finally:
         process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()  # how a server ends on a busy machine is not what is tested here
-            process.wait()
+        process.wait(120)
+    finally:
+        with suppress(ProcessLookupError):  # nothing of it is left behind, whatever failed
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -121,7 +126,7 @@ def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path)
         time.sleep(0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
     """The image's own words, with its folders and port changed for this machine's."""
     from cabs_core.router.example import write_example
@@ -162,7 +167,7 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
             assert b"cabs_bundle" in answer.read()
 
 
-@pytest.mark.slow
+@pytest.mark.e2e
 def test_the_code_servers_command(tmp_path: Path) -> None:
     port = str(free_port())
     words = [

@@ -1,4 +1,4 @@
-"""The wheel holds every file of the package under names of its own, and works without a checkout; so does `pip -e`."""
+"""Sdist and wheel hold every file of the package under names of its own and work without a checkout; so does `pip -e`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from e2e_support import ROOT, environment, patience
+from packaging.specifiers import SpecifierSet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: folder of the repository: name of the package
 PACKAGES = {name: name for name in ("cabs_core", "cabs_dagster", "dbt_like_sql")} | {"assets": "cabs_assets"}
 
@@ -35,22 +38,37 @@ def call(*words: object, cwd: Path, **more: str) -> str:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the wheel is built from: building leaves files behind."""
-    for needed in ("pip", "setuptools"):
+    for needed in ("pip", "setuptools", "build", "twine"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed in this environment")
     folder = tmp_path_factory.mktemp("source")
     for name in PACKAGES:
         caches = shutil.ignore_patterns("__pycache__", "*.pyc", "*.nb?")
         shutil.copytree(ROOT / name, folder / name, ignore=caches)
-    for name in ("pyproject.toml", "setup.py", "README.md"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     return folder
 
 
+@pytest.fixture(scope="module")
+def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The sdist, and the wheel that is built from it, as `make dist` makes them; by suffix."""
+    folder = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source, cwd=folder.parent)
+    [wheel], [sdist] = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    call(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=folder.parent)
+    return {"whl": wheel, "tar.gz": sdist}
+
+
+def empty_environment(folder: Path, interpreter: str | Path = sys.executable) -> Path:
+    """Interpreter of a new virtual environment that holds nothing."""
+    call(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    return folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
 def environment_of_its_own(folder: Path) -> Path:
     """Interpreter of a new virtual environment that has all libraries of this one, but not this project."""
-    call(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
-    program = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    program = empty_environment(folder)
     place = call(program, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder.parent)
     # a folder that is named in a .pth file is searched, but the .pth files in it are not read
     Path(place.strip(), "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
@@ -62,21 +80,21 @@ def install(program: Path, *what: object, cwd: Path) -> None:
     call(sys.executable, "-m", "pip", "--python", program, "install", "-q", *alone, *what, cwd=cwd)
 
 
-def test_the_wheel_holds_every_file_and_runs_without_a_checkout(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["whl", "tar.gz"])
+def test_it_holds_every_file_and_runs_without_a_checkout(
+    source: Path, built: dict[str, Path], tmp_path: Path, form: str
+) -> None:
     expected = {
         f"{PACKAGES[name]}/{path.relative_to(source / name).as_posix()}"
         for name in PACKAGES
         for path in (source / name).rglob("*")
         if path.is_file()
     }
-    alone = ("--no-deps", "--no-index", "--no-build-isolation")
-    call(sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", tmp_path, source, cwd=tmp_path)
-    [wheel] = tmp_path.glob("*.whl")
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    names = {name for name in zipfile.ZipFile(built["whl"]).namelist() if ".dist-info/" not in name}
     assert names == expected
 
     program = environment_of_its_own(tmp_path / "venv")
-    install(program, wheel, cwd=tmp_path)
+    install(program, built[form], cwd=tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()
     words = ("run", "--pool", "demo", "--rho", "300", "--policies", "random,lin_ucb")
@@ -91,3 +109,37 @@ def test_an_editable_install_reads_the_folder_assets(source: Path, tmp_path: Pat
     code = "import cabs_assets, cabs_dagster.definitions as d; print(cabs_assets.__file__, d.__file__)"
     found = call(program, "-c", code, cwd=tmp_path).split()
     assert found == [str(source / "assets" / "__init__.py"), str(source / "cabs_dagster" / "definitions.py")]
+
+
+def other_interpreters() -> list[Path]:
+    """Those of the versions that the project declares which are installed here, beside this one."""
+    declared = SpecifierSet(PROJECT["requires-python"])
+    versions = [f"3.{minor}" for minor in range(30) if f"3.{minor}.0" in declared]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    found = {}
+    for version in versions:
+        for path in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
+            asked = path and subprocess.run(
+                [str(path), "-c", "import sys, ensurepip; print(*sys.version_info[:2], sep='.')"],
+                capture_output=True, text=True,
+            )  # fmt: skip
+            if path and asked and asked.stdout.strip() == version:  # a shim of pyenv may stand for nothing
+                found[version] = Path(path)
+    found.pop("{}.{}".format(*sys.version_info), None)
+    return list(found.values())
+
+
+def test_it_installs_on_the_other_pythons(built: dict[str, Path], tmp_path: Path) -> None:
+    """Metadata and grammar; the workflow that releases runs the demo there, with all libraries."""
+    if not (interpreters := other_interpreters()):
+        pytest.skip("no other Python of those that the project declares is installed")
+    for number, interpreter in enumerate(interpreters):
+        program = empty_environment(tmp_path / f"venv{number}", interpreter)
+        install(program, built["whl"], cwd=tmp_path)
+        code = (
+            "import compileall, sysconfig, warnings, cabs_core; from importlib.metadata import version\n"
+            "warnings.simplefilter('error')\n"
+            "assert version('cabs-routing') == cabs_core.__version__\n"
+            "assert compileall.compile_dir(sysconfig.get_path('purelib'), quiet=1, force=True)\n"
+        )
+        call(program, "-c", code, cwd=tmp_path)

@@ -58,3 +58,8 @@ def test_the_version_is_said_once() -> None:
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cabs_core.__version__"}
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert str(citation["version"]) == cabs_core.__version__
+    releases = re.findall(r"^## (\d.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert releases[0].split()[0] == cabs_core.__version__
+    deploy = (path.read_text(encoding="utf-8") for path in (ROOT / "deploy").rglob("*.yaml"))
+    images = re.findall(r"cabs-(?:router:|dagster, tag: )([\d.]+)", "".join(deploy))
+    assert len(images) == 2 and set(images) == {cabs_core.__version__}

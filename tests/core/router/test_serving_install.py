@@ -80,6 +80,7 @@ def listed(folder: Path) -> set[str]:
     return {Requirement(line).name for line in lines if not line.startswith("#")}
 
 
+@pytest.mark.e2e
 def test_every_policy_that_is_not_neural_serves_with_what_is_listed(tmp_path, pool, artifacts) -> None:
     folders = [tmp_path / name.replace("@", "__") for name in SERVED]
     for name, folder in zip(SERVED, folders, strict=True):
