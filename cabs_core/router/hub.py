@@ -85,7 +85,8 @@ def metadata(manifest: dict[str, Any]) -> ModelCardData:
     base = known.hub_id if known else encoder if re.fullmatch(r"[\w.-]+/[\w.-]+", encoder) else ""
     policy = manifest["policy"].replace("@", "-")
     return ModelCardData(
-        library_name="cabs-routing", pipeline_tag="text-classification", base_model=base or None, model_name=f"router-{manifest['pool']}" if found else None,
+        library_name="cabs-routing", pipeline_tag="text-classification", base_model=base or None,
+        model_name=f"router-{manifest['pool']}" if found else None,
         tags=["llm-routing", "model-selection", "contextual-bandit", policy], eval_results=found,
     )  # fmt: skip
 
