@@ -228,6 +228,7 @@ def efficiency(data: PoolData) -> Table:
     savings = data.mart("cost_savings")
     single = savings[savings["baseline"] == "best_single"].set_index("policy")
     reference = savings[savings["baseline"] == data.reference].set_index("policy")
+    gain, gain_se = 100 * single["performance_gain"], 100 * single["performance_gain_se"]
     real = set(data.board[data.board["rank"].notna()].index)
     top = best_of(aiq.loc[[p for p in aiq.index if p in real], "aiq"])
     rows = []
@@ -241,6 +242,8 @@ def efficiency(data: PoolData) -> Table:
                 number(line["cost_per_1000_calls"], 3, prefix="$"),
                 percent(single["share_saved"].get(policy)),
                 percent(reference["share_saved"].get(policy)),
+                estimate(gain.get(policy), gain_se.get(policy), 1, signed=True),
+                number(aiq["pareto_distance"].get(policy), 3),
                 percent(line["gap_closed"]),
             ]
         )
@@ -248,11 +251,15 @@ def efficiency(data: PoolData) -> Table:
     return Table(
         "efficiency", "Accuracy and money", [
             "Policy", "AIQ", "Accuracy", "USD per 1,000 calls", "Saved at best single's accuracy",
-            f"Saved at {label(data.reference)}'s accuracy", "Full-feedback gap closed",
+            f"Saved at {label(data.reference)}'s accuracy", "Gain over best single, %", "Distance to frontier",
+            "Full-feedback gap closed",
         ],
         rows, note=f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
         "(RouterBench's definition). Accuracy and cost: means over the three regimes. Saved: share of the baseline's "
-        "spending at its most accurate setting; a dash means that this accuracy is never reached. Gap closed: from the "
+        "spending at its most accurate setting; a dash means that this accuracy is never reached. Gain: best accuracy of any "
+        "setting over the best single model's, minus 1. Distance: mean distance of its settings to the frontier of all routers, "
+        "cost and accuracy scaled to [0, 1] (0 is best). Saved, gain and distance are LLMRouterBench's CostSave, PerfGain and "
+        "ParetoDist. Gap closed: from the "
         "reference (0 %) to LinUCB that sees every arm's reward (100 %).",
     )  # fmt: skip
 

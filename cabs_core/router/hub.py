@@ -69,15 +69,12 @@ def hub_card(manifest: dict[str, Any], files: list[str]) -> str:
 def metadata(manifest: dict[str, Any]) -> ModelCardData:
     """What stands before the card: library, tags, the encoder's model, and the result on validation where there is one."""
     evidence = manifest["evidence"]
-    about = {
-        "task_type": "text-classification", "task_name": "choice of a language model",
-        "dataset_type": re.sub(r"[^\w.-]", "-", manifest["pool"]), "dataset_name": f"pool {manifest['pool']}",
-        "dataset_split": "validation",
-    }  # fmt: skip
     found = [
         EvalResult(
-            **about, metric_type="utility", metric_name=f"utility over always {manifest['fallback']}",
-            metric_value=round(evidence["mean"], 4), metric_args={"rho": manifest["rho"], "standard_error": round(evidence["se"], 4)},
+            task_type="text-classification", task_name="choice of a language model", dataset_name=f"pool {manifest['pool']}",
+            dataset_type=re.sub(r"[^\w.-]", "-", manifest["pool"]), dataset_split="validation", metric_type="utility",
+            metric_name=f"utility over always {manifest['fallback']}", metric_value=round(evidence["mean"], 4),
+            metric_args={"rho": manifest["rho"], "standard_error": round(evidence["se"], 4)},
         )
     ] if evidence else None  # fmt: skip
     encoder = manifest["encoder"]["name"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cabs_core.command import CommandGroup
+from cabs_core.router.arena_cli import arena
 from cabs_core.router.cli import doctor, feedback, log, rollback, route, serve
 
 
@@ -16,5 +17,5 @@ def main() -> None:
     """Serve a router that `cabs export` made. Needs only what its requirements.txt lists."""
 
 
-for command in (route, serve, feedback, doctor, rollback, log):
+for command in (route, serve, feedback, doctor, rollback, log, arena):
     main.add_command(command)

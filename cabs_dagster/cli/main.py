@@ -49,6 +49,7 @@ def _register() -> None:
     from cabs_core.chain.cli import data, evaluate, plan, prune, report
     from cabs_core.chain.collect_cli import collect, judge
     from cabs_core.policies.cli import policies
+    from cabs_core.router.arena_cli import arena
     from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
@@ -72,7 +73,7 @@ def _register() -> None:
         prune,
     ):
         main.add_command(command)
-    for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate):
+    for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate, arena):
         main.add_command(command)
 
 

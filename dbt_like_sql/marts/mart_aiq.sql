@@ -1,4 +1,5 @@
--- AIQ (RouterBench): mean height of the non-decreasing hull over the pool's common cost interval.
+-- AIQ (RouterBench): mean height of the non-decreasing hull over the pool's common cost interval; and the mean distance of a
+-- router's settings to the pool's frontier (LLMRouterBench), with cost and score scaled to [0, 1] over all routers' settings.
 WITH points AS (
   SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
   FROM {{ ref('stg_replay_summary') }}
@@ -10,6 +11,39 @@ domain AS (
   FROM points
   WHERE kind <> 'upper bound'
   GROUP BY pool
+),
+scale AS (
+  SELECT pool, min(score) AS score_min, max(score) AS score_max
+  FROM points
+  WHERE kind <> 'upper bound'
+  GROUP BY pool
+),
+scaled AS (
+  SELECT
+    p.pool, p.policy, p.rho,
+    (p.cost - d.cost_min) / greatest(d.cost_max - d.cost_min, 1e-300) AS cost,
+    (p.score - s.score_min) / greatest(s.score_max - s.score_min, 1e-300) AS score
+  FROM points AS p
+  JOIN domain AS d ON p.pool = d.pool
+  JOIN scale AS s ON p.pool = s.pool
+  WHERE p.kind <> 'upper bound'
+),
+frontier AS (
+  SELECT f.pool, f.policy, f.rho
+  FROM {{ ref('mart_pareto_frontier') }} AS f
+  WHERE f.on_pool_frontier
+),
+distances AS (
+  SELECT a.pool, a.policy, a.rho, min(sqrt((a.cost - b.cost) ** 2 + (a.score - b.score) ** 2)) AS distance
+  FROM scaled AS a
+  JOIN frontier AS f ON a.pool = f.pool
+  JOIN scaled AS b ON b.pool = f.pool AND b.policy = f.policy AND b.rho = f.rho
+  GROUP BY a.pool, a.policy, a.rho
+),
+pareto AS (
+  SELECT pool, policy, avg(distance) AS pareto_distance
+  FROM distances
+  GROUP BY pool, policy
 ),
 of_means AS (
   SELECT
@@ -62,10 +96,12 @@ SELECT
   t.aiq_se_trials,
   e.aiq_se_queries,
   two_way_error(t.aiq_se_trials, e.aiq_se_queries, t.trials, e.queries).se AS aiq_se,
+  o.pareto_distance,
   1000 * m.cost_min AS cost_min_per_1000_calls,
   1000 * m.cost_max AS cost_max_per_1000_calls,
   m.points
 FROM of_means AS m
 LEFT JOIN trial_error AS t ON m.pool = t.pool AND m.policy = t.policy
 LEFT JOIN query_error AS e ON m.pool = e.pool AND m.policy = e.policy
+LEFT JOIN pareto AS o ON m.pool = o.pool AND m.policy = o.policy
 ORDER BY m.pool, m.aiq DESC, m.policy

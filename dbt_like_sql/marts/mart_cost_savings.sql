@@ -1,4 +1,4 @@
--- What the same accuracy costs: each policy against what the baseline spends at its most accurate setting.
+-- What the same accuracy costs, and how much better a policy can be: against the baseline at its most accurate setting.
 WITH curves AS (
   SELECT pool, policy, kind, list(cost ORDER BY rho) AS costs, list(score ORDER BY rho) AS scores
   FROM (
@@ -9,6 +9,16 @@ WITH curves AS (
   )
   GROUP BY pool, policy, kind
 ),
+settings AS (
+  SELECT pool, policy, first(rho ORDER BY score DESC, rho) AS rho
+  FROM (
+    SELECT pool, policy, rho, avg(score) AS score
+    FROM {{ ref('stg_replay_summary') }}
+    WHERE is_compared
+    GROUP BY pool, policy, rho
+  )
+  GROUP BY pool, policy
+),
 baselines AS (
   SELECT
     c.pool,
@@ -18,6 +28,33 @@ baselines AS (
   FROM curves AS c
   JOIN {{ ref('stg_pools') }} AS p ON c.pool = p.pool
   WHERE c.policy = p.reference_policy OR c.policy = 'best_single'
+),
+best_trials AS (
+  SELECT s.pool, s.policy, s.trial, s.score
+  FROM {{ ref('stg_replay_summary') }} AS s
+  JOIN settings AS b ON s.pool = b.pool AND s.policy = b.policy AND s.rho = b.rho
+),
+trial_error AS (
+  SELECT a.pool, a.policy, b.policy AS baseline, standard_error_of(a.score / nullif(b.score, 0)) AS se, count(*) AS trials
+  FROM best_trials AS a
+  JOIN best_trials AS b ON a.pool = b.pool AND a.trial = b.trial
+  JOIN baselines AS known ON b.pool = known.pool AND b.policy = known.baseline
+  GROUP BY a.pool, a.policy, b.policy
+),
+best_queries AS (
+  SELECT q.pool, q.policy, q.query_index, q.score::DOUBLE AS score
+  FROM {{ source('replay', 'queries') }} AS q
+  JOIN settings AS b ON q.pool = b.pool AND q.policy = b.policy AND q.rho = b.rho
+),
+query_error AS (
+  SELECT
+    a.pool, a.policy, b.policy AS baseline,
+    bootstrap_ratio_se(list(a.score ORDER BY a.query_index), list(b.score ORDER BY a.query_index)) AS se,
+    count(*) AS queries
+  FROM best_queries AS a
+  JOIN best_queries AS b ON a.pool = b.pool AND a.query_index = b.query_index
+  JOIN baselines AS known ON b.pool = known.pool AND b.policy = known.baseline
+  GROUP BY a.pool, a.policy, b.policy
 )
 SELECT
   c.pool,
@@ -28,7 +65,11 @@ SELECT
   1000 * b.baseline_cost AS baseline_cost_per_1000_calls,
   1000 * cost_at_score(c.costs, c.scores, b.target_score) AS cost_per_1000_calls,
   1 - cost_at_score(c.costs, c.scores, b.target_score) / nullif(b.baseline_cost, 0) AS share_saved,
-  1000 * (b.baseline_cost - cost_at_score(c.costs, c.scores, b.target_score)) AS saved_per_1000_calls
+  1000 * (b.baseline_cost - cost_at_score(c.costs, c.scores, b.target_score)) AS saved_per_1000_calls,
+  list_max(c.scores) / nullif(b.target_score, 0) - 1 AS performance_gain,
+  two_way_error(t.se, q.se, t.trials, q.queries).se AS performance_gain_se
 FROM curves AS c
 JOIN baselines AS b ON c.pool = b.pool
+LEFT JOIN trial_error AS t ON c.pool = t.pool AND c.policy = t.policy AND b.baseline = t.baseline
+LEFT JOIN query_error AS q ON c.pool = q.pool AND c.policy = q.policy AND b.baseline = q.baseline
 ORDER BY c.pool, b.baseline, c.policy

@@ -138,6 +138,25 @@ def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
     ).iloc[0]
     target, paid = saved["target_score"], saved["baseline_cost_per_1000_calls"] / 1000
     assert saved["share_saved"] == pytest.approx(metrics.cost_saved(cost, score, paid, target))
+    assert saved["performance_gain"] == pytest.approx(score.max() / target - 1)
+    assert saved["performance_gain_se"] > 0
+    same = read_model(
+        "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'lin_ucb' AND baseline = 'lin_ucb'"
+    ).iloc[0]
+    assert (same["performance_gain"], same["performance_gain_se"]) == (0, 0)
+
+
+def test_distance_to_the_frontier_by_hand(built):
+    artifacts, _, _ = built
+    points = read_model("mart_pareto_frontier", artifacts, "pool = 'one' AND kind <> 'upper bound'")
+    plane = points[["cost_per_1000_calls", "score"]].to_numpy()
+    plane = (plane - plane.min(axis=0)) / np.ptp(plane, axis=0)
+    best = plane[points["on_pool_frontier"].to_numpy()]
+    mart = read_model("mart_aiq", artifacts, "pool = 'one'").set_index("policy")
+    for policy, rows in points.reset_index(drop=True).groupby("policy"):
+        distances = [np.hypot(*(best - plane[i]).T).min() for i in rows.index]
+        assert mart["pareto_distance"][policy] == pytest.approx(np.mean(distances))
+    assert mart[mart["kind"] == "upper bound"]["pareto_distance"].isna().all()
 
 
 def test_gap_closed_is_that_of_the_metrics_room(built):

@@ -1,0 +1,168 @@
+"""RouterArena: files in its form, its score by its formulas."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.errors import DataError, StorageError
+from cabs_core.router.arena import (
+    Chooser,
+    arena_score,
+    class_for,
+    read_dataset,
+    robustness_score,
+    score,
+    write_submission,
+)
+from cabs_core.router.arena_cli import arena
+
+NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240307"}
+
+
+@pytest.fixture
+def dataset(tmp_path, test_prompts):
+    """Two files as `prep_datasets.py` writes them: an index such as MMLU_12, the formatted prompt; some have `prompt` alone."""
+    rows = [
+        {"global index": f"MMLU_{i}", ("prompt_formatted" if i % 2 else "prompt"): text, "category": "x"}
+        for i, text in enumerate(test_prompts[:80])
+    ]
+    (tmp_path / "router_data_10.json").write_text(json.dumps(rows))
+    altered = [
+        {"global index": r["global index"], "prompt": r.get("prompt") or r["prompt_formatted"]}
+        for r in rows[:30]
+    ]
+    altered[0]["prompt"] = altered[0]["prompt"].upper() + " ??"
+    (tmp_path / "router_robustness.json").write_text(json.dumps(altered))
+    return tmp_path
+
+
+def test_the_files_of_a_submission(dataset, make_bundle, test_prompts) -> None:
+    bundle = make_bundle("ridge")
+    words = [
+        "predict",
+        "ours",
+        "--dataset",
+        str(dataset / "router_data_10.json"),
+        "--robustness",
+        str(dataset / "router_robustness.json"),
+        "--router",
+        str(bundle),
+        "--out",
+        str(dataset / "router_inference"),
+        *(part for pair in NAMES.items() for part in ("--model", "=".join(pair))),
+    ]
+    done = CliRunner().invoke(arena, words)
+    assert done.exit_code == 0, done.output
+    folder = dataset / "router_inference"
+    config = json.loads((folder / "config" / "ours.json").read_text())["pipeline_params"]
+    assert config["router_name"] == "ours" and set(NAMES.values()) < set(config["models"])
+    entries = json.loads((folder / "predictions" / "ours.json").read_text())
+    assert [e["global index"] for e in entries] == [f"MMLU_{i}" for i in range(80)]
+    assert all(e["prediction"] in config["models"] and e["generated_result"] is None for e in entries)
+    assert [e["prompt"] for e in entries] == test_prompts[:80]
+    altered = json.loads((folder / "predictions" / "ours-robustness.json").read_text())
+    assert len(altered) == 30 and robustness_score(entries, altered) >= 29 / 30
+    again = CliRunner().invoke(arena, words)  # answers that were paid for may be in it
+    assert isinstance(again.exception, StorageError) and "is there already" in str(again.exception)
+    wrong = CliRunner().invoke(arena, [*words[:-1], "claude-v1"])
+    assert wrong.exit_code == 2 and "OURS=THEIRS" in wrong.output
+
+
+def test_routerarena_s_own_script_can_ask_it(dataset, make_bundle, test_prompts) -> None:
+    class BaseRouter(ABC):
+        """As in RouterArena: the config by the router's name, and a check of what is returned."""
+
+        def __init__(self, router_name):
+            path = dataset / "router_inference" / "config" / f"{router_name}.json"
+            self.config = json.loads(path.read_text())
+            self.models = self.config["pipeline_params"]["models"]
+
+        @abstractmethod
+        def _get_prediction(self, query): ...
+
+        def get_prediction(self, query):
+            found = self._get_prediction(query)
+            assert found in self.models
+            return found
+
+    bundle = make_bundle("ridge")
+    chooser = Chooser(bundle, NAMES)
+    write_submission(
+        chooser, "ours", dataset / "router_data_10.json", dataset / "router_inference", folder=bundle
+    )
+    router = class_for(BaseRouter)("ours")
+    entries = json.loads((dataset / "router_inference" / "predictions" / "ours.json").read_text())
+    assert [router.get_prediction(e["prompt"]) for e in entries[:10]] == [
+        e["prediction"] for e in entries[:10]
+    ]
+
+
+@given(st.floats(1e-6, 1e4), st.floats(0, 1))
+def test_the_score_is_the_weighted_harmonic_mean(cost, accuracy) -> None:
+    c = (math.log2(200) - math.log2(min(max(cost, 0.0044), 200))) / (math.log2(200) - math.log2(0.0044))
+    expected = (1.1 * accuracy * c) / (0.1 * accuracy + c) if 0.1 * accuracy + c else 0.0
+    assert arena_score(cost, accuracy) == pytest.approx(expected, abs=1e-12)
+    assert 0 <= arena_score(cost, accuracy) <= 1
+
+
+def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
+    def entry(i, model, accuracy, cost, other=False):
+        found = {"global index": f"A_{i}", "prediction": model, "accuracy": accuracy, "cost": cost}
+        return found | ({"for_optimality": True} if other else {})
+
+    rows = [
+        entry(0, "dear", 1.0, 0.004), entry(1, "cheap", 0.0, 0.001), entry(2, "cheap", 1.0, 0.001), entry(3, "dear", None, None),
+        entry(0, "cheap", 1.0, 0.001, True), entry(1, "dear", 1.0, 0.004, True), entry(2, "dear", 1.0, 0.004, True),
+    ]  # fmt: skip
+    (tmp_path / "p.json").write_text(json.dumps(rows))
+    (tmp_path / "r.json").write_text(
+        json.dumps(
+            [{"global index": "A_0", "prediction": "cheap"}, {"global_index": "A_1", "prediction": "cheap"}]
+        )
+    )
+    found = score(tmp_path / "p.json", tmp_path / "r.json")
+    assert found["accuracy"] == pytest.approx(2 / 3) and found["cost_per_1000"] == pytest.approx(6 / 4)
+    assert found["arena_score"] == pytest.approx(arena_score(1.5, 2 / 3)) and found["robustness"] == 0.5
+    assert found["opt_sel"] == pytest.approx(1 / 3) and found["opt_acc"] == pytest.approx(2 / 3)
+    assert found["opt_cost"] == pytest.approx(0.002 / 0.005) and found["optimality_queries"] == 3
+    shown = CliRunner().invoke(
+        arena, ["score", str(tmp_path / "p.json"), "--robustness", str(tmp_path / "r.json")]
+    )
+    assert "RouterArena score" in shown.output and "robustness 0.5000" in shown.output
+    as_json = CliRunner().invoke(arena, ["score", str(tmp_path / "p.json"), "--json"])
+    assert json.loads(as_json.output)["queries"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "no readable JSON"),
+        ("{}", "expected a list of objects"),
+        ('[{"global index": "A_1"}]', "entry 0 has no"),
+        ('[{"global index": "A_1", "prompt": "x"}, {"global index": "A_1", "prompt": "y"}]', "occurs twice"),
+    ],
+)
+def test_files_of_another_form_are_named(tmp_path, text, said) -> None:
+    (tmp_path / "d.json").write_text(text)
+    with pytest.raises(DataError, match=said):
+        read_dataset(tmp_path / "d.json")
+
+
+def test_unknown_models_and_unevaluated_files_are_errors(tmp_path, make_bundle) -> None:
+    bundle = make_bundle("ridge")
+    with pytest.raises(DataError, match="none of the router's models"):
+        Chooser(bundle, {"gpt-9": "x"})
+    with pytest.raises(DataError, match="two models have one name"):
+        Chooser(bundle, {"claude-v1": "x", "gpt-3.5-turbo-1106": "x"})
+    (tmp_path / "p.json").write_text(
+        '[{"global index": "A", "prediction": "m", "accuracy": null, "cost": null}]'
+    )
+    with pytest.raises(DataError, match="no entry has an accuracy"):
+        score(tmp_path / "p.json")
