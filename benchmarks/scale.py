@@ -1,0 +1,109 @@
+"""What a large table costs: processor time and memory of every stage, in one process on one core.
+
+    python -m benchmarks.scale                                   # 100,000 prompts x 30 models, 3 policies, 2 rhos, 2 trials
+    python -m benchmarks.scale --prompts 20000 --profile oracles # cProfile of one stage
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+POOL = """
+name: scale
+source: {{kind: file, path: scale.parquet, columns: {{prompt: prompt, model: model, score: score, cost: cost}}}}
+encoder: {{name: tfidf-svd}}
+replay: {{trials: {trials}, rhos: [0, 100]}}
+policies: [best_single, kernel_ridge, hier_mix]
+"""
+STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning", "router")
+
+
+def write_table(path: Path, prompts: int, models: int, seed: int = 0) -> None:
+    """A long table of made prompts on 40 topics; each model has a level, and topics that it is good at."""
+    rng = np.random.default_rng(seed)
+    topics, words = 40, np.array([f"w{i:05d}" for i in range(20_000)])
+    weights = 1.0 / np.arange(1, len(words) + 1)
+    topic = rng.integers(0, topics, prompts)
+    common = rng.choice(len(words), size=(prompts, 12), p=weights / weights.sum())
+    own = 5_000 + 300 * topic[:, None] + rng.integers(0, 300, (prompts, 8))
+    texts = [" ".join(row) for row in words[np.concatenate([common, own], axis=1)]]
+    chance = 1 / (1 + np.exp(-(rng.normal(0, 1, models) + rng.normal(0, 1.5, (topics, models)))))
+    scores = (rng.random((prompts, models)) < chance[topic]).astype(np.float64)
+    costs = np.exp(rng.normal(-8, 1.5, models)) * rng.lognormal(0, 0.3, (prompts, models))
+    table = pa.table(
+        {
+            "prompt": pa.array(texts).take(pa.array(np.repeat(np.arange(prompts), models))),
+            "model": pa.array([f"m{j:02d}" for j in range(models)] * prompts),
+            "score": scores.ravel(),
+            "cost": costs.ravel(),
+        }
+    )
+    pq.write_table(table, path)
+
+
+def measure(folder: Path, prompts: int, models: int, trials: int, profile: str) -> dict[str, Any]:
+    """{stage: processor seconds, wall seconds, peak memory so far in MB}."""
+    os.environ |= {"CABS_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", "CABS_THREADS": "1"}
+    write_table(folder / "scale.parquet", prompts, models)
+    (folder / "scale.yaml").write_text(POOL.format(trials=trials), encoding="utf-8")
+    from cabs_core.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (reads the environment)
+    from cabs_core.chain.make import make_artifact  # noqa: PLC0415
+    from cabs_core.pool_files import read_pool_file  # noqa: PLC0415
+
+    chain = Chain(ArtifactStore(), read_pool_file(folder / "scale.yaml"))
+    targets = [chain.stage(name) for name in STAGES]
+    targets += list(chain.replays())
+    found: dict[str, Any] = {}
+    for target in targets:
+        name = "/".join(target.parts)
+        watched = cProfile.Profile() if profile and profile in name else None
+        wall, processor = time.perf_counter(), time.process_time()
+        if watched:
+            watched.enable()
+        make_artifact(chain, target)
+        if watched:
+            watched.disable()
+            pstats.Stats(watched).sort_stats("cumulative").print_stats(45)
+        found[name] = {
+            "processor": time.process_time() - processor, "wall": time.perf_counter() - wall,
+            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }  # fmt: skip
+        print(f"{name:44s} " + "  ".join(f"{k} {v:8.1f}" for k, v in found[name].items()), flush=True)
+    found["all"] = {
+        "processor": sum(v["processor"] for v in found.values()),
+        "megabytes": max(v["megabytes"] for v in found.values()),
+    }
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=100_000)
+    parser.add_argument("--models", type=int, default=30)
+    parser.add_argument("--trials", type=int, default=2)
+    parser.add_argument("--profile", default="", help="stage to profile")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile)
+    print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MB")
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
