@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
 TIMES = "decisions.parquet"
-#: prompts that are embedded again one at a time, and whole decisions that are timed
-TEXTS, DECISIONS, WARMUP = 50, 200, 10
+#: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole decisions that
+#: are timed
+ROUNDS, TEXTS, DECISIONS, WARMUP = 5_000, 50, 200, 10
 
 
 def build(
@@ -70,7 +71,9 @@ def match(bundle: Path, inputs: dict[str, Path]) -> Match:
     """The bundle's decisions on the test prompts beside the replay's."""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with one_torch_thread():
-        return check_bundle_matches_replay(bundle, problem, prompts=test_prompts(inputs), text_rounds=TEXTS)
+        return check_bundle_matches_replay(
+            bundle, problem, prompts=test_prompts(inputs), rounds=ROUNDS, text_rounds=TEXTS
+        )
 
 
 def examine_again(chain: Chain) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from cabs_core.outcomes import Outcomes
 from cabs_core.threads import one_blas_thread
 
 BINS = 10
+#: queries that decide: with more, a seeded sample of the test split is diagnosed
+SAMPLE = 10_000
 _STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 
 
@@ -39,21 +41,24 @@ def diagnose(
     mean over anchors of the same query, which are free of the arm's own outcome noise.
     """
     rows = np.flatnonzero(split == "test")
+    if len(rows) > SAMPLE:
+        rows = np.sort(np.random.default_rng(SAMPLE).choice(rows, SAMPLE, replace=False))
     x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
     y, c = outcomes.scores[rows], outcomes.costs[rows]
-    predicted = {n: oracles.predict_scores(x, lengths, model=n) for n in candidates(oracles, "accuracy")}
+    known = oracles.candidate_scores(x, lengths)
+    predicted = {n: known[n] for n in candidates(oracles, "accuracy")}
+    used = predicted[oracles.chosen["accuracy"]]
     costs = {n: oracles.predict_costs(x, lengths, model=n) for n in candidates(oracles, "cost")}
     unit = np.maximum(c.std(axis=0), 1e-12)
     errors = {
         "accuracy": {n: ((p - y) ** 2).mean(axis=1) for n, p in predicted.items()},
         "cost": {n: (((p - c) / unit) ** 2).mean(axis=1) for n, p in costs.items()},
         "propagation": {
-            n: row_pair_errors(oracles, x, lengths, y, n) for n in candidates(oracles, "propagation")
+            n: row_pair_errors(oracles, x, lengths, y, n, used) for n in candidates(oracles, "propagation")
         },
     }
     errors["cost"]["mean"] = (((oracles.costs.mean_ - c) / unit) ** 2).mean(axis=1)
     errors["propagation"]["accuracy head"] = errors["accuracy"][oracles.chosen["accuracy"]]
-    used = predicted[oracles.chosen["accuracy"]]
     return {
         "split": "test",
         "queries": len(rows),
@@ -82,13 +87,21 @@ def row_pair_errors(
     lengths: np.ndarray,
     scores: np.ndarray,
     model: str | None = None,
+    predicted: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`[n]` mean over ordered pairs of different arms of the surrogate's squared error, in blocks of rows."""
+    """`[n]` mean over ordered pairs of different arms of the surrogate's squared error, in blocks of rows.
+
+    Args:
+        predicted: `oracles.predict_scores` of these rows, where it is known.
+    """
     n, k = scores.shape
     out = np.empty(n)
     for start in range(0, n, 1024):
         rows = slice(start, start + 1024)
-        s = oracles.surrogate_scores(embeddings[rows], lengths[rows], scores[rows], model=model)
+        base = None if predicted is None else predicted[rows]
+        s = oracles.surrogate_scores(
+            embeddings[rows], lengths[rows], scores[rows], model=model, predicted=base
+        )
         square = (s - scores[rows][:, None, :]) ** 2
         out[rows] = (square.sum(axis=(1, 2)) - np.einsum("tii->t", square)) / max(k * (k - 1), 1)
     return out
@@ -121,7 +134,7 @@ def _per_arm(
     off = ~np.eye(k, dtype=bool)
     for start in range(0, len(y), 1024):
         rows = slice(start, start + 1024)
-        s = oracles.surrogate_scores(x[rows], lengths[rows], y[rows])
+        s = oracles.surrogate_scores(x[rows], lengths[rows], y[rows], predicted=predicted[rows])
         gap = np.where(off, s - y[rows][:, None, :], 0.0)
         total += gap.sum(axis=(0, 1))
         square += (gap**2).sum(axis=(0, 1))

@@ -23,6 +23,8 @@ from cabs_core.threads import one_torch_thread
 #: inputs, scores and costs of one split
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 #: loss of the score heads by its name in a pool's `oracle.loss`
+#: queries of an epoch: of a larger train split, every epoch takes other ones
+EPOCH = 16_384
 SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
 
 
@@ -115,8 +117,8 @@ def _fit(
         total = 0.0
         if epoch:
             network.train()
-            order = torch.randperm(n, generator=generator).to(x.device)
-            for start in range(0, n, size):
+            order = torch.randperm(n, generator=generator)[:EPOCH].to(x.device)
+            for start in range(0, len(order), size):
                 rows = order[start : start + size]
                 heads = network(x[rows], y[rows])
                 pairs = score_loss(heads.surrogates, y[rows].unsqueeze(1).expand(-1, k, -1), reduction="none")
@@ -132,7 +134,7 @@ def _fit(
                 total += float(loss.detach()) * len(rows)
         errors = validation_errors(network, *validation)
         value = sum(errors[name] / scale[name] for name in ("accuracy", "propagation", "cost"))
-        log.epochs.append({"epoch": epoch, "train_loss": total / n, "criterion": value, **errors})
+        log.epochs.append({"epoch": epoch, "train_loss": total / min(n, EPOCH), "criterion": value, **errors})
         if value < best_value - 1e-5:
             best, best_value, waited = copy.deepcopy(network.state_dict()), value, 0
             log.best_epoch = epoch

@@ -92,10 +92,25 @@ class Oracles:
             return self.context_costs.predict(embeddings, prompt_lengths)
         return self.costs.predict(prompt_lengths)
 
+    def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
+        """`predict_scores` of every static predictor, the network and the blend, each computed once."""
+        found = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
+        if self.network is not None:
+            found["network"] = self._network("scores", embeddings, prompt_lengths)
+        if "accuracy" in self.blend:
+            share = self.blend["accuracy"]
+            found["blend"] = share * found["network"] + (1.0 - share) * found["kernel_ridge"]
+        return found
+
     def surrogate_scores(
-        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, model: str | None = None
-    ) -> np.ndarray:
-        """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known."""
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, model: str | None = None,
+        *, predicted: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known.
+
+        Args:
+            predicted: `predict_scores` of these rows, where it is known.
+        """
         model = model or self.chosen["propagation"]
         share = {**self.blend, "network": 1.0, "correlation": 0.0}[
             "propagation" if model == "blend" else model
@@ -105,21 +120,23 @@ class Oracles:
             network = self._network("surrogates", embeddings, prompt_lengths, scores)
             out = share * np.clip(network, 0.0, 1.0)
         if share < 1.0:
-            base = self.predict_scores(embeddings, prompt_lengths)
+            base = self.predict_scores(embeddings, prompt_lengths) if predicted is None else predicted
             out = out + (1.0 - share) * self.correlation.surrogates(
                 base, np.asarray(scores, dtype=np.float64)
             )
         return out
 
     def surrogate_deltas(
-        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray
-    ) -> np.ndarray:
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, predicted: np.ndarray | None = None
+    ) -> np.ndarray:  # fmt: skip
         """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
         for start in range(0, len(scores), 2048):
             rows = slice(start, start + 2048)
-            parts = self.surrogate_scores(embeddings[rows], prompt_lengths[rows], scores[rows])
+            parts = self.surrogate_scores(
+                embeddings[rows], prompt_lengths[rows], scores[rows], predicted=None if predicted is None else predicted[rows]
+            )  # fmt: skip
             out[rows] = deltas_from_surrogates(parts, scores[rows])
         return out
 
@@ -133,10 +150,6 @@ class Oracles:
                 raise DataError("these oracles have no contexts from the network's feature head")
             return self.head_pca.transform(self._network("features", embeddings, prompt_lengths))
         return self.pca.transform(embeddings)
-
-    def static_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """Predictions `[n, K]` of the static predictors, by name."""
-        return {name: self._predictor(name).predict(embeddings, prompt_lengths) for name in STATIC}
 
     def _predictor(self, name: str) -> ScorePredictor:
         if name == "knn_literal":

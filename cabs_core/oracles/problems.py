@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.errors import ProvenanceError
-from cabs_core.oracles.oracles import Oracles
+from cabs_core.oracles.oracles import STATIC, Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.outcomes.conditions import routed_outcomes
 from cabs_core.pool_files.config import ModelPool
@@ -42,6 +42,8 @@ def build_problems(
     for name in ("test", "validation"):
         rows = np.flatnonzero(split == name)
         x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
+        found = oracles.candidate_scores(x, long)
+        predicted = found[oracles.chosen["accuracy"]]
         problems[name] = ReplayProblem(
             arms=list(outcomes.arms),
             query_ids=outcomes.query_ids[rows],
@@ -50,9 +52,9 @@ def build_problems(
             scores=y,
             costs=outcomes.costs[rows],
             latencies=None if outcomes.latencies is None else outcomes.latencies[rows],
-            predicted_scores=oracles.predict_scores(x, long),
+            predicted_scores=predicted,
             predicted_costs=oracles.predict_costs(x, long),
-            surrogate_deltas=oracles.surrogate_deltas(x, long, y),
+            surrogate_deltas=oracles.surrogate_deltas(x, long, y, predicted),
             offline_contexts=contexts[train],
             offline_scores=outcomes.scores[train],
             offline_costs=outcomes.costs[train],
@@ -61,7 +63,7 @@ def build_problems(
             prompt_lengths=long,
             times=times[rows] if times is not None and name == "test" else None,
             offline_prompt_lengths=lengths[train],
-            static_scores=oracles.static_scores(x, long),
+            static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,
             metadata={

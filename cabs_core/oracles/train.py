@@ -152,7 +152,8 @@ def _choose(
     unit = np.maximum(c.std(axis=0), 1e-12)
     costs = ["lengths", "ridge", *neural]
     errors["cost"] = {n: _error(oracles.predict_costs(*rows, model=n) / unit, c / unit) for n in costs}
-    pairs = {n: oracles.surrogate_scores(*rows, y, model=n) for n in ["correlation", *neural]}
+    base = predicted[oracles.chosen["accuracy"]]
+    pairs = {n: oracles.surrogate_scores(*rows, y, model=n, predicted=base) for n in ["correlation", *neural]}
     if has_network:
         target = np.broadcast_to(y[:, None, :], pairs["network"].shape)
         share = oracles.blend["propagation"] = blend_share(pairs["network"], pairs["correlation"], target)

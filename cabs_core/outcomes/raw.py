@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -298,10 +299,19 @@ class Place:
 def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
     """The column as text. Identifiers may be numbers or dates, prompts may not.
 
+    A categorical column stays one: what occurs in many rows is looked at once.
+
     Raises:
         DataError: a value that is missing, empty, over-long, no text, or cannot be written as UTF-8.
     """
     values = values.reset_index(drop=True)
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        codes, kinds = values.cat.codes.to_numpy(), values.cat.categories
+        if (codes >= 0).all():
+            with suppress(DataError):  # which row it is says the whole column, below
+                known = text_column(pd.Series(kinds), column, place)
+                return pd.Series(pd.Categorical.from_codes(codes, known))
+        values = values.astype(kinds.dtype)
 
     def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
         if len(rows):

@@ -212,7 +212,12 @@ class Oracle(_Strict):
 
     kind: Literal["auto", "network", "ridge"] = "auto"
     oracle_seed: int = Field(0, ge=0, le=_SEED)
-    max_epochs: int = Field(60, ge=1, le=1000)
+    max_epochs: int = Field(
+        60,
+        ge=1,
+        le=1000,
+        description="Passes over the train split, or over 16,384 random queries of a larger one",
+    )
     learning_rate: float = Field(1e-4, gt=0, le=0.1, description="Adam; 1e-4 is the paper's")
     hidden: int = Field(256, ge=8, le=4096)
     loss: Literal["huber", "l1"] = Field(

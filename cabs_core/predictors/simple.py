@@ -11,6 +11,13 @@ import numpy as np
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
 
+#: train prompts from which neighbours are searched below a bound, which every _STRIDE-th prompt gives
+_MANY, _STRIDE = 16_384, 16
+
+
+#: train prompts from which neighbours are searched below a bound, which every _STRIDE-th prompt gives
+_MANY, _STRIDE = 16_384, 16
+
 
 class MeanPredictor(ScorePredictor):
     """The mean score of every arm, whatever the prompt."""
@@ -100,6 +107,30 @@ class RidgePredictor(ScorePredictor):
         return self
 
 
+def nearest(distance: np.ndarray, top: int) -> np.ndarray:
+    """Columns `[rows, top]` of the least values of every row, in no order.
+
+    Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of them are
+    searched whole. A search of all columns would cost more than the distances themselves.
+    """
+    rows, columns = distance.shape
+    rank = int(1.5 * top / _STRIDE) + 8
+    if columns <= _MANY or rank * _STRIDE >= columns:
+        return np.argpartition(distance, top - 1, axis=1)[:, :top]
+    bound = np.partition(distance[:, ::_STRIDE], rank, axis=1)[:, rank]
+    row, column = np.nonzero(distance <= bound[:, None])
+    counts = np.bincount(row, minlength=rows)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    candidates = np.zeros((rows, max(int(counts.max()), top)), dtype=np.int64)
+    below = np.full(candidates.shape, np.inf, dtype=distance.dtype)
+    candidates[row, place], below[row, place] = column, distance[row, column]
+    near = np.take_along_axis(candidates, np.argpartition(below, top - 1, axis=1)[:, :top], axis=1)
+    few = np.flatnonzero(counts < top)
+    if len(few):
+        near[few] = np.argpartition(distance[few], top - 1, axis=1)[:, :top]
+    return near
+
+
 class KnnPredictor(ScorePredictor):
     """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
 
@@ -158,7 +189,7 @@ class KnnPredictor(ScorePredictor):
         for start in range(0, len(x), 512):
             rows = slice(start, min(start + 512, len(x)))
             distance = half - x[rows].astype(np.float32) @ self.points_.T
-            near = np.argpartition(distance, top - 1, axis=1)[:, :top]
+            near = nearest(distance, top)
             near_distance = np.take_along_axis(distance, near, axis=1)
             near = np.take_along_axis(near, np.argsort(near_distance, axis=1, kind="stable"), axis=1)
             totals = np.cumsum(self.scores_[near], axis=1)

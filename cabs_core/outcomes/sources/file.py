@@ -26,6 +26,8 @@ from cabs_core.pool_files.config import Columns
 from cabs_core.pool_files.read import did_you_mean
 
 READERS = (".parquet", ".csv", ".jsonl", ".ndjson")
+#: columns that are the same in every row of a query, or of a model
+_REPEATED = ("query_id", "prompt", "model", "task", "split")
 _CANONICAL = {
     "query_id": "query_id",
     "prompt": "prompt",
@@ -77,13 +79,17 @@ def column_names(path: Path) -> list[str]:
             return list(first) if isinstance(first, dict) else []
 
 
-def read_columns(path: Path, columns: list[str]) -> tuple[pd.DataFrame, int]:
-    """The named columns and the number that the first row has in the file. Nothing is guessed: text stays text."""
+def read_columns(path: Path, columns: list[str], repeated: Collection[str] = ()) -> tuple[pd.DataFrame, int]:
+    """The named columns and the number that the first row has in the file. Nothing is guessed: text stays text.
+
+    Args:
+        repeated: columns whose texts occur in many rows, to be held once each (categorical).
+    """
     with _readable(path) as suffix:
         if suffix == ".parquet":
-            return _parquet(path, columns), 1
+            return _parquet(path, columns, repeated), 1
         if suffix == ".csv":
-            return _csv(path, columns), 2
+            return _csv(path, columns, repeated), 2
         return _json_lines(path, columns), 1
 
 
@@ -129,9 +135,16 @@ def _refuse_other_separators(path: Path, names: list[str]) -> None:
             )
 
 
-def _parquet(path: Path, columns: list[str]) -> pd.DataFrame:
+def _parquet(path: Path, columns: list[str], repeated: Collection[str]) -> pd.DataFrame:
     """Columns by their exact names. Metadata of pandas (an index, its own types) are ignored."""
     with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+    texts = [
+        c
+        for c in repeated
+        if pa.types.is_string(schema.field(c).type) or pa.types.is_large_string(schema.field(c).type)
+    ]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
         nested = [c for c in columns if pa.types.is_nested(file.schema_arrow.field(c).type)]
         if nested:
             raise DataError(f"{path}: column {nested[0]!r} holds lists or structs; expected texts or numbers")
@@ -140,15 +153,16 @@ def _parquet(path: Path, columns: list[str]) -> pd.DataFrame:
     return table.replace_schema_metadata(None).to_pandas()
 
 
-def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
+def _csv(path: Path, columns: list[str], repeated: Collection[str]) -> pd.DataFrame:
     """Every field as text; a row with more or fewer fields than the header is an error."""
+    once = pa.dictionary(pa.int32(), pa.string())
     table = pa_csv.read_csv(
         path,
         read_options=pa_csv.ReadOptions(block_size=_LARGEST_BLOCK),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True),
         convert_options=pa_csv.ConvertOptions(
             include_columns=columns,
-            column_types=dict.fromkeys(columns, pa.string()),
+            column_types={c: once if c in repeated else pa.string() for c in columns},
             strings_can_be_null=False,
         ),
     )
@@ -202,7 +216,7 @@ def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
 
 
 def tidy_columns(
-    path: Path, columns: Columns, fields: Mapping[str, str], required: Collection[str]
+    path: Path, columns: Columns, fields: Mapping[str, str], required: Collection[str], *, once: bool = False
 ) -> tuple[pd.DataFrame, int, dict[str, str]]:
     """(the mapped columns by their canonical names, number of the first row, {canonical name: name in the table}).
 
@@ -223,7 +237,8 @@ def tidy_columns(
             chosen[canonical] = wanted
         elif field in required or field in columns.model_fields_set:
             raise _absent(path, field, wanted, names)
-    frame, first_row = read_columns(path, sorted(set(chosen.values())))
+    repeated = {wanted for canonical, wanted in chosen.items() if canonical in _REPEATED}
+    frame, first_row = read_columns(path, sorted(set(chosen.values())), repeated if once else ())
     frame = pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()})
     return frame, first_row, chosen
 
@@ -231,13 +246,12 @@ def tidy_columns(
 def _tidy(
     path: Path, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
 ) -> RawOutcomes:
-    frame, first_row, chosen = tidy_columns(path, columns, _CANONICAL, required)
+    frame, first_row, chosen = tidy_columns(path, columns, _CANONICAL, required, once=True)
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
-        frame["query_id"] = [
-            _text_id(p)
-            for p in text_column(frame["prompt"], "prompt", Place(str(path), first_row, chosen["prompt"]))
-        ]
+        prompts = text_column(frame["prompt"], "prompt", Place(str(path), first_row, chosen["prompt"]))
+        codes, texts = pd.factorize(prompts)
+        frame["query_id"] = pd.Categorical.from_codes(codes, [_text_id(text) for text in texts])
     return RawOutcomes.from_tidy(
         frame,
         origin=str(path),

@@ -204,7 +204,7 @@ def test_problems_hold_what_the_oracles_say(auto, data):
 
 def test_literal_knn_uses_three_neighbours(auto, data):
     x, lengths, _, _ = rows_of(data, "test")
-    values = auto.static_scores(x, lengths)["knn_literal"] * 3
+    values = auto.candidate_scores(x, lengths)["knn_literal"] * 3
     np.testing.assert_allclose(values, np.round(values), atol=1e-9)
 
 

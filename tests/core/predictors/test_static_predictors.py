@@ -15,6 +15,7 @@ from cabs_core.predictors import (
     load_score_predictor,
     make_score_predictor,
 )
+from cabs_core.predictors.simple import nearest
 
 
 def sample(n=300, e=12, arms=4, seed=0):
@@ -214,3 +215,15 @@ def test_damaged_files_are_refused(tmp_path):
     CostPredictor().fit([1, 2], [[1.0], [1.0]]).save(folder)
     with pytest.raises(ProvenanceError, match="not a score predictor"):
         load_score_predictor(folder)
+
+
+@pytest.mark.parametrize("top", [1, 3, 100, 200])
+def test_the_nearest_of_many_are_those_of_a_whole_search(top):
+    rng = np.random.default_rng(top)
+    distance = rng.normal(size=(40, 20_001)).astype(np.float32)
+    distance[0] = np.sort(distance[0])  # the nearest side by side
+    distance[1, ::16] -= 10.0  # a bound that lets too few through
+    distance[2] = 0.0
+    found = np.take_along_axis(distance, nearest(distance, top), axis=1)
+    assert (np.sort(found, axis=1) == np.sort(distance, axis=1)[:, :top]).all()
+    assert all(len(set(row)) == top for row in nearest(distance, top).tolist())
