@@ -15,12 +15,15 @@ import pstats
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from cabs_core.atomic import write_text
 
 POOL = """
 name: scale
@@ -94,20 +97,23 @@ def measure(folder: Path, prompts: int, models: int, trials: int, profile: str) 
     return found
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Make a table, take it through the chain, print and return what every stage cost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale", description="What a large table costs."
+    )
     parser.add_argument("--prompts", type=int, default=100_000)
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--profile", default="", help="stage to profile")
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile)
     print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MB")
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        write_text(args.json, json.dumps(found, indent=1))
+    return found
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.chain.progress import Progress
 from cabs_core.inputs import embeddings_of, outcomes_of, plain, split_of
 from cabs_core.oracles.diagnostics import diagnose
 from cabs_core.oracles.train import train_oracles
@@ -23,7 +24,10 @@ def build(
     """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the test split."""
     pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
     table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
-    oracle = train_oracles(vectors, table, split, pool.oracle, features=pool.features, device=options.device)
+    oracle = train_oracles(
+        vectors, table, split, pool.oracle, features=pool.features, device=options.device,
+        progress=Progress(options.notify, "training the oracle network", "epochs at most"),
+    )  # fmt: skip
     oracle.save(folder)
     if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
         report = diagnose(oracle, vectors, true, split)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cabs_core.chain.progress import Progress
 from cabs_core.encoders.embed import embed_prompts
 from cabs_core.inputs import outcomes_of, plain, split_of
 from cabs_core.paths import cabs_home
@@ -29,6 +30,7 @@ def build(
         store=cabs_home() / "embeddings",
         device=options.device,
         fit_prompts=train,
+        progress=Progress(options.notify, "embedding", "prompts"),
     )
     np.save(folder / "embeddings.npy", np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
     return {"rows": len(vectors), "dimensions": int(vectors.shape[1]), "encoding": plain(report)}

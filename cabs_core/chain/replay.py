@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabs_core.catalog import condition_that_changes
+from cabs_core.chain.progress import Progress
 from cabs_core.inputs import tuned_options
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -29,7 +30,14 @@ def build(
     """Replay the policy online over the test split, in all trials."""
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
     problem = _problem(chain, inputs)
-    result = play(pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, pool.replay.trials)
+    told, rounds = (
+        Progress(options.notify, f"{policy} at rho {rho:g}", "rounds"),
+        problem.n * pool.replay.trials,
+    )
+    result = play(
+        pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, pool.replay.trials,
+        progress=lambda done, _: told(done * rounds, rounds),
+    )  # fmt: skip
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
     trials = len(rewards)
@@ -92,11 +100,12 @@ def play(
     rho: float,
     policy: str,
     trials: int | Sequence[int],
+    progress: Callable[[float, str], None] | None = None,
 ) -> ReplayResult:
     """The `ReplayResult` of a policy with the pool's settings.
 
     Args:
-        trials: how many, or a list of their numbers.
+        trials: how many, or a list of their numbers. progress: as in `replay`.
     """
     condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
     return replay(
@@ -110,6 +119,7 @@ def play(
         condition=condition,
         latency_weight=pool.replay.latency_weight,
         options=options,
+        progress=progress,
     )
 
 

@@ -69,6 +69,7 @@ def train_network(
     dropout: float = 0.3,
     loss: str = "huber",
     device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[OracleNetwork, TrainingLog]:
     """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
 
@@ -88,6 +89,7 @@ def train_network(
         best = _fit(
             network, _tensors(train, device), _tensors(validation, device), log, seed=seed,
             learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, score_loss=SCORE_LOSSES[loss],
+            progress=progress,
         )  # fmt: skip
         network.load_state_dict(best)
     return network.cpu().eval().requires_grad_(False), log
@@ -103,7 +105,7 @@ def _tensors(rows: Rows, device: str) -> Tensors:
 
 def _fit(
     network: OracleNetwork, train: Tensors, validation: Tensors, log: TrainingLog, *, seed: int, learning_rate: float,
-    max_epochs: int, patience: int, score_loss: Callable[..., torch.Tensor],
+    max_epochs: int, patience: int, score_loss: Callable[..., torch.Tensor], progress: Callable[[int, int], None] | None,
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     x, y, c = train
     n, k = y.shape
@@ -134,6 +136,8 @@ def _fit(
                 total += float(loss.detach()) * len(rows)
         errors = validation_errors(network, *validation)
         value = sum(errors[name] / scale[name] for name in ("accuracy", "propagation", "cost"))
+        if progress is not None:
+            progress(epoch, max_epochs)
         log.epochs.append({"epoch": epoch, "train_loss": total / min(n, EPOCH), "criterion": value, **errors})
         if value < best_value - 1e-5:
             best, best_value, waited = copy.deepcopy(network.state_dict()), value, 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.errors import ProvenanceError
-from cabs_core.oracles.oracles import STATIC, Oracles
+from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.outcomes.conditions import routed_outcomes
 from cabs_core.pool_files.config import ModelPool
+from cabs_core.predictors import STATIC
 from cabs_core.problem import ReplayProblem
 from cabs_core.threads import one_blas_thread
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cabs_core.errors import DataError
@@ -27,6 +29,7 @@ def train_oracles(
     *,
     features: Features | None = None,
     device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
     """Learn from the train rows; stop and choose on the validation rows; the test rows are not looked at.
 
@@ -38,6 +41,7 @@ def train_oracles(
             ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head.
         features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
+        progress: called with (epochs trained, epochs at most).
 
     Raises:
         DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2 rows.
@@ -82,7 +86,7 @@ def train_oracles(
         "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
     }
     if config.kind != "ridge" or features.kind != "pca":
-        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device)
+        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress)
     _choose(oracles, x, outcomes, validation, config, features)
     return oracles
 
@@ -98,6 +102,7 @@ def _add_network(
     config: Oracle,
     features: Features,
     device: str,
+    progress: Callable[[int, int], None] | None,
 ) -> None:
     from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
     from cabs_core.oracles.network_training import Rows, train_network  # noqa: PLC0415  (torch takes seconds)
@@ -117,7 +122,7 @@ def _add_network(
         Rows(inputs[train], y[train], standard[train]),
         Rows(inputs[validation], y[validation], standard[validation]),
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
-        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device),
+        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
     oracles.network = network.freeze()
     head = oracles.network.outputs(inputs[train], "features")

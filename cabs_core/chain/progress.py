@@ -1,0 +1,50 @@
+"""How far long work is, in words: at first after a few seconds, then every ten, with the rate and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_FIRST, _EVERY = 3.0, 10.0
+
+
+class Progress:
+    """Called with (done, total); tells `notify` now and then.
+
+    Args:
+        notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the plural.
+
+    Example:
+        >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0]).__next__)
+        >>> told(500, 2000)
+        embedding: 500 of 2,000 prompts, 25 a second, about 1 minute left
+    """
+
+    def __init__(
+        self, notify: Callable[[str], None], what: str, unit: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
+        self._notify, self._what, self._unit, self._clock = notify, what, unit, clock
+        self._begin = clock()
+        self._next = self._begin + _FIRST
+
+    def __call__(self, done: float, total: float) -> None:
+        """Say how far it is, if it is time."""
+        now = self._clock()
+        if now < self._next or not 0 < done <= total:
+            return
+        self._next = now + _EVERY
+        rate = done / (now - self._begin)
+        shown = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / rate:,.0f} s each"
+        self._notify(
+            f"{self._what}: {done:,.0f} of {total:,.0f} {self._unit}, {shown}, about {duration((total - done) / rate)} left"
+        )
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `1 minute`, `25 minutes`, `3.5 hours`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    return f"{seconds / 3600:.1f} hours"
