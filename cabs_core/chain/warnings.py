@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.outcomes.judges import judges_text
 from cabs_core.validation.catalog import CHECKS, CheckResult, warning_text
 
 
@@ -18,6 +19,8 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
         results = [CheckResult(**row) for row in rows if not row["passed"]]
         found += [warning_text(r) for r in results if r.accepted or r.name in bear]
         loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
+        if loading.get("judges"):
+            found.append(judges_text(loading["judges"]))
         if loading.get("queries_dropped"):
             found.append(
                 f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, because a model has no "

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, text_array
 
 LONGEST_PROMPT = 1_000_000
@@ -39,6 +40,8 @@ _LIMITS = {
     "latency": (1e9, "seconds >= 0"),
     "propensity": (1.0, "a probability in (0, 1]"),
 }
+#: how the columns of further judges begin, in tables with canonical names
+JUDGE = "score by "
 _MILLISECONDS = re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])")
 _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
@@ -78,7 +81,8 @@ class RawOutcomes:
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
         Args:
-            df: one row per (query, model). A query without its row for a model has a missing cell there.
+            df: one row per (query, model). A query without its row for a model has a missing cell there. Columns whose name
+                begins with `JUDGE` are scores by further judges.
             origin: what error messages call the table.
             first_row: number of the first data row in error messages (2 for a CSV file with a header line).
             score_range: the worst and the best score that can be given.
@@ -125,6 +129,15 @@ class RawOutcomes:
             array = np.full(n * k, np.nan)
             array[cell] = values
             arrays[name] = array.reshape(n, k)
+        report: dict[str, Any] = {"rows_read": len(df)}
+        if others := [str(c) for c in df.columns if str(c).startswith(JUDGE)]:
+            judged = [arrays["scores"]]
+            for column in others:
+                array = np.full(n * k, np.nan)
+                array[cell] = number_column(df[column], "score", place[column], score_range)
+                judged.append(array.reshape(n, k))
+            names = [place[column].name for column in ("score", *others)]
+            arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
         split = same_everywhere.get("split")
         task = same_everywhere.get("task")
         return cls(
@@ -134,7 +147,7 @@ class RawOutcomes:
             arms=[str(a) for a in arms],
             source_splits=None if split is None else text_array(split.iloc[first].tolist()),
             origin=origin,
-            report={"rows_read": len(df)},
+            report=report,
             **arrays,
         )
 

@@ -108,6 +108,11 @@ class Columns(_Strict):
     task: Text | None = Field("task", description="An absent column means one task named 'all'")
     model: Text = Field("model", description="Tidy tables only")
     score: Text = Field("score", description="Tidy: a column. Wide: a pattern with {model}, e.g. '{model}'")
+    judges: tuple[Text, ...] = Field(
+        (),
+        max_length=100,
+        description="file: scores of the same answers by other judges, named as `score` is; the mean counts",
+    )
     cost: Text | None = Field(
         "cost", description="Tidy: a column. Wide: a pattern with {model}. None: from prices"
     )
@@ -166,6 +171,10 @@ class Source(_Strict):
             raise ValueError(
                 f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
             )
+        if self.columns.judges and self.kind != "file":
+            raise ValueError(f"source.columns.judges is for source kind file; the kind is {self.kind!r}")
+        if len({self.columns.score, *self.columns.judges}) <= len(self.columns.judges):
+            raise ValueError("source.columns.judges: a column stands there twice, or is source.columns.score")
         record = sources()[self.kind]
         if self.format != "table" and not (record.logged or record.collected):
             raise ValueError(

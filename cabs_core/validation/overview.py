@@ -8,6 +8,7 @@ import numpy as np
 
 from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.outcomes.judges import judges_text
 from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
@@ -99,6 +100,8 @@ def _shape(outcomes: Outcomes) -> list[str]:
         f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, {len(outcomes):,} "
         f"queries x {len(outcomes.arms)} models, {len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
     ]
+    if report.get("judges"):
+        lines.append(judges_text(report["judges"]))
     dropped = int(report.get("queries_dropped", 0))
     if dropped:
         lines.append(

@@ -19,7 +19,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, shortened
-from cabs_core.outcomes.raw import Place, RawOutcomes, number_column, text_column
+from cabs_core.outcomes.judges import mean_of_judges
+from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, number_column, text_column
 from cabs_core.outcomes.table import text_array
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.config import Columns
@@ -237,6 +238,10 @@ def tidy_columns(
             chosen[canonical] = wanted
         elif field in required or field in columns.model_fields_set:
             raise _absent(path, field, wanted, names)
+    for wanted in columns.judges:
+        if wanted not in names:
+            raise _absent(path, "judges", wanted, names)
+        chosen[f"{JUDGE}{wanted}"] = wanted
     repeated = {wanted for canonical, wanted in chosen.items() if canonical in _REPEATED}
     frame, first_row = read_columns(path, sorted(set(chosen.values())), repeated if once else ())
     frame = pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()})
@@ -299,11 +304,17 @@ def _wide(
             f"{path}: source.layout is wide, so source.columns.cost must hold {_MODEL}, e.g. "
             f"'{_MODEL}_cost', or give prices or cost_per_call; found {columns.cost!r}"
         )
+    for pattern in columns.judges:
+        if _MODEL not in pattern:
+            raise DataError(
+                f"{path}: source.layout is wide, so every entry of source.columns.judges must hold {_MODEL}; found {pattern!r}"
+            )
+        patterns[f"{JUDGE}{pattern}"] = pattern
     wanted_models = models or _discover(path, names, patterns, set(per_query.values()))
     for model in wanted_models:
         for canonical, pattern in patterns.items():
             if pattern.replace(_MODEL, model) not in names:
-                field = next(f for f, c in _CANONICAL.items() if c == canonical)
+                field = next((f for f, c in _CANONICAL.items() if c == canonical), "judges")
                 raise _absent(path, field, pattern.replace(_MODEL, model), names)
     needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models} | set(
         per_query.values()
@@ -325,8 +336,14 @@ def _wide(
     for canonical, pattern in patterns.items():
         cells = []
         for name in (pattern.replace(_MODEL, m) for m in wanted_models):
-            cells.append(number_column(frame[name], canonical, Place(origin, first_row, name), score_range))
+            kind = "score" if canonical.startswith(JUDGE) else canonical
+            cells.append(number_column(frame[name], kind, Place(origin, first_row, name), score_range))
         arrays[canonical] = np.column_stack(cells)
+    report: dict[str, Any] = {"rows_read": len(frame)}
+    if columns.judges:
+        judged = [arrays["score"], *(arrays[f"{JUDGE}{pattern}"] for pattern in columns.judges)]
+        names_of = [columns.score, *columns.judges]
+        arrays["score"], report["judges"] = mean_of_judges(judged, names_of, wanted_models)
     return RawOutcomes(
         query_ids=text_array(ids),
         prompts=texts["prompt"].tolist(),
@@ -339,7 +356,7 @@ def _wide(
         latencies=arrays.get("latency"),
         source_splits=text_array(texts["split"].tolist()) if "split" in texts else None,
         origin=origin,
-        report={"rows_read": len(frame)},
+        report=report,
     )
 
 

@@ -1,0 +1,62 @@
+"""Several judges of one answer: the mean counts, and where they differ is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def mean_of_judges(
+    scores: Sequence[np.ndarray], names: Sequence[str], arms: Sequence[str]
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """(mean scores `[n, K]`, NaN where no judge scored, what is known of the judges).
+
+    Args:
+        scores: `[n, K]` of every judge, in [0, 1], NaN where that judge is silent. names: of the judges. arms: K models.
+
+    Returns:
+        of the judges: `names`; `answers`, how many have two scores or more; `spread`, the standard deviation of judges about
+        the mean of an answer, and `noise`, that of the mean itself (root mean squares over these answers, 0 without any);
+        `best`, {judge: model of largest mean score}, over the answers that all judges scored; `best_of_mean`, that of the mean.
+    """
+    stacked = np.stack(scores)
+    known = ~np.isnan(stacked)
+    count = known.sum(axis=0)
+    mean = np.where(count > 0, np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+    several = count > 1
+    square = np.where(known, (stacked - mean) ** 2, 0.0).sum(axis=0)[several] / (count[several] - 1)
+    found: dict[str, Any] = {
+        "names": list(names),
+        "answers": int(several.sum()),
+        "spread": float(np.sqrt(square.mean())) if several.any() else 0.0,
+        "noise": float(np.sqrt((square / count[several]).mean())) if several.any() else 0.0,
+        "best": {},
+        "best_of_mean": "",
+    }
+    everywhere = known.all(axis=(0, 2))
+    if everywhere.any():
+        found["best"] = {
+            name: arms[int(np.argmax(judged[everywhere].mean(axis=0)))]
+            for name, judged in zip(names, stacked, strict=True)
+        }
+        found["best_of_mean"] = arms[int(np.argmax(mean[everywhere].mean(axis=0)))]
+    return mean, found
+
+
+def judges_text(found: dict[str, Any]) -> str:
+    """What a reader of the verdict must know about the judges, in a sentence or two."""
+    text = f"Scores are means of {len(found['names'])} judges ({', '.join(found['names'])})"
+    if not found["answers"]:
+        return f"{text}; no answer was scored by two of them, so how far they agree is not known."
+    text += f", who differ by {found['spread']:.2f} on one answer (standard deviation)."
+    others: dict[str, list[str]] = {}
+    for judge, model in found["best"].items():
+        if model != found["best_of_mean"]:
+            others.setdefault(model, []).append(judge)
+    for model, judges in others.items():
+        text += (
+            f" By {' and '.join(judges)} alone {model} would be the best model, not {found['best_of_mean']}."
+        )
+    return text
