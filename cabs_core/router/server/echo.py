@@ -42,7 +42,8 @@ USAGES: dict[str, Any] = {
 WORDS = {
     "slow": "waits a second", "hangs": "never answers", "html": "HTML with 200", "cut": "half an answer with 200",
     "wrong": "an error object with 200", "breaks": "breaks off a stream", "early": "ends a stream without its end",
-    "errors": "an error as the first event", "falls": "an error after the first piece", "flaps": "500 every other call",
+    "errors": "an error as the first event", "falls": "an error after the first piece",
+    "together": "an error with the first piece", "flaps": "500 every other call",
     "often": "500 at every twentieth call", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
     **dict.fromkeys(USAGES, "odd or special usage"),
 }  # fmt: skip
@@ -209,6 +210,9 @@ async def _complete(request: Request, dialect: str) -> Response:
         _charge(model, usage)
         for i, piece in enumerate(pieces):
             if "early" in behaves and i >= 2:
+                return
+            if "together" in behaves:
+                yield piece + wrong
                 return
             yield piece
             if "falls" in behaves:

@@ -384,7 +384,10 @@ class Forwarder:
         if events.error is not None or not events.seen:
             response.close()
             what = "ended before it began" if events.error is None else f"error in the stream: {events.error}"
-            return call.failed("either", 502, what, usage=events.usage)
+            # an error that came with the first pieces: they may be billed, though no client saw them
+            return call.failed(
+                "either", 502, what, usage=events.usage, written=events.written, billed=events.written > 0
+            )
         stream = self._stream(call, response, source, events, ready)
         return Answer(200, call.back(response), stream=stream, decision=call.decision, model=call.model)
 
@@ -477,11 +480,11 @@ class Call:
 
     def failed(
         self, failure: str, code: int, what: str, *, status: str = "error", body: bytes = b"", usage: Any = None,
-        billed: bool = False, wait: float | None = None,
+        written: int = 0, billed: bool = False, wait: float | None = None,
     ) -> Answer:  # fmt: skip
         """An attempt after which another model is tried."""
         logger.warning("upstream %s failed: %s", self.model, what)
-        self.finish(status, usage=usage, reason=what, billed=billed or usage is not None)
+        self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
         if failure == "theirs":
             self.forwarder.breakers[self.model].failed(what, wait)
         text = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
