@@ -313,13 +313,22 @@ def arms(data: PoolData) -> Table | None:
         for arm in wide[chosen[0]].sort_values(ascending=False).index
     ]
     rows.append([words("Switches per round"), *[percent(behaviour["switch_rate"].get(p), 1) for p in chosen]])
+    talks = "switches_per_session" in behaviour and bool(behaviour["switches_per_session"].notna().any())
+    if talks:
+        rows.append(
+            [
+                words("Switches per conversation"),
+                *[number(behaviour["switches_per_session"].get(p), 2) for p in chosen],
+            ]
+        )
     rows.append(
         [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
     )
     return Table(
         "arms", "Which models are played (share of rounds, mean of the regimes)", ["Model", *[label(p) for p in chosen]],
         rows, note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share of "
-        "rounds whose model differs from the round before.",
+        "rounds whose model differs from the round before." + (" Switches per conversation: turns that another model answers "
+        "than the turn before." if talks else ""),
     )  # fmt: skip
 
 
