@@ -443,7 +443,7 @@ def _run_record(
         "paper_benchmark": None,
         "reference_policy": "lin_ucb",
         "encoder": None,
-        "condition": "none",
+        "condition": getattr(result, "condition", "none"),
         "split_kind": None,
         "split_seed": None,
         "oracle_seed": None,
