@@ -7,8 +7,12 @@ for single values inside compiled loops.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike
+
+Sticky = Literal["session", "tools", "off"]
 
 
 def utility(
@@ -74,3 +78,29 @@ def expected_utility(
     linear = clipped_utility(f, predicted_costs, rho)
     blend: np.ndarray = share * product + (1.0 - share) * linear
     return blend
+
+
+def may_keep(sticky: Sticky, in_tools: bool) -> bool:
+    """Whether a turn of a conversation may keep the model of the turn before, at this stickiness."""
+    return sticky == "session" or (sticky == "tools" and in_tools)
+
+
+def worth_a_switch(
+    scores: np.ndarray,
+    costs: np.ndarray,
+    arm: int,
+    rho: float,
+    lost: float,
+    available: np.ndarray | None = None,
+) -> bool:
+    """Whether some model is worth more than `arm` by more than the prompt cache that a switch loses.
+
+    max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho x lost, with s the predicted scores `[K]`, c the expected costs `[K]`
+    in USD of the whole request without any cache, and `lost` the USD that the cache of `arm` saves.
+
+    Args:
+        available: bool `[K]` of models that may be asked; None: all.
+    """
+    worth = scores - rho * costs
+    best = float(worth.max() if available is None else worth[available].max())
+    return best - float(worth[arm]) > rho * lost

@@ -94,7 +94,10 @@ POOL_STAGES: dict[str, Stage] = {
 REPLAY = Stage(
     "replay",
     ("replay_problem", "tuning"),
-    tuple(f"replay.{name}" for name in ("trials", "order_seed", "latency_weight", "condition", "rounds")),
+    tuple(
+        f"replay.{name}"
+        for name in ("trials", "order_seed", "latency_weight", "condition", "sessions", "rounds")
+    ),
     volatile=("run.parquet", "trials.parquet"),
 )
 

@@ -77,6 +77,13 @@ CONDITIONS: Mapping[str, Condition] = {
             "delayed rewards",
             "rewards come 1 to 200 rounds late, and 1 in 10 never",
         ),
+        Condition(
+            "sessions",
+            "stream",
+            "conversations",
+            "queries of a task are turns of conversations; each turn pays for the turns before it, less where the model that "
+            "answered the last one is asked again",
+        ),
     )
 }
 #: those that change what happens during a replay

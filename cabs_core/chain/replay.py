@@ -117,6 +117,7 @@ def play(
         pool=pool.name,
         rounds=pool.replay.rounds,
         condition=condition,
+        sessions=pool.replay.sessions if condition == "sessions" else None,
         latency_weight=pool.replay.latency_weight,
         options=options,
         progress=progress,
@@ -186,7 +187,9 @@ def _load(folder: str, content: str) -> ReplayProblem:
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
-    """Expected utility of uniformly random play on the rounds played: exact, no sampling."""
+    """Expected utility of uniformly random play on the rounds played, in conversations as they stood: no sampling."""
+    if result.random_rewards is not None:
+        return float(result.random_rewards.mean())
     utilities = clipped_utility(
         problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
     )

@@ -8,6 +8,7 @@ from cabs_core.errors import ProvenanceError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.outcomes.conditions import routed_outcomes
+from cabs_core.outcomes.tokens import counted_tokens
 from cabs_core.pool_files.config import ModelPool
 from cabs_core.predictors import STATIC
 from cabs_core.problem import ReplayProblem
@@ -39,6 +40,7 @@ def build_problems(
     lengths = outcomes.prompt_lengths
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
+    into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
     problems = {}
     for name in ("test", "validation"):
         rows = np.flatnonzero(split == name)
@@ -64,6 +66,9 @@ def build_problems(
             prompt_lengths=long,
             times=times[rows] if times is not None and name == "test" else None,
             offline_prompt_lengths=lengths[train],
+            input_tokens=None if into is None else into[rows],
+            output_tokens=None if out is None else out[rows],
+            input_prices=prices,
             static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,

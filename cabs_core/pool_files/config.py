@@ -28,6 +28,7 @@ from cabs_core.paths import safe_name
 from cabs_core.pool_files.collect import Collect
 from cabs_core.pool_files.goals import Goal
 from cabs_core.pool_files.rhos import PAPER_GRID, rounded_rho
+from cabs_core.pool_files.sessions import Sessions
 
 RHO_GRID = PAPER_GRID
 DEFAULT_POLICIES = (
@@ -270,6 +271,7 @@ class Replay(_Strict):
     condition: Annotated[str, AfterValidator(_known_condition)] = Field(
         "none", description="Stress condition, see cabs_core.catalog.conditions"
     )
+    sessions: Sessions = Field(Sessions(), description="Conversations of the condition `sessions`")
     rounds: int | None = Field(None, ge=2, description="Replay only the first rounds of every trial's order")
 
     @field_validator("rhos", mode="before")
@@ -297,6 +299,18 @@ class Replay(_Strict):
         if len(set(rhos)) != len(rhos):
             raise ValueError("replay.rhos holds a value twice (they are rounded to six digits)")
         return tuple(sorted(rhos))
+
+    @model_validator(mode="after")
+    def _sessions_are_played(self) -> Replay:
+        if (
+            "sessions" in self.model_fields_set
+            and self.condition != "sessions"
+            and self.sessions != Sessions()
+        ):
+            raise ValueError(
+                f"replay.sessions is for condition sessions; the condition is {self.condition!r}"
+            )
+        return self
 
 
 #: default of `router.margin`

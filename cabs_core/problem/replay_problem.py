@@ -24,7 +24,7 @@ FORMAT = 1
 #: in the ridge models' matrices exhaust float64's precision
 LIMIT = 1e6
 #: float32 is enough for what is large and only read; what is summed or compared is float64
-_SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings")
+_SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings", "input_tokens", "output_tokens")
 _TEXT = ("query_ids", "tasks")
 #: an array that earlier versions wrote and nothing read: left alone where a saved problem has it
 _RETIRED = ("offline_tasks",)
@@ -67,6 +67,8 @@ class ReplayProblem:
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
         times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in random
             order; None: all in random order.
+        input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
+        input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
             is computed from offline_scores.
@@ -101,6 +103,9 @@ class ReplayProblem:
     static_scores: dict[str, np.ndarray] = field(default_factory=dict)
     static_costs: np.ndarray | None = None
     times: np.ndarray | None = None
+    input_tokens: np.ndarray | None = None
+    output_tokens: np.ndarray | None = None
+    input_prices: np.ndarray | None = None
     name: str = "test"
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -172,6 +177,7 @@ class ReplayProblem:
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
             "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,),
+            "input_tokens": (n, k), "output_tokens": (n, k), "input_prices": (k,),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}
         for key, value in self.static_scores.items():
@@ -195,6 +201,7 @@ class ReplayProblem:
             ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, LIMIT),
             ("static_costs", 0.0, LIMIT), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
             ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
+            ("input_tokens", 0.0, np.inf), ("output_tokens", 0.0, np.inf), ("input_prices", 0.0, LIMIT),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value.size and (value.min() < low or value.max() > high):
@@ -207,6 +214,11 @@ class ReplayProblem:
                 raise DataError(
                     f"{where}: static_scores[{key}] holds {np.abs(value).max()}, expected at most {LIMIT}"
                 )
+        counted = [getattr(self, name) is None for name in ("input_tokens", "output_tokens", "input_prices")]
+        if any(counted) and not all(counted):
+            raise DataError(
+                f"{where}: input_tokens, output_tokens and input_prices belong together: give all or none"
+            )
         share = self.metadata.get("binary_share")
         if share is not None and not (isinstance(share, (int, float)) and 0.0 <= share <= 1.0):
             raise DataError(
@@ -233,6 +245,7 @@ class ReplayProblem:
         for name in (
             "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
             "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times",
+            "input_tokens", "output_tokens",
         ):  # fmt: skip
             value = getattr(self, name)
             changed[name] = None if value is None else value[index]

@@ -4,6 +4,7 @@
     arms_arrive       the best third of the arms (mean offline utility) can only be played from the middle on
     arms_disappear    the best third of the arms can no longer be played from the middle on
     delayed_rewards   rewards come 1 to 200 rounds late, uniformly, and one in ten never
+    sessions          queries of a task are turns of conversations (`replay.sessions`)
 
 Regret under arms_* is against the best arm that was available. Conditions that change the data before anything is
 trained are in `cabs_core.outcomes.conditions`.
@@ -12,15 +13,21 @@ trained are in `cabs_core.outcomes.conditions`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cabs_core.catalog import check_condition
-from cabs_core.compiled.rng import stream_key
+from cabs_core.compiled.rng import query_order, stream_key
 from cabs_core.errors import PolicyError
 from cabs_core.policies.lanes import Stream
+from cabs_core.pool_files.sessions import Sessions
 from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.sessions import Turns, in_conversations, kept_costs
+
+if TYPE_CHECKING:
+    from cabs_core.pool_files.config import Replay
 
 MAX_DELAY = 200
 LOST = 0.1
@@ -28,17 +35,18 @@ LOST = 0.1
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.lanes.Lane`)."""
+    """Orders and arrivals of the lanes (see `policies.lanes.Lane`); turns: their conversations, None without any."""
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]
+    turns: list[Turns] | None = None
 
 
 def stream_condition(
     name: str, problem: ReplayProblem, stream: Stream, orders: list[np.ndarray], trials: Sequence[int], *,
-    seed: int, pool: str, rounds: int | None = None,
+    seed: int, pool: str, rounds: int | None = None, sessions: Sessions | None = None,
 ) -> StreamPlan:  # fmt: skip
-    """Apply a condition: the orders and arrivals of all lanes; arm windows are set on `stream`.
+    """Apply a condition: orders, arrivals and conversations of all lanes; arm windows are set on `stream`.
 
     Data-level names change nothing here: the problem at hand was built under them.
     """
@@ -51,6 +59,11 @@ def stream_condition(
             in_time(drift_order(o, problem.tasks, _generator(name, seed, pool, i)), problem.times)
             for o, i in zip(orders, trials)
         ]
+    turns = None
+    if name == "sessions":
+        orders, turns = _conversations(
+            problem, orders, trials, sessions or Sessions(), seed, pool, rounds or n
+        )
     orders = [np.ascontiguousarray(o[: rounds or n]) for o in orders]
     total = len(orders[0])
     if name in ("arms_arrive", "arms_disappear"):
@@ -64,7 +77,30 @@ def stream_condition(
     arrivals: list[np.ndarray | None] = [None] * len(orders)
     if name == "delayed_rewards":
         arrivals = [delayed_arrivals(total, _generator(name, seed, pool, i)) for i in trials]
-    return StreamPlan(orders, arrivals)
+    return StreamPlan(orders, arrivals, turns)
+
+
+def _conversations(
+    problem: ReplayProblem, orders: list[np.ndarray], trials: Sequence[int], options: Sessions, seed: int, pool: str, rounds: int,
+) -> tuple[list[np.ndarray], list[Turns]]:  # fmt: skip
+    """(orders, turns) of the first rounds of every trial."""
+    made = [
+        in_conversations(o, problem.tasks, problem.times, options, _generator("sessions", seed, pool, i))
+        for o, i in zip(orders, trials, strict=True)
+    ]
+    return [o for o, _ in made], [Turns(own.number[:rounds], own.in_tools[:rounds]) for _, own in made]
+
+
+def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:
+    """The problem with the costs that each model has where it alone answers the conversations of a pool's replays."""
+    trials, n = range(settings.trials), problem.n
+    orders = [in_time(query_order(settings.order_seed, pool, i, n), problem.times) for i in trials]
+    rounds = settings.rounds or n
+    orders, turns = _conversations(
+        problem, orders, trials, settings.sessions, settings.order_seed, pool, rounds
+    )
+    costs = kept_costs(problem, [o[:rounds] for o in orders], turns, settings.sessions)
+    return replace(problem, costs=costs)
 
 
 def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generator:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from cabs_core.catalog import current_name, random_key
 from cabs_core.compiled.rng import query_order, stream_keys
@@ -21,10 +22,12 @@ from cabs_core.policies import checks
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
+from cabs_core.pool_files.sessions import Sessions
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.conditions import StreamPlan, in_time, stream_condition
 from cabs_core.replay.external import ExternalPolicy, external_name, fresh_copies, play_external
 from cabs_core.replay.result import ReplayResult
+from cabs_core.replay.sessions import Talk, play_talks, tokens_of
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
 
@@ -94,6 +97,7 @@ def replay(
     rounds: int | None = None,
     order: np.ndarray | None = None,
     condition: str = "none",
+    sessions: Sessions | Mapping[str, Any] | None = None,
     latency_weight: float = 0.0,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -114,6 +118,7 @@ def replay(
         rounds: play only the first rounds of every order; None: every query once.
         order: rows `[trials, T]` instead of the seeded orders.
         condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
+        sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}` (`pool_files.sessions.Sessions`).
         latency_weight: rho1, score units per second; needs latencies where positive.
         threads: lanes at once, default all processors; changes no result.
         progress: called with (fraction, text) between chunks of rounds.
@@ -166,9 +171,16 @@ def replay(
         ):
             raise PolicyError(f"replay: order must be whole [{len(numbers)}, T] rows in 0..{problem.n - 1}")
         orders = list(given.astype(np.int64))
-    plan = stream_condition(condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds)
+    talking = _sessions(sessions, condition)
+    plan = stream_condition(
+        condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds, sessions=talking
+    )
     total = len(plan.orders[0])
     if external is not None:
+        if plan.turns is not None:
+            raise PolicyError(
+                f"{policy}: condition sessions needs a subclass of Policy, which is told of costs"
+            )
         if settings:
             raise PolicyError(f"{policy}: set options {', '.join(settings)} on the object itself")
         return _replay_external(
@@ -189,6 +201,10 @@ def replay(
         Lane.empty(o, arrivals, experts=p.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
     ]
+    talks = None
+    if plan.turns is not None:
+        tokens = tokens_of(problem, talking)
+        talks = [Talk(p, stream, lane, own, tokens, talking) for p, lane, own in zip(policies, lanes, plan.turns, strict=True)]  # fmt: skip
     spent = 0.0
     for start in range(0, total, CHUNK):
         if cancel is not None and cancel():
@@ -196,14 +212,31 @@ def replay(
         stop = min(start + CHUNK, total)
         begin = time.perf_counter()
         with one_blas_thread():
-            cls.run_lanes(policies, stream, lanes, start, stop, threads)
+            if talks is None:
+                cls.run_lanes(policies, stream, lanes, start, stop, threads)
+            else:
+                play_talks(talks, start, stop, threads)
         spent += time.perf_counter() - begin
         if progress is not None:
             progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")
     return _result(
         lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed), latency_weight=float(latency_weight),
-        condition=condition, seconds=spent, options=policies[0].settings.model_dump(mode="json"),
+        condition=condition, seconds=spent, options=policies[0].settings.model_dump(mode="json"), talks=talks,
     )  # fmt: skip
+
+
+def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
+    """What `sessions` says; PolicyError where it is out of place, or says what cannot be."""
+    if given is not None and condition != "sessions":
+        raise PolicyError(f"replay: sessions is for condition 'sessions'; the condition is {condition!r:.60}")
+    if given is None or isinstance(given, Sessions):
+        return given or Sessions()
+    try:
+        return Sessions.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "sessions"
+        raise PolicyError(f"replay: sessions: {place}: {first['msg']}") from None
 
 
 def _replay_external(
@@ -244,7 +277,9 @@ def _trial_numbers(trials: Any) -> list[int]:
     return [checks.whole("replay", "trials", i) for i in numbers]
 
 
-def _result(lanes: Sequence[Lane], stream: Stream, *, seconds: float, **keys: Any) -> ReplayResult:
+def _result(
+    lanes: Sequence[Lane], stream: Stream, *, seconds: float, talks: Sequence[Talk] | None = None, **keys: Any
+) -> ReplayResult:
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -253,13 +288,23 @@ def _result(lanes: Sequence[Lane], stream: Stream, *, seconds: float, **keys: An
     best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
     gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
     traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]
+    scores, costs, rewards = (x[order, actions] for x in (stream.scores, stream.costs, stream.utilities))
+    if talks is not None:
+        latencies = None if stream.latencies is None else stream.latencies[order, actions]
+        costs, best = (np.stack([getattr(talk, name) for talk in talks]) for name in ("costs", "best"))
+        rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)
+        keys |= {
+            "turns": np.stack([talk.turns.number for talk in talks]).astype(np.int32),
+            "kept": np.stack([talk.kept for talk in talks]),
+            "random_rewards": np.stack([talk.random for talk in talks]),
+        }
     return ReplayResult(
         order=order.astype(np.int32),
         actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
         propensities=np.stack([lane.propensities for lane in lanes]).astype(np.float32),
-        rewards=stream.utilities[order, actions],
-        scores=stream.scores[order, actions],
-        costs=stream.costs[order, actions],
+        rewards=rewards,
+        scores=scores,
+        costs=costs,
         best_rewards=best,
         gaps=gaps if np.isfinite(gaps).any() else None,
         meta_weights=np.stack(traced) if traced else None,

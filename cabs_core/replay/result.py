@@ -26,6 +26,8 @@ class ReplayResult:
         uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
             shared equally where lanes run together.
         scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
+        turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from 0), whether
+            it kept the last turn's model without a decision, and mean clipped utility of all arms; else None.
 
     Example:
         >>> from cabs_core import replay, synthetic_problem
@@ -52,6 +54,9 @@ class ReplayResult:
     options: dict[str, Any] = field(default_factory=dict)
     scores: np.ndarray | None = None
     costs: np.ndarray | None = None
+    turns: np.ndarray | None = None
+    kept: np.ndarray | None = None
+    random_rewards: np.ndarray | None = None
 
     @property
     def trials(self) -> int:
@@ -96,7 +101,7 @@ class ReplayResult:
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward, best_reward,
-        and score and cost where they are known."""
+        score and cost where they are known, and turn and kept under condition `sessions`."""
         columns = {
             "row": self.order,
             "arm": self.actions,
@@ -105,12 +110,26 @@ class ReplayResult:
             "best_reward": self.best_rewards,
             "score": self.scores,
             "cost": self.costs,
+            "turn": self.turns,
+            "kept": self.kept,
         }
         trial, at = np.indices(self.actions.shape)
         frame = pd.DataFrame({"trial": trial.ravel(), "round": at.ravel()})
         return frame.assign(
             **{name: values.ravel() for name, values in columns.items() if values is not None}
         )
+
+    def switches_per_session(self) -> np.ndarray:
+        """`[trials]` mean number of turns of a conversation that another arm answers than the turn before.
+
+        Raises:
+            DataError: it was not played in conversations.
+        """
+        if self.turns is None:
+            raise DataError(f"{self.policy}: only a replay under condition sessions has conversations")
+        changed = (self.actions[:, 1:] != self.actions[:, :-1]) & (self.turns[:, 1:] > 0)
+        found: np.ndarray = changed.sum(axis=1) / (self.turns == 0).sum(axis=1)
+        return found
 
     def utilities(self) -> np.ndarray:
         """Mean clipped utility of every trial, `[trials]`."""

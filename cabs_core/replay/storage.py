@@ -10,7 +10,8 @@ that a glob over all folders is one relation and needs no parsing of paths.
     arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
     rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
                      earns the same reward in most trials and then compresses about tenfold better;
-                     ORDER BY trial, round gives the trace as it happened
+                     ORDER BY trial, round gives the trace as it happened. Under condition sessions also its cost,
+                     which elsewhere is the problem's
 
 Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
 best arm of each query.
@@ -96,6 +97,7 @@ class StoredTrace:
     Attributes:
         run: settings and hashes, as a dict.
         order, actions: [trials, T] integers; propensities, rewards: [trials, T] floats (single precision).
+        costs: the same, of a replay under condition sessions; else None, they are the problem's.
     """
 
     run: dict[str, Any]
@@ -103,6 +105,7 @@ class StoredTrace:
     actions: np.ndarray
     propensities: np.ndarray
     rewards: np.ndarray
+    costs: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,8 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
     folder = Path(folder)
     run = run or _read(folder, "run").to_pylist()[0]
     trials, rounds = run["trials"], run["rounds"]
-    table = _read(folder, "rounds", [*_TRACE, "trial", "round"])
+    costs = ["cost"] if run["condition"] == "sessions" else []
+    table = _read(folder, "rounds", [*_TRACE, *costs, "trial", "round"])
     raw = {name: table[name].to_numpy() for name in table.column_names}
     place = raw["trial"].astype(np.int64) * rounds + raw["round"]
     inside = (raw["round"] >= 0) & (raw["round"] < rounds) & (raw["trial"] >= 0) & (raw["trial"] < trials)
@@ -190,7 +194,8 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
         values[place] = raw[column]
         return values.reshape(trials, rounds)
 
-    return StoredTrace(run, *(shaped(name, dtype) for name, dtype in _TRACE.items()))
+    played = (shaped(name, dtype) for name, dtype in _TRACE.items())
+    return StoredTrace(run, *played, costs=shaped("cost", np.float32) if costs else None)
 
 
 def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -253,7 +258,10 @@ class _Traces:
         self.n, self.k = n, k
         self.trials, self.rounds = shape
         self.scores = np.asarray(problem.scores)[self.order, self.actions].astype(np.float64)
-        self.costs = np.asarray(problem.costs)[self.order, self.actions].astype(np.float64)
+        self.turns = getattr(result, "turns", None)
+        # in conversations a call costs what the earlier turns make of it; all else is the table's
+        costs = np.asarray(problem.costs)[self.order, self.actions] if self.turns is None else result.costs
+        self.costs = np.asarray(costs, dtype=np.float64)
         self.latency_weight = float(getattr(result, "latency_weight", 0.0) or 0.0)
         latencies = np.asarray(problem.latencies)[self.order, self.actions] if self.latency_weight else None
         self.unclipped = utility(self.scores, self.costs, self.rho, latencies, self.latency_weight)
@@ -295,6 +303,7 @@ def _trials(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
         "regret": t.regret.mean(axis=1),
         "best_utility": t.best.mean(axis=1),
         "switch_rate": switch_rate(t.actions),
+        "switches_per_session": nothing if t.turns is None else result.switches_per_session(),
         "effective_arms": effective_arms(arm_shares(t.actions, t.k)),
         "mean_propensity": t.propensities.mean(axis=1, dtype=np.float64),
         "seconds": nothing if seconds is None else seconds,
@@ -402,6 +411,7 @@ def _rounds(t: _Traces, keys: dict[str, Any]) -> pa.Table:
             "propensity": pa.array(t.propensities.reshape(-1)[place].astype(np.float32)),
             "reward": pa.array(t.rewards.reshape(-1)[place].astype(np.float32)),
         }
+        | ({} if t.turns is None else {"cost": t.costs.reshape(-1)[place].astype(np.float32)})
     )
 
 
@@ -433,7 +443,7 @@ def _run_record(
         "paper_benchmark": None,
         "reference_policy": "lin_ucb",
         "encoder": None,
-        "condition": "none",
+        "condition": getattr(result, "condition", "none"),
         "split_kind": None,
         "split_seed": None,
         "oracle_seed": None,

@@ -76,6 +76,7 @@ def build_report(
     evidence = load_evidence(
         pool, artifacts_dir, str(data.info["problem_hash"]), rhos=data.compared,
         problem=None if problem is None else Path(problem), outcomes=None if outcomes is None else Path(outcomes),
+        settings=data.settings.get("replay"),
     )  # fmt: skip
     found = verdicts(data, evidence)
     figures = charts.figures(data, evidence)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -106,6 +106,7 @@ def load_evidence(
     rhos: frozenset[float] | None = None,
     problem: Path | None = None,
     outcomes: Path | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Evidence | None:
     """The evidence behind a pool's replays, or None where the files are not at hand or are of another problem.
 
@@ -113,6 +114,8 @@ def load_evidence(
         problem_hash: of the problem that the marts compare; replays of other problems are left out.
         rhos: those that are compared; None for all that were replayed.
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
+        settings: `replay` of the pool file. Under condition sessions costs of the problem become those of a model that
+            answers whole conversations.
     """
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
     try:
@@ -128,6 +131,11 @@ def load_evidence(
             found[str(run["policy"]), float(run["rho"])] = path.parent
     if not found:
         return None
+    if settings and settings["condition"] == "sessions":
+        from cabs_core.pool_files.config import Replay  # noqa: PLC0415  (numba, which other pages do without)
+        from cabs_core.replay.conditions import with_kept_costs  # noqa: PLC0415
+
+        loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
     return Evidence(loaded, found, _prompts(outcomes or artifacts_dir / "outcomes" / pool))
 
 
@@ -199,7 +207,7 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
             "task": p.tasks[query],
             "model": np.array(p.arms)[action],
             "score": p.scores[query, action],
-            "cost": 1000 * p.costs[query, action],
+            "cost": 1000 * _costs(p, trace).ravel(),
         }
     )
     rows = []
@@ -215,6 +223,14 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
     return pd.DataFrame(rows).sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
 
 
+def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
+    """USD `[trials, T]` of what was played."""
+    if trace.costs is not None:
+        return trace.costs
+    found: np.ndarray = problem.costs[trace.order, trace.actions]
+    return found
+
+
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     """Prompts of the first trial's second half that were answered right cheaply, or missed; in the order played.
 
@@ -226,7 +242,7 @@ def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     p, trace = evidence.problem, evidence.trace(policy, rho)
     half = trace.order.shape[1] // 2
     query, action = trace.order[0, half:], trace.actions[0, half:]
-    score, cost = p.scores[query, action], p.costs[query, action]
+    score, cost = p.scores[query, action], _costs(p, trace)[0, half:]
     best = p.scores[query].max(axis=1)
     hits = np.flatnonzero((score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:3]
     misses = np.flatnonzero((score < 0.5) & (best >= 0.5))[:3]

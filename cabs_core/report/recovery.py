@@ -16,8 +16,8 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     """Rolling regret by round; None where nothing changes along the stream."""
     later = data.settings.get("later_models") or {}
     condition = str(data.info["condition"])
-    if not later and condition not in STREAM_CONDITIONS:
-        return None
+    if not later and (condition not in STREAM_CONDITIONS or condition == "sessions"):
+        return None  # conversations change nothing along the stream
     curves = data.mart("regret_curves")
     curves = curves[curves["recent_regret"].notna() & ~curves["policy"].isin(["oracle_best", "random"])]
     if curves.empty:

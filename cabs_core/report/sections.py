@@ -313,13 +313,22 @@ def arms(data: PoolData) -> Table | None:
         for arm in wide[chosen[0]].sort_values(ascending=False).index
     ]
     rows.append([words("Switches per round"), *[percent(behaviour["switch_rate"].get(p), 1) for p in chosen]])
+    talks = "switches_per_session" in behaviour and bool(behaviour["switches_per_session"].notna().any())
+    if talks:
+        rows.append(
+            [
+                words("Switches per conversation"),
+                *[number(behaviour["switches_per_session"].get(p), 2) for p in chosen],
+            ]
+        )
     rows.append(
         [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
     )
     return Table(
         "arms", "Which models are played (share of rounds, mean of the regimes)", ["Model", *[label(p) for p in chosen]],
         rows, note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share of "
-        "rounds whose model differs from the round before.",
+        "rounds whose model differs from the round before." + (" Switches per conversation: turns that another model answers "
+        "than the turn before." if talks else ""),
     )  # fmt: skip
 
 
@@ -427,6 +436,8 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
             f"Half of the queries come after {', '.join(later)} changed under their names; every mean on this page is over both halves, "
             "“Learning” shows them along the stream."
         )
+    if data.info["condition"] == "sessions":
+        said.append(_sessions_text(data.settings["replay"]["sessions"], evidence))
     if evidence is not None:
         rhos = [r for r in replayed if r > 0]
         cost = evidence.problem.costs.mean(axis=0)
@@ -437,6 +448,27 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
                 f"Smaller ρ (a right answer worth more than ${1 / min(worthless):.3g}) tell more."
             )
     return said
+
+
+def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
+    """How conversations were made, who answers them and what they cost."""
+    keeps = {
+        "session": "a turn keeps the model of the last one unless another is predicted to be worth the lost prompt cache",
+        "tools": "a turn keeps the model of the last one within tool loops only",
+        "off": "every turn is a decision",
+    }[options["sticky"]]
+    loops = f", {100 * options['tools']:g} % of the later turns in tool loops" if options["tools"] else ""
+    counted = evidence is not None and evidence.problem.input_tokens is not None
+    tokens = (
+        "token counts are the table's"
+        if counted
+        else f"{100 * options['input_share']:g} % of a call's cost is taken to be its input"
+    )
+    return (
+        f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; {keeps} (sticky: "
+        f"{options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is not; {tokens}. Costs of a single "
+        "model are those of one that answers whole conversations."
+    )
 
 
 def _listed(rhos: list[float]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 import numpy as np
 
 from cabs_core.errors import RouterError
+from cabs_core.utility import Sticky
 
-STICKY: tuple[str, ...] = ("session", "tools", "off")
+STICKY: tuple[str, ...] = get_args(Sticky)
 ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
 #: share of the price of a token in that a cached one saves, where the upstream file does not say
 SAVED = 0.5

@@ -18,7 +18,8 @@ says, and when that happens depends on predictions alone, so propensities stay e
 
 With s the predicted score, c the expected cost of the whole request in USD, C the tokens that the model i of the session
 has read before, and d_i what one of them costs less when it is cached: another model is drawn when
-max_j (s_j - rho c_j) - (s_i - rho c_i) > rho C d_i.
+max_j (s_j - rho c_j) - (s_i - rho c_i) > rho C d_i (`utility.worth_a_switch`). Condition `sessions` of a replay applies the
+same rule (`replay.sessions`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ import numpy as np
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import prompt_hash
 from cabs_core.router.router import Routed, Router
+from cabs_core.utility import may_keep, worth_a_switch
 
-Sticky = Literal["session", "tools", "off"]
 RouteBy = Literal["last_user", "first_user", "conversation"]
 #: characters of a text that are read to route by it
 LONGEST = 16_384
@@ -224,7 +225,7 @@ def _standing(router: Router, conversation: Conversation) -> tuple[str | None, L
         before = router.log.decision(response_id=conversation.previous)
         if before is not None and conversation.derived:
             key, last = before.session, before
-    if router.sticky == "off" or (router.sticky == "tools" and not conversation.in_tools):
+    if not may_keep(router.sticky, conversation.in_tools):
         return key, None
     if key is not None and (last is not None or not conversation.derived or conversation.continued):
         last = router.log.decision(session=key) or last
@@ -243,10 +244,8 @@ def _worth(
     scores, costs = router.heads.shown(router.embed([text])[0], float(len(text)))
     parts = router.charged(costs, float(len(text)), conversation.tokens)
     whole = costs if parts is None else parts[0]
-    worth = scores - rho * whole
-    best = float(worth.max() if mask is None else worth[mask].max())
     cached = conversation.earlier * float(router.cache_savings[i])
-    return best - float(worth[i]) > rho * cached, float(whole[i]) - cached
+    return worth_a_switch(scores, whole, i, rho, cached, mask), float(whole[i]) - cached
 
 
 def _log(

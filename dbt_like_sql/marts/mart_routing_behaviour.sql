@@ -4,6 +4,7 @@ WITH behaviour AS (
     pool, policy, regime,
     avg(switch_rate) AS switch_rate,
     standard_error_of(switch_rate) AS switch_rate_se_trials,
+    avg(switches_per_session) AS switches_per_session,
     avg(effective_arms) AS effective_arms
   FROM {{ ref('stg_trial_by_regime') }}
   GROUP BY pool, policy, regime
@@ -19,6 +20,7 @@ SELECT
   b.regime,
   b.switch_rate,
   b.switch_rate_se_trials,
+  b.switches_per_session,
   b.effective_arms,
   f.top_arm,
   f.top_share

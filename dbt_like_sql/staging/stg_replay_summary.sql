@@ -16,6 +16,7 @@ SELECT
   t.score,
   t.cost,
   t.switch_rate,
+  t.switches_per_session,
   t.effective_arms,
   t.mean_propensity,
   t.seconds,

@@ -9,6 +9,7 @@ WITH by_regime AS (
     avg(score) AS score,
     avg(cost) AS cost,
     avg(switch_rate) AS switch_rate,
+    avg(switches_per_session) AS switches_per_session,
     avg(effective_arms) AS effective_arms,
     list(rho ORDER BY rho) AS rhos
   FROM {{ ref('stg_replay_summary') }}
@@ -24,6 +25,7 @@ overall AS (
     avg(score) AS score,
     avg(cost) AS cost,
     avg(switch_rate) AS switch_rate,
+    avg(switches_per_session) AS switches_per_session,
     avg(effective_arms) AS effective_arms,
     list_sort(flatten(list(rhos))) AS rhos
   FROM by_regime
@@ -35,6 +37,7 @@ both_levels AS (
   SELECT * FROM overall
 )
 SELECT
-  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, effective_arms, rhos
+  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, switches_per_session,
+  effective_arms, rhos
 FROM both_levels
 ORDER BY pool, policy, regime, trial

@@ -2,13 +2,19 @@
 
 import csv
 
+import numpy as np
+import pandas as pd
 import pytest
 from fake_replays import fake_pool, write_pool
 
-from cabs_core.catalog import CONDITIONS
+from cabs_core.catalog import CONDITIONS, asset_name
+from cabs_core.chain.replay import play
 from cabs_core.outcomes.conditions import NOISE
+from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import conditions
+from cabs_core.replay.storage import save_replay_result
 from cabs_core.report import build_leaderboard, build_report
+from cabs_core.report.evidence import load_evidence, routing_by_task, single_models
 from cabs_core.report.names import condition_name, condition_text
 from dbt_like_sql import build_all
 
@@ -56,7 +62,54 @@ def test_the_leaderboard_tells_the_pools_apart(stressed):
 def test_every_condition_has_words_and_its_true_numbers():
     assert condition_name("none") == condition_text(None) == ""
     texts = {c: condition_text(c) for c in CONDITIONS if c != "none"}
-    assert len(set(texts.values())) == 8 and all(": " in t and "_" not in t for t in texts.values())
+    assert len(set(texts.values())) == 9 and all(": " in t and "_" not in t for t in texts.values())
     assert f"1 to {conditions.MAX_DELAY} rounds" in texts["delayed_rewards"]
     assert f"1 in {round(1 / conditions.LOST)} never" in texts["delayed_rewards"]
     assert f"{round(10 * NOISE)} in 10" in texts["noisy_oracle"]
+
+
+@pytest.fixture(scope="module")
+def talked(tmp_path_factory):
+    """(artifacts, {policy: replay}) of a pool in conversations."""
+    artifacts = tmp_path_factory.mktemp("talked")
+    options = {"condition": "sessions", "sessions": {"turns": 5, "tools": 0.2}, "rhos": [300], "trials": 2}
+    pool = fake_pool("talk", replay=options)
+    problem = synthetic_problem(n=60, K=3, d=4, pool="talk")
+    problem.save(artifacts / "replay_problem" / "talk" / "test")
+    results = {}
+    for policy in ("random", "best_single", "ridge", "lin_ucb"):
+        results[policy] = play(pool, problem, {}, 300.0, policy, 2)
+        folder = artifacts / "replay" / "talk" / "0300" / asset_name(policy)
+        save_replay_result(results[policy], problem, folder, pool=pool)
+    build_all(artifacts, database=False)
+    return artifacts, problem, results
+
+
+def test_conversations_reach_marts_and_page(talked):
+    artifacts, _, results = talked
+    mart = pd.read_parquet(artifacts / "marts/mart_routing_behaviour.parquet").set_index(["policy", "regime"])
+    for policy, result in results.items():
+        shown = mart.loc[(policy, "overall"), "switches_per_session"]
+        assert shown == pytest.approx(result.switches_per_session().mean())
+    board = pd.read_parquet(artifacts / "marts/mart_policy_leaderboard.parquet").set_index("policy")
+    assert board.loc["ridge", "cost_per_1000_calls"] == pytest.approx(1000 * results["ridge"].cost)
+    page = build_report("talk", artifacts).path.read_text(encoding="utf-8").replace("\u00a0", " ")
+    assert "5 turns on average, 20 % of the later turns in tool loops; a turn keeps the model" in page
+    assert "40 % of a call" in page and "Switches per conversation" in page
+    assert "Regret along the stream" not in page  # nothing changes along it
+
+
+def test_single_models_are_charged_for_whole_conversations(talked):
+    artifacts, problem, results = talked
+    settings = fake_pool("talk", replay={"condition": "sessions", "sessions": {"turns": 5}, "trials": 2})
+    found = load_evidence(
+        "talk", artifacts, problem.content_hash(), settings=settings.replay.model_dump(mode="json")
+    )
+    single = results["best_single"]
+    models = single_models(found).set_index("model")
+    model = problem.arms[single.actions[0, 0]]
+    assert models.loc[model, "cost"] == pytest.approx(1000 * single.cost)
+    assert single.cost > problem.costs[:, single.actions[0, 0]].mean()
+    by_task = routing_by_task(found, "ridge", 300.0)
+    mean = np.average(by_task["cost"], weights=by_task["queries"])
+    assert mean == pytest.approx(1000 * results["ridge"].cost, rel=1e-5)

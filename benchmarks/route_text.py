@@ -1,0 +1,139 @@
+"""Which text of a conversation to route by: the last user message, the first, or all of them (`cabs serve --route-by`).
+
+    python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--json FILE]
+
+Queries of a task become turns of conversations (`cabs_core.replay.sessions`). A share of the later turns is made into
+follow-ups that say nothing ("make it shorter"): the task, and so every model's score and cost, stay those of the turn before.
+Kernel ridge on TF-IDF, trained on single queries, routes every turn by the text in question; mean clipped utility at rho 150,
+without stickiness and costs of contexts, which are the same for all texts. Errors: over splits, or over conversations where
+that is larger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.atomic import write_text
+from cabs_core.bench.study_plan import FIELD_SETUP
+from cabs_core.bench.study_problems import set_up
+from cabs_core.compiled.rng import query_order
+from cabs_core.encoders import embed_prompts
+from cabs_core.oracles import train_oracles
+from cabs_core.outcomes import load_outcomes, make_splits
+from cabs_core.paths import cabs_home
+from cabs_core.pool_files.sessions import Sessions
+from cabs_core.pools import find_pool
+from cabs_core.replay.sessions import in_conversations
+from cabs_core.router.sessions import LONGEST
+from cabs_core.utility import clipped_utility
+
+POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")
+SHARES = (0.0, 0.25, 0.5, 0.75)
+TEXTS = ("last_user", "first_user", "conversation")
+FOLLOW_UPS = (
+    "Make it shorter, please.",
+    "Are you sure?",
+    "And now explain it to a beginner.",
+    "Thanks. Go on.",
+)
+RHO = 150.0
+
+
+def one_split(pool_name: str, seed: int, args: argparse.Namespace) -> dict[tuple[float, str], np.ndarray]:
+    """{(share, text): utility of every conversation, mean over its turns}."""
+    found, store = find_pool(pool_name), cabs_home() / "embeddings"
+    pool = set_up(found.pool, FIELD_SETUP)
+    settings = pool.split.model_copy(update={"split_seed": seed})
+    outcomes = load_outcomes(dataclasses.replace(found, pool=pool.model_copy(update={"split": settings})))
+    split = make_splits(outcomes, settings)
+    train = [p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"]
+    x, _ = embed_prompts(outcomes.prompts, pool.encoder, store=store, fit_prompts=train)
+    oracles = train_oracles(x, outcomes, split, pool.oracle, features=pool.features)
+    test = np.flatnonzero(split == "test")
+    value = clipped_utility(outcomes.scores, outcomes.costs, RHO)
+    options, results = Sessions(turns=args.turns), {}
+    for share in SHARES:
+        texts: dict[str, list[str]] = {name: [] for name in TEXTS}
+        rows, sessions = [], []
+        for trial in range(args.trials):
+            rng = np.random.default_rng([seed, trial, 7])
+            order, turns = in_conversations(
+                query_order(seed, pool_name, trial, len(test)), outcomes.tasks[test], None, options, rng
+            )
+            follows = rng.random(len(order)) < share
+            said: list[str] = []
+            for t, row in enumerate(test[order]):
+                if turns.number[t] == 0:
+                    said, current = [], row
+                    sessions.append(len(sessions))
+                else:
+                    sessions.append(sessions[-1])
+                if turns.number[t] and follows[t]:
+                    said.append(FOLLOW_UPS[int(rng.integers(len(FOLLOW_UPS)))])
+                else:
+                    current = row
+                    said.append(outcomes.prompts[row])
+                rows.append(current)
+                texts["last_user"].append(said[-1][:LONGEST])
+                texts["first_user"].append(said[0][:LONGEST])
+                texts["conversation"].append("\n".join(one[-LONGEST:] for one in said)[-LONGEST:])
+        groups = np.unique(sessions, return_inverse=True)[1]
+        for name, given in texts.items():
+            vectors, _ = embed_prompts(given, pool.encoder, store=store, fit_prompts=train)
+            lengths = np.array([float(len(text)) for text in given])
+            scores = oracles.predict_scores(vectors, lengths, "kernel_ridge")
+            arms = np.argmax(clipped_utility(scores, oracles.predict_costs(vectors, lengths), RHO), axis=1)
+            results[share, name] = np.bincount(groups, value[rows, arms]) / np.bincount(groups)
+            results[share, f"{name}, turns"] = np.bincount(groups).astype(float)
+    return results
+
+
+def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of share and text: utility of a turn, and the difference from `last_user` with its error."""
+    splits = [one_split(pool, seed, args) for seed in range(args.splits)]
+    rows = []
+    for share in SHARES:
+        for name in TEXTS:
+            means, gaps, errors = [], [], []
+            for found in splits:
+                turns = found[share, f"{name}, turns"]
+                weights = turns / turns.mean()
+                gap = weights * (found[share, name] - found[share, "last_user"])
+                means.append(float((weights * found[share, name]).mean()))
+                gaps.append(float(gap.mean()))
+                errors.append(float(gap.std(ddof=1) / np.sqrt(len(gap) / args.trials)))
+            error = float(np.sqrt(np.mean(np.square(errors)) / len(splits)))
+            if len(splits) > 2:
+                error = max(error, float(np.std(gaps, ddof=1) / np.sqrt(len(splits))))
+            rows.append({"pool": pool, "follow-ups": share, "text": name, "utility": float(np.mean(means)),
+                         "difference": float(np.mean(gaps)), "se": error})  # fmt: skip
+            print(
+                f"| {pool} | {share:.0%} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± {error:.4f} |",
+                flush=True,
+            )
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pools", nargs="+", default=POOLS)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--trials", type=int, default=2)
+    parser.add_argument("--turns", type=float, default=4.0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    print("| pool | follow-ups | routed by | utility | against last_user |\n|---|---|---|---|---|")
+    rows = [row for pool in args.pools for row in study(pool, args)]
+    if args.json:
+        write_text(args.json, json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
