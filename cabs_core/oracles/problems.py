@@ -6,7 +6,7 @@ import numpy as np
 
 from cabs_core.errors import ProvenanceError
 from cabs_core.oracles.oracles import Oracles
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.outcomes.conditions import routed_outcomes
 from cabs_core.pool_files.config import ModelPool
 from cabs_core.predictors import STATIC
@@ -22,7 +22,7 @@ def build_problems(
     oracles: Oracles,
     pool: ModelPool,
 ) -> dict[str, ReplayProblem]:
-    """The replay problems 'test' and 'validation' (its twin, for tuning) of a pool.
+    """The replay problems 'test' and 'validation' (its twin, for tuning, of `validation_rows`) of a pool.
 
     Contexts, predicted scores and costs, surrogate deltas for every anchor and the static predictors' scores
     are computed in one batch each; the train split goes in as the offline arrays.
@@ -40,8 +40,7 @@ def build_problems(
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     problems = {}
-    for name in ("test", "validation"):
-        rows = np.flatnonzero(split == name)
+    for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):
         x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
         found = oracles.candidate_scores(x, long)
         predicted = found[oracles.chosen["accuracy"]]
