@@ -39,6 +39,13 @@ def build_problems(
     lengths = outcomes.prompt_lengths
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
+    offline: dict[str, np.ndarray] = {  # held once by both problems
+        "offline_contexts": contexts[train],
+        "offline_scores": outcomes.scores[train],
+        "offline_costs": outcomes.costs[train],
+        "offline_embeddings": embeddings[train],
+        "offline_prompt_lengths": lengths[train].astype(np.float64),
+    }
     problems = {}
     for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):
         x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
@@ -55,14 +62,10 @@ def build_problems(
             predicted_scores=predicted,
             predicted_costs=oracles.predict_costs(x, long),
             surrogate_deltas=oracles.surrogate_deltas(x, long, y, predicted),
-            offline_contexts=contexts[train],
-            offline_scores=outcomes.scores[train],
-            offline_costs=outcomes.costs[train],
             embeddings=x,
-            offline_embeddings=embeddings[train],
             prompt_lengths=long,
             times=times[rows] if times is not None and name == "test" else None,
-            offline_prompt_lengths=lengths[train],
+            **offline,
             static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,

@@ -139,6 +139,7 @@ class KernelPredictor(ScorePredictor):
             block = self._rbf(points[rows])
             gram += block.T @ block
             moment += block.T @ targets[rows]
+        del points, centred  # as large as the train split
         gram = solve_triangular(factor, solve_triangular(factor, gram, lower=True).T, lower=True)
         moment = solve_triangular(factor, moment, lower=True)
         values, basis = eigh(0.5 * (gram + gram.T))
