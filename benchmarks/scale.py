@@ -2,6 +2,7 @@
 
 python -m benchmarks.scale                                   # 100,000 prompts x 30 models, 3 policies, 2 rhos, 2 trials
 python -m benchmarks.scale --prompts 20000 --profile oracles # cProfile of one stage
+python -m benchmarks.scale --prompts 30000 --again           # and a second pool with one more model on the same prompts
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import multiprocessing
 import os
 import pstats
-import resource
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,11 +26,12 @@ import pyarrow.parquet as pq
 from cabs_core.atomic import write_text
 
 POOL = """
-name: scale
+name: {name}
 source: {{kind: file, path: scale.parquet, columns: {{prompt: prompt, model: model, score: score, cost: cost}}}}
 encoder: {{name: tfidf-svd}}
 replay: {{trials: {trials}, rhos: [0, 100]}}
 policies: [best_single, kernel_ridge, hier_mix]
+models: {models}
 """
 STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning", "router")
 
@@ -50,7 +51,7 @@ def write_table(path: Path, prompts: int, models: int, seed: int = 0) -> None:
     table = pa.table(
         {
             "prompt": pa.array(texts).take(pa.array(np.repeat(np.arange(prompts), models))),
-            "model": pa.array([f"m{j:02d}" for j in range(models)] * prompts),
+            "model": pa.array(arms(models) * prompts),
             "score": scores.ravel(),
             "cost": costs.ravel(),
         }
@@ -58,26 +59,56 @@ def write_table(path: Path, prompts: int, models: int, seed: int = 0) -> None:
     pq.write_table(table, path)
 
 
-def measure(folder: Path, prompts: int, models: int, trials: int, profile: str) -> dict[str, Any]:
-    """{stage: processor seconds, wall seconds, peak memory so far in MB}."""
+def arms(models: int) -> list[str]:
+    """Names of so many models."""
+    return [f"m{j:02d}" for j in range(models)]
+
+
+def peak(fresh: bool = False) -> float:
+    """Largest resident size in MB of this process since the last `fresh` look (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    found = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    if fresh:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return found / 1024
+
+
+def measure(
+    folder: Path, prompts: int, models: int, trials: int, profile: str, again: bool
+) -> dict[str, Any]:
+    """{stage: processor seconds, wall seconds, peak memory of the stage in MB}."""
     os.environ |= {"CABS_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", "CABS_THREADS": "1"}
     maker = multiprocessing.get_context("spawn").Process(
-        target=write_table, args=(folder / "scale.parquet", prompts, models)
+        target=write_table, args=(folder / "scale.parquet", prompts, models + again)
     )
     maker.start()  # its memory is not the chain's
     maker.join()
-    (folder / "scale.yaml").write_text(POOL.format(trials=trials), encoding="utf-8")
+    found: dict[str, Any] = {}
+    for name, count in {"scale": models, **({"again": models + 1} if again else {})}.items():
+        text = POOL.format(name=name, trials=trials, models=arms(count))
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        found |= run(folder / f"{name}.yaml", profile)
+    found["all"] = {
+        "processor": sum(v["processor"] for v in found.values()),
+        "megabytes": max(v["megabytes"] for v in found.values()),
+    }
+    return found
+
+
+def run(pool: Path, profile: str) -> dict[str, Any]:
+    """`measure` for one pool file."""
     from cabs_core.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (reads the environment)
     from cabs_core.chain.make import make_artifact  # noqa: PLC0415
     from cabs_core.pool_files import read_pool_file  # noqa: PLC0415
 
-    chain = Chain(ArtifactStore(), read_pool_file(folder / "scale.yaml"))
+    chain = Chain(ArtifactStore(), read_pool_file(pool))
     targets = [chain.stage(name) for name in STAGES]
     targets += list(chain.replays())
     found: dict[str, Any] = {}
     for target in targets:
         name = "/".join(target.parts)
         watched = cProfile.Profile() if profile and profile in name else None
+        peak(fresh=True)
         wall, processor = time.perf_counter(), time.process_time()
         if watched:
             watched.enable()
@@ -86,14 +117,9 @@ def measure(folder: Path, prompts: int, models: int, trials: int, profile: str) 
             watched.disable()
             pstats.Stats(watched).sort_stats("cumulative").print_stats(45)
         found[name] = {
-            "processor": time.process_time() - processor, "wall": time.perf_counter() - wall,
-            "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "processor": time.process_time() - processor, "wall": time.perf_counter() - wall, "megabytes": peak(),
         }  # fmt: skip
         print(f"{name:44s} " + "  ".join(f"{k} {v:8.1f}" for k, v in found[name].items()), flush=True)
-    found["all"] = {
-        "processor": sum(v["processor"] for v in found.values()),
-        "megabytes": max(v["megabytes"] for v in found.values()),
-    }
     return found
 
 
@@ -106,10 +132,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--profile", default="", help="stage to profile")
+    parser.add_argument(
+        "--again", action="store_true", help="then a second pool with one more model on the same prompts"
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile)
+        found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile, args.again)
     print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MB")
     if args.json:
         write_text(args.json, json.dumps(found, indent=1))

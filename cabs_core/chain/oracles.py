@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cabs_core.chain.progress import Progress
 from cabs_core.inputs import embeddings_of, outcomes_of, plain, split_of
 from cabs_core.oracles.diagnostics import diagnose
+from cabs_core.oracles.neighbours import neighbour_lists
 from cabs_core.oracles.train import train_oracles
 from cabs_core.outcomes import outcomes_under
 
@@ -26,6 +27,7 @@ def build(
     table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
     oracle = train_oracles(
         vectors, table, split, pool.oracle, features=pool.features, device=options.device,
+        lists=neighbour_lists(vectors, split),
         progress=Progress(options.notify, "training the oracle network", "epochs at most"),
     )  # fmt: skip
     oracle.save(folder)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 DIM = 256
+#: different prompts to fit on: of more, a seeded sample
+FIT = 32_768
 _PATTERN = r"(?u)\w+|[^\w\s]"
 
 
@@ -30,7 +32,7 @@ class TfidfEncoder:
     """TF-IDF with truncated SVD, fitted on creation.
 
     Args:
-        fit_prompts: the train split's prompts; order and repetition do not matter.
+        fit_prompts: the train split's prompts; order and repetition do not matter. Of more than `FIT` a sample is taken.
         normalize: scale to unit length (a prompt without a known word stays zero).
 
     Raises:
@@ -43,8 +45,11 @@ class TfidfEncoder:
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
         """16 hex characters that name the embeddings: settings and the prompts fitted on."""
         settings = {"encoder": "tfidf-svd", "format": 1, "dim": DIM, "normalize": encoder.normalize}
+        keys = sorted({prompt_key(p) for p in fit_prompts})
+        if len(keys) > FIT:
+            settings["fit"] = FIT
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for key in sorted({prompt_key(p) for p in fit_prompts}):
+        for key in keys:
             digest.update(key)
         return digest.hexdigest()[:16]
 
@@ -53,6 +58,8 @@ class TfidfEncoder:
         from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
 
         texts = sorted(set(fit_prompts))
+        if len(texts) > FIT:
+            texts = [texts[i] for i in np.random.default_rng(FIT).choice(len(texts), FIT, replace=False)]
         self.normalize = normalize
         self.vectorizer = _vectorizer(min_df=2 if len(texts) >= 50 else 1, max_features=50_000)
         try:

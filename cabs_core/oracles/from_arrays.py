@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cabs_core.errors import DataError
 from cabs_core.oracles.problems import build_problems
 from cabs_core.oracles.train import train_oracles
-from cabs_core.outcomes import Outcomes, make_splits
+from cabs_core.outcomes import Outcomes, make_splits, validation_rows
 from cabs_core.outcomes.splits import SPLITS
 from cabs_core.pool_files.config import Features, ModelPool, Oracle, Source, Split
 from cabs_core.problem import ReplayProblem
@@ -33,6 +33,8 @@ def problems_from_arrays(
     name: str = "arrays",
 ) -> dict[str, ReplayProblem]:
     """The problems 'test' and 'validation' of an outcome table in memory, oracles trained on its train split.
+
+    Of more than 5,000 validation queries, 'validation' holds a seeded 5,000.
 
     Args:
         scores: [n, K] in [0, 1]; costs: [n, K] in USD, >= 0: of every model on every query.
@@ -92,8 +94,9 @@ def problems_from_arrays(
     problems = build_problems(outcomes, parts, vectors, oracles, pool)
     if features is None:
         return problems
+    rows = {"test": parts == "test", "validation": validation_rows(parts)}
     train = features[parts == "train"]
-    return {key: problem.with_contexts(features[parts == key], train) for key, problem in problems.items()}
+    return {key: problem.with_contexts(features[rows[key]], train) for key, problem in problems.items()}
 
 
 def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:

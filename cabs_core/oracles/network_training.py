@@ -22,9 +22,9 @@ from cabs_core.threads import one_torch_thread
 
 #: inputs, scores and costs of one split
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+#: train queries above which an epoch takes EPOCH of them, every epoch other ones
+MANY, EPOCH = 16_384, 8_192
 #: loss of the score heads by its name in a pool's `oracle.loss`
-#: queries of an epoch: of a larger train split, every epoch takes other ones
-EPOCH = 16_384
 SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
 
 
@@ -109,6 +109,7 @@ def _fit(
 ) -> dict[str, torch.Tensor]:  # fmt: skip
     x, y, c = train
     n, k = y.shape
+    of_epoch = n if n <= MANY else EPOCH
     size = int(min(128, max(16, n // 32)))
     others = 1.0 - torch.eye(k, device=x.device)
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0, fused=True)
@@ -119,7 +120,7 @@ def _fit(
         total = 0.0
         if epoch:
             network.train()
-            order = torch.randperm(n, generator=generator)[:EPOCH].to(x.device)
+            order = torch.randperm(n, generator=generator)[:of_epoch].to(x.device)
             for start in range(0, len(order), size):
                 rows = order[start : start + size]
                 heads = network(x[rows], y[rows])
@@ -138,7 +139,7 @@ def _fit(
         value = sum(errors[name] / scale[name] for name in ("accuracy", "propagation", "cost"))
         if progress is not None:
             progress(epoch, max_epochs)
-        log.epochs.append({"epoch": epoch, "train_loss": total / min(n, EPOCH), "criterion": value, **errors})
+        log.epochs.append({"epoch": epoch, "train_loss": total / of_epoch, "criterion": value, **errors})
         if value < best_value - 1e-5:
             best, best_value, waited = copy.deepcopy(network.state_dict()), value, 0
             log.best_epoch = epoch

@@ -20,7 +20,8 @@ from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_su
 from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
-from cabs_core.predictors.features import PcaFeatures, length_features
+from cabs_core.predictors.features import ROWS, PcaFeatures, length_features
+from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.predictors.simple import KnnPredictor
 
 FORMAT = 1
@@ -64,6 +65,11 @@ class Oracles:
     scaling: dict[str, np.ndarray | np.float64] = field(default_factory=dict)
     blend: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours among the train prompts from these lists, where they are known."""
+        for predictor in self.predictors.values():
+            predictor.use(lists)
 
     # ---- predictions ----------------------------------------------------------------------------------
     def predict_scores(
@@ -163,10 +169,13 @@ class Oracles:
 
     def network_inputs(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
         """Standardised inputs `[n, e + 3]` float32 of the network."""
-        s = self.scaling
-        x = (np.asarray(embeddings, dtype=np.float64) - s["input_center"]) / s["input_scale"]
-        extra = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
-        return np.hstack([x, extra]).astype(np.float32)
+        s, x = self.scaling, np.asarray(embeddings)
+        out = np.empty((len(x), x.shape[1] + 3), dtype=np.float32)
+        for start in range(0, len(x), ROWS):
+            rows = slice(start, start + ROWS)
+            out[rows, :-3] = (x[rows] - s["input_center"]) / s["input_scale"]
+        out[:, -3:] = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
+        return out
 
     def _network(
         self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None

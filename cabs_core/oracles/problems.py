@@ -6,7 +6,7 @@ import numpy as np
 
 from cabs_core.errors import ProvenanceError
 from cabs_core.oracles.oracles import Oracles
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.outcomes.conditions import routed_outcomes
 from cabs_core.outcomes.tokens import counted_tokens
 from cabs_core.pool_files.config import ModelPool
@@ -23,7 +23,7 @@ def build_problems(
     oracles: Oracles,
     pool: ModelPool,
 ) -> dict[str, ReplayProblem]:
-    """The replay problems 'test' and 'validation' (its twin, for tuning) of a pool.
+    """The replay problems 'test' and 'validation' (its twin, for tuning, of `validation_rows`) of a pool.
 
     Contexts, predicted scores and costs, surrogate deltas for every anchor and the static predictors' scores
     are computed in one batch each; the train split goes in as the offline arrays.
@@ -41,9 +41,15 @@ def build_problems(
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
+    offline: dict[str, np.ndarray] = {  # held once by both problems
+        "offline_contexts": contexts[train],
+        "offline_scores": outcomes.scores[train],
+        "offline_costs": outcomes.costs[train],
+        "offline_embeddings": embeddings[train],
+        "offline_prompt_lengths": lengths[train].astype(np.float64),
+    }
     problems = {}
-    for name in ("test", "validation"):
-        rows = np.flatnonzero(split == name)
+    for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):
         x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
         found = oracles.candidate_scores(x, long)
         predicted = found[oracles.chosen["accuracy"]]
@@ -58,17 +64,13 @@ def build_problems(
             predicted_scores=predicted,
             predicted_costs=oracles.predict_costs(x, long),
             surrogate_deltas=oracles.surrogate_deltas(x, long, y, predicted),
-            offline_contexts=contexts[train],
-            offline_scores=outcomes.scores[train],
-            offline_costs=outcomes.costs[train],
             embeddings=x,
-            offline_embeddings=embeddings[train],
             prompt_lengths=long,
             times=times[rows] if times is not None and name == "test" else None,
-            offline_prompt_lengths=lengths[train],
             input_tokens=None if into is None else into[rows],
             output_tokens=None if out is None else out[rows],
             input_prices=prices,
+            **offline,
             static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from cabs_core.errors import DataError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.pool_files.config import Features, Oracle
 from cabs_core.predictors import CostPredictor, make_score_predictor
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures
+from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.threads import one_blas_thread
 
 _PREDICTORS = ("mean", "ridge", "knn", "kernel_ridge")
@@ -29,9 +32,10 @@ def train_oracles(
     *,
     features: Features | None = None,
     device: str = "cpu",
+    lists: NeighbourLists | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
-    """Learn from the train rows; stop and choose on the validation rows; the test rows are not looked at.
+    """Learn from the train rows; stop and choose on the validation rows (`validation_rows`); the test rows are not looked at.
 
     Args:
         embeddings: `[n, e]` in the order of the outcomes.
@@ -41,42 +45,40 @@ def train_oracles(
             ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head.
         features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
+        lists: neighbours among the train rows, where they are known.
         progress: called with (epochs trained, epochs at most).
 
     Raises:
         DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2 rows.
     """
     config, features = config or Oracle(), features or Features()
-    x = np.asarray(embeddings, dtype=np.float64)
-    if x.ndim != 2 or len(x) != len(outcomes) or len(split) != len(outcomes):
+    if np.ndim(embeddings) != 2 or len(embeddings) != len(outcomes) or len(split) != len(outcomes):
         raise DataError(
-            f"embeddings {x.shape} and split [{len(split)}] do not belong to {len(outcomes)} outcomes: compute "
-            "them again from the same outcomes"
+            f"embeddings {np.shape(embeddings)} and split [{len(split)}] do not belong to {len(outcomes)} outcomes: "
+            "compute them again from the same outcomes"
         )
-    train, validation = np.flatnonzero(split == "train"), np.flatnonzero(split == "validation")
-    if len(train) < 8 or len(validation) < 2:
+    rows, held_out = np.flatnonzero(split == "train"), validation_rows(split)
+    if len(rows) < 8 or len(held_out) < 2:
         raise DataError(
-            f"oracles need at least 8 train and 2 validation queries, got {len(train)} and {len(validation)}"
+            f"oracles need at least 8 train and 2 validation queries, got {len(rows)} and {len(held_out)}"
         )
-    lengths, y, c = outcomes.prompt_lengths, outcomes.scores, outcomes.costs
-    held_out = (x[validation], lengths[validation], y[validation])
-    seed = config.oracle_seed
-    predictors = {
-        name: make_score_predictor(name).fit(
-            x[train], lengths[train], y[train], validation=held_out, seed=seed
-        )
-        for name in _PREDICTORS
-    }
-    pca = PcaFeatures.fit(x[train], features.dim)
+    train, validation = _Rows.of(embeddings, outcomes, rows), _Rows.of(embeddings, outcomes, held_out)
+    predictors = {}
+    for name in _PREDICTORS:
+        predictors[name] = make_score_predictor(name)
+        predictors[name].use(lists)
+        predictors[name].fit(
+            train.x, train.lengths, train.y, validation=(validation.x, validation.lengths, validation.y),
+            seed=config.oracle_seed,
+        )  # fmt: skip
+    pca = PcaFeatures.fit(train.x, features.dim)
     oracles = Oracles(
         arms=list(outcomes.arms),
-        inputs=x.shape[1],
+        inputs=train.x.shape[1],
         predictors=predictors,
-        costs=CostPredictor().fit(lengths[train], c[train]),
-        context_costs=ContextCostPredictor().fit(pca, x[train], lengths[train], c[train]),
-        correlation=CorrelationPropagation.fit(
-            predictors["ridge"].predict(x[train], lengths[train]), y[train]
-        ),
+        costs=CostPredictor().fit(train.lengths, train.c),
+        context_costs=ContextCostPredictor().fit(pca, train.x, train.lengths, train.c),
+        correlation=CorrelationPropagation.fit(predictors["ridge"].predict(train.x, train.lengths), train.y),
         pca=pca,
         chosen={"accuracy": "ridge", "propagation": "correlation", "cost": "ridge", "features": "pca"},
     )
@@ -86,19 +88,31 @@ def train_oracles(
         "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
     }
     if config.kind != "ridge" or features.kind != "pca":
-        _add_network(oracles, x, lengths, y, c, train, validation, config, features, device, progress)
-    _choose(oracles, x, outcomes, validation, config, features)
+        _add_network(oracles, train, validation, config, features, device, progress)
+    _choose(oracles, validation, config, features)
     return oracles
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Embeddings `[n, e]` float64, prompt lengths `[n]`, scores and costs `[n, K]` of one split."""
+
+    x: np.ndarray
+    lengths: np.ndarray
+    y: np.ndarray
+    c: np.ndarray
+
+    @classmethod
+    def of(cls, embeddings: np.ndarray, outcomes: Outcomes, rows: np.ndarray) -> Self:
+        return cls(
+            np.asarray(embeddings)[rows].astype(np.float64), outcomes.prompt_lengths[rows], outcomes.scores[rows], outcomes.costs[rows]
+        )  # fmt: skip
 
 
 def _add_network(
     oracles: Oracles,
-    x: np.ndarray,
-    lengths: np.ndarray,
-    y: np.ndarray,
-    c: np.ndarray,
-    train: np.ndarray,
-    validation: np.ndarray,
+    train: _Rows,
+    validation: _Rows,
     config: Oracle,
     features: Features,
     device: str,
@@ -107,40 +121,34 @@ def _add_network(
     from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
     from cabs_core.oracles.network_training import Rows, train_network  # noqa: PLC0415  (torch takes seconds)
 
-    logs = np.log1p(lengths[train])
+    logs = np.log1p(train.lengths)
     oracles.scaling = {
-        "input_center": x[train].mean(axis=0),
-        "input_scale": np.float64(max(x[train].std(), 1e-12)),
+        "input_center": train.x.mean(axis=0),
+        "input_scale": np.float64(max(train.x.std(), 1e-12)),
         "log_center": np.float64(logs.mean()),
         "log_scale": np.float64(max(logs.std(), 1e-6)),
-        "cost_center": c[train].mean(axis=0),
-        "cost_scale": np.maximum(c[train].std(axis=0), 1e-12),
+        "cost_center": train.c.mean(axis=0),
+        "cost_scale": np.maximum(train.c.std(axis=0), 1e-12),
     }
-    standard = (c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
-    inputs = oracles.network_inputs(x, lengths)
+
+    def rows(part: _Rows) -> Rows:
+        costs = (part.c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
+        return Rows(oracles.network_inputs(part.x, part.lengths), part.y, costs)
+
+    learnt = rows(train)
     network, log = train_network(
-        Rows(inputs[train], y[train], standard[train]),
-        Rows(inputs[validation], y[validation], standard[validation]),
+        learnt, rows(validation),
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
         max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
     oracles.network = network.freeze()
-    head = oracles.network.outputs(inputs[train], "features")
-    oracles.head_pca = PcaFeatures.fit(head, features.dim)
+    oracles.head_pca = PcaFeatures.fit(oracles.network.outputs(learnt.inputs, "features"), features.dim)
     oracles.metrics["training"] = log.to_dict()
 
 
-def _choose(
-    oracles: Oracles,
-    x: np.ndarray,
-    outcomes: Outcomes,
-    validation: np.ndarray,
-    config: Oracle,
-    features: Features,
-) -> None:
+def _choose(oracles: Oracles, validation: _Rows, config: Oracle, features: Features) -> None:
     """Set `chosen` and record the validation errors of every candidate of every head."""
-    rows = (x[validation], outcomes.prompt_lengths[validation])
-    y, c = outcomes.scores[validation], outcomes.costs[validation]
+    rows, y, c = (validation.x, validation.lengths), validation.y, validation.c
     has_network = oracles.network is not None
     neural = ["network"] if has_network else []
     if config.kind == "network":

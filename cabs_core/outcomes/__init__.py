@@ -10,7 +10,7 @@ from cabs_core.outcomes.conditions import outcomes_under, split_under
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.outcomes.published import PUBLISHED, PublishedModel, published_means
 from cabs_core.outcomes.raw import outcomes_from_frame
-from cabs_core.outcomes.splits import SPLITS, make_splits
+from cabs_core.outcomes.splits import SPLITS, make_splits, validation_rows
 from cabs_core.outcomes.table import Outcomes
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "outcomes_under",
     "published_means",
     "split_under",
+    "validation_rows",
 ]

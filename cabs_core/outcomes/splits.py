@@ -9,6 +9,8 @@ from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files.config import Split
 
 SPLITS = ("train", "validation", "test")
+#: validation queries that decide: of a larger validation split, choices and settings rest on a seeded sample
+DECIDING = 5_000
 _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}
 
 
@@ -45,6 +47,14 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
                 f"kind {split.kind!r}, fractions {split.fractions}): use more queries or other fractions"
             )
     return names
+
+
+def validation_rows(split: np.ndarray) -> np.ndarray:
+    """Rows of the validation queries on which heads, settings and routers are chosen, in order: at most `DECIDING`."""
+    rows = np.flatnonzero(split == "validation")
+    if len(rows) > DECIDING:
+        rows = np.sort(np.random.default_rng(DECIDING).choice(rows, DECIDING, replace=False))
+    return rows
 
 
 def split_names(recorded: np.ndarray) -> list[str]:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.predictors.neighbour_lists import NeighbourLists
 
 FORMAT = 1
 #: embeddings, prompt lengths and scores of held-out prompts
@@ -34,6 +35,12 @@ class ScorePredictor(ABC):
     """
 
     name: ClassVar[str]
+    #: neighbours that are known before `fit` and `predict`, for predictors that look at neighbours
+    lists: NeighbourLists | None = None
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours among the train prompts from these lists, where they are known, instead of searching them."""
+        self.lists = lists
 
     def fit(
         self,

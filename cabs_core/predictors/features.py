@@ -13,6 +13,8 @@ import numpy as np
 
 SQUARED_NORM = 16.0
 CONSTANT = 2.0
+#: prompts that are transformed at once
+ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,11 @@ class PcaFeatures:
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
         """Contexts `[n, d + 1]` float64; the last column is the constant 2."""
-        x = np.asarray(embeddings, dtype=np.float64)
+        x = np.asarray(embeddings)
         out = np.full((len(x), self.basis.shape[1] + 1), CONSTANT)
-        out[:, :-1] = (x - self.center) @ self.basis
+        for start in range(0, len(x), ROWS):  # bounds the memory of what is centred
+            rows = slice(start, start + ROWS)
+            out[rows, :-1] = (x[rows] - self.center) @ self.basis
         return out
 
 

@@ -26,6 +26,7 @@ from cabs_core.predictors.base import (
     prefixed,
     without_prefix,
 )
+from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.predictors.simple import KnnPredictor, RidgePredictor
 
 
@@ -77,6 +78,12 @@ class KernelPredictor(ScorePredictor):
         self.length_scale, self.neighbours = float(length_scale), int(neighbours)
         self.penalties = tuple(float(p) for p in penalties)
         self.stack_penalties = tuple(float(p) for p in stack_penalties)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Also for the kNN in the stack."""
+        super().use(lists)
+        if hasattr(self, "knn_"):
+            self.knn_.use(lists)
 
     # ---- features -------------------------------------------------------------------------------------
     def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -132,6 +139,7 @@ class KernelPredictor(ScorePredictor):
             block = self._rbf(points[rows])
             gram += block.T @ block
             moment += block.T @ targets[rows]
+        del points, centred  # as large as the train split
         gram = solve_triangular(factor, solve_triangular(factor, gram, lower=True).T, lower=True)
         moment = solve_triangular(factor, moment, lower=True)
         values, basis = eigh(0.5 * (gram + gram.T))
@@ -149,6 +157,7 @@ class KernelPredictor(ScorePredictor):
         self.ridge_ = RidgePredictor()
         self.ridge_._fit(x, lengths, y, None, seed)
         self.knn_ = KnnPredictor(k=self.neighbours)
+        self.knn_.use(self.lists)
         self.knn_._fit(x, lengths, y, None, seed)
 
     def _others(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

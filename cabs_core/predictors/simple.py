@@ -10,13 +10,7 @@ import numpy as np
 
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
-
-#: train prompts from which neighbours are searched below a bound, which every _STRIDE-th prompt gives
-_MANY, _STRIDE = 16_384, 16
-
-
-#: train prompts from which neighbours are searched below a bound, which every _STRIDE-th prompt gives
-_MANY, _STRIDE = 16_384, 16
+from cabs_core.predictors.neighbour_lists import NeighbourLists, halves, search
 
 
 class MeanPredictor(ScorePredictor):
@@ -107,30 +101,6 @@ class RidgePredictor(ScorePredictor):
         return self
 
 
-def nearest(distance: np.ndarray, top: int) -> np.ndarray:
-    """Columns `[rows, top]` of the least values of every row, in no order.
-
-    Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of them are
-    searched whole. A search of all columns would cost more than the distances themselves.
-    """
-    rows, columns = distance.shape
-    rank = int(1.5 * top / _STRIDE) + 8
-    if columns <= _MANY or rank * _STRIDE >= columns:
-        return np.argpartition(distance, top - 1, axis=1)[:, :top]
-    bound = np.partition(distance[:, ::_STRIDE], rank, axis=1)[:, rank]
-    row, column = np.nonzero(distance <= bound[:, None])
-    counts = np.bincount(row, minlength=rows)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    candidates = np.zeros((rows, max(int(counts.max()), top)), dtype=np.int64)
-    below = np.full(candidates.shape, np.inf, dtype=distance.dtype)
-    candidates[row, place], below[row, place] = column, distance[row, column]
-    near = np.take_along_axis(candidates, np.argpartition(below, top - 1, axis=1)[:, :top], axis=1)
-    few = np.flatnonzero(counts < top)
-    if len(few):
-        near[few] = np.argpartition(distance[few], top - 1, axis=1)[:, :top]
-    return near
-
-
 class KnnPredictor(ScorePredictor):
     """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
 
@@ -144,6 +114,7 @@ class KnnPredictor(ScorePredictor):
     points_: np.ndarray
     half_: np.ndarray
     scores_: np.ndarray
+    _known = False
 
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
@@ -173,8 +144,19 @@ class KnnPredictor(ScorePredictor):
         # float32 halves memory and time; neighbours at equal distance within it are interchangeable
         self.points_ = x.astype(np.float32, copy=False)
         # computed once: for a single prompt it would cost more than the products with all points
-        self.half_ = 0.5 * (self.points_**2).sum(axis=1)
+        self.half_ = halves(self.points_)
         self.scores_ = y
+        self.use(self.lists)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours from these lists, where they are of the same train prompts, which then are held once."""
+        self.lists = lists
+        points = getattr(self, "points_", None)
+        if lists is None or points is None:
+            return
+        self._known = points is lists.points or np.array_equal(points, lists.points)
+        if self._known:
+            self.points_, self.half_ = lists.points, lists.half
 
     def with_k(self, k: int) -> Self:
         """The same train prompts with another k; nothing is copied."""
@@ -184,16 +166,19 @@ class KnnPredictor(ScorePredictor):
 
     def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
         """For chunks of rows: (slice, means of the k nearest for every k in ks `[len(ks), rows, K]`)."""
-        half = self.half_
-        top = max(ks)
-        for start in range(0, len(x), 512):
-            rows = slice(start, min(start + 512, len(x)))
-            distance = half - x[rows].astype(np.float32) @ self.points_.T
-            near = nearest(distance, top)
-            near_distance = np.take_along_axis(distance, near, axis=1)
-            near = np.take_along_axis(near, np.argsort(near_distance, axis=1, kind="stable"), axis=1)
+        for rows, near in self._neighbours(x, max(ks)):
             totals = np.cumsum(self.scores_[near], axis=1)
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
+
+    def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), from the lists where they have all of them."""
+        known = self.lists.of(x, top) if self.lists is not None and self._known else None
+        if known is None:
+            yield from search(self.points_, self.half_, x, top)
+            return
+        for start in range(0, len(x), 512):
+            rows = slice(start, min(start + 512, len(x)))
+            yield rows, known[rows]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), self.scores_.shape[1]))

@@ -17,7 +17,7 @@ from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.oracles.oracles import Oracles
-from cabs_core.outcomes import Outcomes
+from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.policies import build_policy, policy_class
 from cabs_core.policies.lanes import Offline
 from cabs_core.pool_files import ModelPool
@@ -221,7 +221,7 @@ def build_bundle(
         if transformer:
             write_transformer(pool.encoder, encoding, folder / ENCODER, int8=said.int8)
             if said.int8:
-                held_out = [table.prompts[i] for i in np.flatnonzero(split == "validation")]
+                held_out = [table.prompts[i] for i in validation_rows(split)]
                 check_int8(folder, settings, validation, held_out, rho)
         else:
             write_fitted(

@@ -25,6 +25,9 @@ from cabs_core.router.router import Router
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
+#: prompts whose requests are computed together
+TOGETHER = 128
+
 
 @dataclass(frozen=True)
 class Match:
@@ -109,17 +112,22 @@ def check_bundle_matches_replay(
 def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with rewards at once."""
+    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with rewards at once.
+
+    What the requests predict is computed for some prompts together: of many train prompts, a search of neighbours for one
+    costs as much as for dozens. `_difference` and the prompts played from their texts see what one alone gives.
+    """
     lengths = problem.prompt_lengths
     assert lengths is not None
     policy = load_policy(Path(folder) / "policy")
     arms = np.empty(len(rows), dtype=np.int64)
-    for t, row in enumerate(rows):
-        request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
-        decision = policy.decide(request)
-        arms[t] = decision.arm
-        score, cost = float(problem.scores[row, decision.arm]), float(problem.costs[row, decision.arm])
-        policy.update(decision, score, cost)
+    for start in range(0, len(rows), TOGETHER):
+        part = rows[start : start + TOGETHER]
+        for t, (row, request) in enumerate(zip(part, heads.requests(embeddings[part], lengths[part])), start):
+            decision = policy.decide(request)
+            arms[t] = decision.arm
+            score, cost = float(problem.scores[row, decision.arm]), float(problem.costs[row, decision.arm])
+            policy.update(decision, score, cost)
     return arms
 
 

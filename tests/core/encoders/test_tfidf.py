@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.encoders import embed_prompts
+from cabs_core.encoders import embed_prompts, tfidf
 from cabs_core.errors import EncoderError
 from cabs_core.pool_files.config import Encoder
 
@@ -30,6 +30,16 @@ def test_other_train_prompts_are_another_encoder(tmp_path):
     first = embed_prompts(TRAIN[:2], ENCODER, store=tmp_path, fit_prompts=TRAIN)[1]
     second = embed_prompts(TRAIN[:2], ENCODER, store=tmp_path, fit_prompts=TRAIN[:60])[1]
     assert first.identity != second.identity and second.embedded == 2
+
+
+def test_of_many_train_prompts_a_seeded_sample_is_fitted_on(tmp_path, monkeypatch):
+    whole, report = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "a", fit_prompts=TRAIN)
+    monkeypatch.setattr(tfidf, "FIT", 60)
+    found, sampled = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "a", fit_prompts=TRAIN)
+    assert sampled.embedded == 3 and sampled.identity != report.identity
+    assert found.shape[1] == 59 < whole.shape[1]  # as many directions as 60 prompts have
+    again, _ = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "b", fit_prompts=TRAIN[::-1])
+    np.testing.assert_array_equal(again, found)
 
 
 def test_nothing_to_fit_on_is_an_error(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cabs_core.errors import ProvenanceError
+from cabs_core.oracles import network_training
 from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
 from cabs_core.oracles.network import OracleNetwork
 from cabs_core.oracles.network_training import (
@@ -133,6 +134,24 @@ def test_the_same_seed_gives_the_same_network_bit_for_bit(rows):
 def test_without_epochs_left_it_says_so(rows):
     _, log = train_network(rows("train"), rows("validation"), hidden=8, max_epochs=1)
     assert log.stopped == "max_epochs = 1" and len(log.epochs) == 2
+
+
+def test_of_many_train_rows_every_epoch_takes_other_ones(rows, monkeypatch):
+    seen = []
+    forward = OracleNetwork.forward
+
+    def watch(self, x, scores=None):
+        if self.training:
+            seen.append(x)
+        return forward(self, x, scores)
+
+    monkeypatch.setattr(OracleNetwork, "forward", watch)
+    monkeypatch.setattr(network_training, "MANY", 100)
+    monkeypatch.setattr(network_training, "EPOCH", 40)
+    train_network(rows("train"), rows("validation"), hidden=8, max_epochs=3)
+    taken = torch.cat(seen)
+    assert len(taken) == 3 * 40
+    assert 40 < len(torch.unique(taken, dim=0)) < 120 < len(rows("train").scores)
 
 
 def test_two_arms_and_graded_scores_train(data):

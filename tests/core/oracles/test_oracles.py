@@ -10,8 +10,9 @@ import pytest
 
 from cabs_core.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.oracles import Oracles, build_problems, train_oracles
+from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
-from cabs_core.outcomes import outcomes_under, split_under
+from cabs_core.outcomes import outcomes_under, split_under, splits
 from cabs_core.pool_files.config import Features, Oracle, Split
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
@@ -200,6 +201,22 @@ def test_problems_hold_what_the_oracles_say(auto, data):
         np.testing.assert_array_equal(problem.offline_contexts, auto.contexts(train[0], train[1]))
     again = build_problems(data.outcomes, data.split, data.embeddings, auto, data.pool)
     assert problems["test"].content_hash() == again["test"].content_hash()
+
+
+def test_of_many_validation_queries_a_sample_is_learned_from_and_played(data, monkeypatch):
+    monkeypatch.setattr(splits, "DECIDING", 30)
+    rows = splits.validation_rows(data.split)
+    oracles = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(kind="ridge"))
+    found = oracles.predict_scores(data.embeddings[rows], data.outcomes.prompt_lengths[rows])
+    recorded = oracles.metrics["validation"]["accuracy"]["ridge"]
+    assert recorded == pytest.approx(((found - data.outcomes.scores[rows]) ** 2).mean(), rel=1e-12)
+    problems = build_problems(data.outcomes, data.split, data.embeddings, oracles, data.pool)
+    np.testing.assert_array_equal(problems["validation"].query_ids, data.outcomes.query_ids[rows])
+    assert problems["test"].n == (data.split == "test").sum()
+    own = problems_from_arrays(
+        data.outcomes.scores, data.outcomes.costs, contexts=data.embeddings, split=data.split.tolist()
+    )
+    np.testing.assert_array_equal(own["validation"].contexts, data.embeddings[rows].astype(np.float64))
 
 
 def test_literal_knn_uses_three_neighbours(auto, data):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from test_table import make
 
 from cabs_core.errors import DataError
-from cabs_core.outcomes import SPLITS, Outcomes, make_splits
+from cabs_core.outcomes import SPLITS, Outcomes, make_splits, validation_rows
+from cabs_core.outcomes.splits import DECIDING
 from cabs_core.pool_files.config import Split
 
 
@@ -39,6 +40,18 @@ def test_fractions_are_met_exactly_without_duplicates() -> None:
     outcomes = outcomes_of([f"p{i}" for i in range(1000)])
     assert counts(make_splits(outcomes, Split())) == [700, 100, 200]
     assert counts(make_splits(outcomes, Split(fractions=(0.5, 0.25, 0.25)))) == [500, 250, 250]
+
+
+def test_of_many_validation_queries_a_sample_decides() -> None:
+    few = np.array(["train", "validation", "test"] * DECIDING)
+    np.testing.assert_array_equal(validation_rows(few), np.flatnonzero(few == "validation"))
+    many = np.array(["train", "validation", "validation", "test"] * DECIDING)
+    rows = validation_rows(many)
+    assert len(np.unique(rows)) == len(rows) == DECIDING and (np.diff(rows) > 0).all()
+    assert (
+        (many[rows] == "validation").all() and rows.max() > len(many) * 0.99 and rows.min() < len(many) * 0.01
+    )
+    np.testing.assert_array_equal(rows, validation_rows(many))
 
 
 def test_seed_decides_and_row_order_does_not() -> None:

@@ -15,7 +15,7 @@ from cabs_core.predictors import (
     load_score_predictor,
     make_score_predictor,
 )
-from cabs_core.predictors.simple import nearest
+from cabs_core.predictors.neighbour_lists import nearest
 
 
 def sample(n=300, e=12, arms=4, seed=0):
