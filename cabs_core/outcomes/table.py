@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError
+from cabs_core.outcomes.copies import near_copies
 
 FORMAT = 1
 _CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
@@ -120,6 +122,11 @@ class Outcomes:
     def prompt_lengths(self) -> np.ndarray:
         """`[n]` prompt lengths in characters."""
         return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
+
+    @cached_property
+    def copies(self) -> np.ndarray:
+        """`[n]` number of the group of prompts that are nearly the same, see `copies.near_copies`."""
+        return near_copies(self.prompts)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:

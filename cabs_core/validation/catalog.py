@@ -205,6 +205,13 @@ CHECKS: tuple[CheckSpec, ...] = (
         ("prompt", "query_ids"),
     ),
     CheckSpec(
+        "copies_in_one_split", "splits", "WARN", "Prompts that differ in case, white space, numbers or a word or two stand in one split.",
+        "one split per group of near-duplicates", "copies_in_splits", *_between("splits", 1, 1),
+        lambda t: f"{(t.copies_in_splits['splits'] > 1).sum():,} of {len(t.copies_in_splits):,} groups of near-duplicates stand in two splits",
+        ("prompt", "prompts"),
+        means="What is tested was nearly seen in training, so the figures are somewhat too good.",
+    ),
+    CheckSpec(
         "split_sizes", "splits", "ERROR", "Every split has at least 10 queries.", "at least 10 queries in each", "sizes",
         *_between("queries", 10), lambda t: ", ".join(f"{r.split} {r.queries:,}" for r in t.sizes.itertuples()), ("split",),
     ),

@@ -8,6 +8,7 @@ import numpy as np
 
 from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.outcomes.copies import copies_text
 from cabs_core.outcomes.judges import judges_text
 from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
@@ -177,12 +178,14 @@ def _models(outcomes: Outcomes) -> list[str]:
 def _repeated(outcomes: Outcomes) -> list[str]:
     texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
     again = np.flatnonzero(counts > 1)
+    near = copies_text(outcomes.prompts, outcomes.copies)
     if not len(again):
-        return []
+        return near
     most = again[counts[again].argmax()]
     return [
         f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; the queries of one "
-        "prompt stay in one split"
+        "prompt stay in one split",
+        *near,
     ]
 
 

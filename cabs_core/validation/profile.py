@@ -122,6 +122,9 @@ def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
         ("dearest ÷ cheapest model", _ratio(o.costs.mean(axis=0))),
         ("median prompt, characters", f"{np.median(o.prompt_lengths):,.0f}"),
     ]
+    copied = np.bincount(np.unique(o.copies, return_inverse=True)[1])
+    if (copied > 1).any():
+        facts.append(("queries with a near-duplicate", f"{copied[copied > 1].sum():,}"))
     if splits is not None:
         counts = " / ".join(f"{int((splits == s).sum()):,}" for s in ("train", "validation", "test"))
         facts.insert(3, ("train / validation / test", counts))

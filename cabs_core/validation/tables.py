@@ -356,6 +356,18 @@ class Tables:
         grouped["prompt"] = grouped["prompt"].str.slice(0, 120)
         return grouped
 
+    @cached_property
+    def copies_in_splits(self) -> pd.DataFrame:
+        """One row per group of near-duplicates: in how many splits they are, and how many prompts they have."""
+        o = self.outcomes
+        frame = pd.DataFrame({"group": o.copies, "split": self._codes(), "prompt": o.prompts})
+        grouped = frame.groupby("group", sort=True).agg(
+            splits=("split", "nunique"), prompts=("prompt", "nunique"), prompt=("prompt", "first")
+        )
+        grouped = grouped[grouped["prompts"] > 1].reset_index(drop=True)
+        grouped["prompt"] = grouped["prompt"].str.slice(0, 120)
+        return grouped
+
     def _codes(self) -> np.ndarray:
         codes = np.atleast_1d(np.asarray(self.splits))
         if len(codes) != len(self.outcomes):
