@@ -36,7 +36,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions.
+    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions, as are gaps.
 
     Attributes:
         query_ids: `[n]` strings, unique.
@@ -49,7 +49,8 @@ class Outcomes:
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
         later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
-        answered: `[n, K]` of a log: 1 where the model answered, 0 where score and cost are predictions; else None.
+        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered, 0 where score and
+            cost are predictions (or the answer counts as wrong); else None.
         propensities: `[n, K]` of a log that has them: the probability with which the model that answered was drawn, nan
             for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...

@@ -67,6 +67,8 @@ class ReplayProblem:
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
         times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in random
             order; None: all in random order.
+        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are predicted; None: all are real.
+            `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
             is computed from offline_scores.
@@ -101,6 +103,7 @@ class ReplayProblem:
     static_scores: dict[str, np.ndarray] = field(default_factory=dict)
     static_costs: np.ndarray | None = None
     times: np.ndarray | None = None
+    observed: np.ndarray | None = None
     name: str = "test"
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -171,7 +174,7 @@ class ReplayProblem:
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
-            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,),
+            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}
         for key, value in self.static_scores.items():
@@ -193,7 +196,7 @@ class ReplayProblem:
         for name, low, high in (
             ("scores", 0.0, 1.0), ("offline_scores", 0.0, 1.0), ("costs", 0.0, np.inf),
             ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, LIMIT),
-            ("static_costs", 0.0, LIMIT), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
+            ("static_costs", 0.0, LIMIT), ("observed", 0.0, 1.0), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
             ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
         ):  # fmt: skip
             value = getattr(self, name)
@@ -232,7 +235,7 @@ class ReplayProblem:
         changed: dict[str, Any] = {}
         for name in (
             "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
-            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times",
+            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times", "observed",
         ):  # fmt: skip
             value = getattr(self, name)
             changed[name] = None if value is None else value[index]

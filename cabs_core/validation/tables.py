@@ -49,6 +49,8 @@ class Tables:
     @property
     def logged(self) -> str:
         """Why models cannot be compared on the same queries, or ''."""
+        if self.report.get("gaps"):
+            return "some outcomes are predictions"
         return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
 
     @property
