@@ -13,7 +13,7 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes ui bench lint docs dist sbom clean clean-results
+.PHONY: help venv demo test test-all probes ui bench verdicts lint docs dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
@@ -21,6 +21,7 @@ help:
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, run the benchmarks"
+	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
 	@echo "make dist   set up, build sdist and wheel into dist/ and check them; sbom: list what an installation holds"
@@ -60,6 +61,9 @@ bench: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))peers
 bench:
 	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS)
 	@$(BIN)/cabs bench all
+
+verdicts: venv
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.verdicts $(VERDICTS_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check .

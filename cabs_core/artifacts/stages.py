@@ -163,8 +163,8 @@ class Target:
     def config(self) -> dict[str, Any]:
         """The settings that matter to this artifact."""
         settings = pick(self.pool, self.definition.settings)
-        if self.stage == "outcomes" and self.pool.logged:
-            settings |= pick(self.pool, ("split",))  # a log is completed from its train prompts
+        if self.stage == "outcomes" and (self.pool.logged or self.pool.missing == "predict"):
+            settings |= pick(self.pool, ("split",))  # what is missing is predicted from the train prompts
         if (
             self.stage == "answers"
             and self.pool.collect is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cabs_core.artifacts.store import ArtifactStore
+from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.outcomes.judges import judges_text
 from cabs_core.validation.catalog import CHECKS, CheckResult, warning_text
 
@@ -21,9 +22,16 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
         loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
         if loading.get("judges"):
             found.append(judges_text(loading["judges"]))
-        if loading.get("queries_dropped"):
+        gaps = loading.get("gaps", {})
+        found += gaps_text(gaps)
+        if gaps:
             found.append(
-                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, because a model has no "
+                "The verdict and the goal rest on real answers; tables and figures further down count predicted answers like real ones."
+            )
+        if loading.get("queries_dropped"):
+            who = "no model has a" if gaps else "a model has no"
+            found.append(
+                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, because {who} "
                 "score or cost there; all figures are about the others."
             )
     return found

@@ -71,6 +71,7 @@ def build_problems(
             output_tokens=None if out is None else out[rows],
             input_prices=prices,
             **offline,
+            observed=None if outcomes.answered is None or pool.logged else outcomes.answered[rows],
             static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,
@@ -79,6 +80,13 @@ def build_problems(
                 "validation_errors": oracles.metrics.get("validation", {}),
                 "split_seed": pool.split.split_seed,
                 "condition": outcomes.report.get("condition", "none"),
+                **_unknown(outcomes),
             },
         )
     return problems
+
+
+def _unknown(outcomes: Outcomes) -> dict[str, list[str]]:
+    """Models whose missing answers no prediction fits; nothing of a table without gaps."""
+    gaps = outcomes.report.get("gaps", {})
+    return {"unknown": [arm for arm, found in gaps.items() if not found["at_random"]]} if gaps else {}

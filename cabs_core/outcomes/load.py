@@ -11,6 +11,7 @@ import numpy as np
 
 from cabs_core.catalog import sources
 from cabs_core.errors import DataError
+from cabs_core.outcomes.gaps import filled
 from cabs_core.outcomes.logged import completed
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import Outcomes
@@ -20,7 +21,7 @@ from cabs_core.pool_files import ModelPool, PoolFile
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
     """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers and scores.
 
-    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop incomplete
+    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or complete incomplete
     queries, rescale costs, later versions of models. `Outcomes.report` says what was done.
 
     Raises:
@@ -99,6 +100,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     raw = _with_costs(raw, pool)
     if pool.logged:
         return completed(raw, pool)
+    if pool.missing == "predict":
+        return filled(raw, pool)
     return raw.complete("error" if pool.missing == "error" else "drop_queries")
 
 

@@ -80,9 +80,9 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
             f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} scored decisions on train prompts; {FEWEST} are needed to "
             "learn what it is good for: leave it out under `models`, or log longer"
         )
-    features = _features(table.prompts, train)
-    scores = _predicted(features, train, answered, table.scores)
-    costs = _predicted(features, train, answered, table.costs)
+    features = prompt_features(table.prompts, train)
+    scores = predicted_cells(features, train, answered, table.scores)
+    costs = predicted_cells(features, train, answered, table.costs)
     return replace(
         table, scores=np.where(answered, table.scores, scores), costs=np.where(answered, table.costs, costs)
     )
@@ -113,7 +113,7 @@ def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:
 
 
 @one_blas_thread()
-def _features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
+def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
     """`[n, d]` of what the words say (TF-IDF, truncated SVD), fitted on the train prompts, and the logarithm of the length."""
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
@@ -131,7 +131,7 @@ def _features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 
 
 @one_blas_thread()
-def _predicted(
+def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
     """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out error."""

@@ -237,8 +237,8 @@ class RawOutcomes:
             raise DataError(
                 f"{self.origin}: query {str(self.query_ids[i])!r:.100} has no {what} for model "
                 f"{self.arms[j]!r:.100} ({int(incomplete.sum())} of {len(holes)} queries miss a cell). Set missing: "
-                "drop_queries to leave such queries out, missing: price to take the model's price where a cost "
-                "lacks, or choose fewer models"
+                "drop_queries to leave such queries out, missing: predict to keep them, missing: price to take the "
+                "model's price where a cost lacks, or choose fewer models"
             )
         per_model = {
             what: {a: int(c) for a, c in zip(self.arms, cells.sum(axis=0), strict=True) if c}
@@ -247,7 +247,8 @@ class RawOutcomes:
         if incomplete.all():
             raise DataError(
                 f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing scores "
-                f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}"
+                f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}. Choose fewer models, or set "
+                "missing: predict to use all queries"
             )
         kept = self.take(~incomplete)
         assert kept.costs is not None  # otherwise every query would be incomplete

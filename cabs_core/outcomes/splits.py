@@ -1,4 +1,4 @@
-"""Train / validation / test by whole prompts: no prompt text ever stands in two splits."""
+"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do near-duplicates that a draw puts there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into train and
     validation. column, default: the split recorded in the data; a prompt recorded in two splits goes as a whole to
     the later one (train, validation, test), so that nothing seen in training is tested. The result depends on the
-    set of prompts, not on the order of the rows.
+    set of prompts, not on the order of the rows. random and by_task keep near-duplicates (`Outcomes.copies`) together: where
+    the first of them in alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
 
     Raises:
         DataError: an empty split, an unknown task, or no recorded split.
@@ -29,16 +30,17 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     unique, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     if split.kind in ("column", "default"):
         code = _recorded(outcomes, split)
-        group_code = np.zeros(len(unique), dtype=np.int64)
-        np.maximum.at(group_code, group, code)
-        result = group_code[group]
+        result = _latest(code, group)
     else:
         held_out = np.zeros(len(outcomes), dtype=bool)
         if split.kind == "by_task":
             held_out = np.isin(outcomes.tasks, _test_tasks(outcomes, split))
+            held_out = _latest(held_out, outcomes.copies)
         group_held_out = np.zeros(len(unique), dtype=bool)
         np.logical_or.at(group_held_out, group, held_out)
-        result = _cut(group, group_held_out, split)
+        first = np.arange(len(unique))
+        first[group] = outcomes.copies
+        result = _cut(group, group_held_out, split, first)
     names = np.array(SPLITS)[result]
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
@@ -95,8 +97,16 @@ def _test_tasks(outcomes: Outcomes, split: Split) -> list[str]:
     return [known[i] for i in rng.permutation(len(known))[: len(known) // 2]]
 
 
-def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:
-    """Split code per row: random groups, cut where the cumulated rows reach the fractions."""
+def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """`[n]` the largest code in each row's group."""
+    largest = np.zeros(group.max(initial=0) + 1, dtype=code.dtype)
+    np.maximum.at(largest, group, code)
+    found: np.ndarray = largest[group]
+    return found
+
+
+def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.ndarray) -> np.ndarray:
+    """Split code per row: random groups, cut where the cumulated rows reach the fractions; then each goes to that of its `first`."""
     sizes = np.bincount(group, minlength=len(group_held_out))
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
     code = np.full(len(sizes), 2)
@@ -107,5 +117,5 @@ def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndar
     before = np.cumsum(sizes[rest]) - sizes[rest]
     total = sizes[rest].sum()
     code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")
-    rows: np.ndarray = code[group]
+    rows: np.ndarray = code[first][group]
     return rows

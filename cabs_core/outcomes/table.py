@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError
+from cabs_core.outcomes.copies import near_copies
 
 FORMAT = 1
 _CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
@@ -34,7 +36,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions.
+    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions, as are gaps.
 
     Attributes:
         query_ids: `[n]` strings, unique.
@@ -47,7 +49,8 @@ class Outcomes:
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
         later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
-        answered: `[n, K]` of a log: 1 where the model answered, 0 where score and cost are predictions; else None.
+        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered, 0 where score and
+            cost are predictions (or the answer counts as wrong); else None.
         propensities: `[n, K]` of a log that has them: the probability with which the model that answered was drawn, nan
             for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
@@ -120,6 +123,11 @@ class Outcomes:
     def prompt_lengths(self) -> np.ndarray:
         """`[n]` prompt lengths in characters."""
         return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
+
+    @cached_property
+    def copies(self) -> np.ndarray:
+        """`[n]` number of the group of prompts that are nearly the same, see `copies.near_copies`."""
+        return near_copies(self.prompts)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:

@@ -392,10 +392,11 @@ class ModelPool(_Strict):
         le=_MOST_USD,
         description="Multiply all costs by one factor so that the mean over queries and models is this",
     )
-    missing: Literal["drop_queries", "error", "price"] = Field(
+    missing: Literal["drop_queries", "predict", "error", "price"] = Field(
         "drop_queries",
         description="Queries for which some model has no score or no cost: drop_queries leaves them out and counts "
-        "them, error refuses the table, price first takes the arm's price for costs that lack, then drops",
+        "them, predict keeps them (what lacks is predicted, estimates rest on what is there), error refuses the table, price "
+        "first takes the arm's price for costs that lack, then drops",
     )
     goal: Goal | None = Field(
         None,
@@ -471,6 +472,8 @@ class ModelPool(_Strict):
             )
         if self.logged:
             self._fits_a_log()
+        if self.missing == "predict":
+            self._fits_gaps()
         self._fits_a_collection()
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
             raise ValueError(
@@ -522,6 +525,17 @@ class ModelPool(_Strict):
                     f"{field} cannot be used with source kind {self.source.kind!r}: a log knows the outcome of one model a "
                     "prompt, so it is not replayed"
                 )
+
+    def _fits_gaps(self) -> None:
+        """What needs every cell, or another split than the one whose train prompts predictions are learnt from, is refused."""
+        for field, there in (
+            (f"source kind {self.source.kind!r}", self.logged),
+            ("later_models", bool(self.later_models)),
+            ("replay.condition", self.replay.condition != "none"),
+            ("replay.latency_weight", self.replay.latency_weight != 0),
+        ):
+            if there:
+                raise ValueError(f"missing is predict, which cannot be used with {field}")
 
     def _fits_a_collection(self) -> None:
         """`collect` and the source kind belong together; the models and those that its fields name exist."""

@@ -69,6 +69,8 @@ class ReplayProblem:
             order; None: all in random order.
         input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
         input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
+        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are predicted; None: all are real.
+            `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
             is computed from offline_scores.
@@ -106,6 +108,7 @@ class ReplayProblem:
     input_tokens: np.ndarray | None = None
     output_tokens: np.ndarray | None = None
     input_prices: np.ndarray | None = None
+    observed: np.ndarray | None = None
     name: str = "test"
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class ReplayProblem:
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
-            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,),
+            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k),
             "input_tokens": (n, k), "output_tokens": (n, k), "input_prices": (k,),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}
@@ -199,7 +202,7 @@ class ReplayProblem:
         for name, low, high in (
             ("scores", 0.0, 1.0), ("offline_scores", 0.0, 1.0), ("costs", 0.0, np.inf),
             ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, LIMIT),
-            ("static_costs", 0.0, LIMIT), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
+            ("static_costs", 0.0, LIMIT), ("observed", 0.0, 1.0), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
             ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
             ("input_tokens", 0.0, np.inf), ("output_tokens", 0.0, np.inf), ("input_prices", 0.0, LIMIT),
         ):  # fmt: skip
@@ -244,7 +247,7 @@ class ReplayProblem:
         changed: dict[str, Any] = {}
         for name in (
             "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
-            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times",
+            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times", "observed",
             "input_tokens", "output_tokens",
         ):  # fmt: skip
             value = getattr(self, name)

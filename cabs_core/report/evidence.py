@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, ProvenanceError, ResultError
 from cabs_core.metrics import TwoWayError, bootstrap_ratio, pareto_mask, standard_error, two_way_error
+from cabs_core.problem.gaps import Cells, End, real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
 
 if TYPE_CHECKING:
@@ -66,14 +67,47 @@ class Evidence:
     prompts: dict[str, str]
 
     @cached_property
-    def _played(self) -> dict[str, Played]:
+    def _played(self) -> dict[tuple[str, End, str], Played]:
         return {}
 
-    def played(self, policy: str) -> Played:
-        """Means of queries and trials of a policy, over the rhos at which it was replayed."""
-        if policy not in self._played:
-            self._played[policy] = self._read(policy)
-        return self._played[policy]
+    @property
+    def unknown(self) -> bool:
+        """Whether some model's missing answers cannot be known, so that estimates have bounds."""
+        return bool(unknown_arms(self.problem))
+
+    def played(self, policy: str, end: End = "middle", model: str = "") -> Played:
+        """Means of queries and trials of a policy, over the rhos at which it was replayed.
+
+        Args:
+            end, model: of a table with gaps, which bound is wanted, and the model that is compared with (`problem.gaps`).
+        """
+        key = (policy, end, model)
+        if key not in self._played:
+            self._played[key] = (
+                self._read(policy) if self.problem.observed is None else self._estimated(policy, end, model)
+            )
+        return self._played[key]
+
+    def real(self) -> Cells:
+        """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
+        return real_values(self.problem, 0.0)
+
+    def _estimated(self, policy: str, end: End, model: str) -> Played:
+        """From the rounds, with what `problem.gaps` makes of every cell."""
+        rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
+        shape = (len(rhos), self.problem.n)
+        arrays = {name: np.zeros(shape) for name in ("plays", "utility", "score", "cost")}
+        trials: dict[str, list[np.ndarray]] = {name: [] for name in ("utility", "score", "cost")}
+        reference = self.problem.arms.index(model) if model in self.problem.arms else None
+        for r, rho in enumerate(rhos):
+            trace, cells = self.trace(policy, rho), real_values(self.problem, rho, end, reference)
+            query = trace.order.ravel()
+            plays = arrays["plays"][r] = np.bincount(query, minlength=self.problem.n)
+            for name in trials:
+                got = getattr(cells, name)[trace.order, trace.actions]
+                arrays[name][r] = np.bincount(query, got.ravel(), self.problem.n) / np.maximum(plays, 1)
+                trials[name].append(got.mean(axis=1))
+        return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
 
     def _read(self, policy: str) -> Played:
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
@@ -175,10 +209,10 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
     `front`: no other model is at least as cheap and scores at least as high, and is better in one of the two.
     """
-    p = evidence.problem
-    score, cost = p.scores.mean(axis=0), 1000 * p.costs.mean(axis=0)
+    p, cells = evidence.problem, evidence.real()
+    score, cost = cells.score.mean(axis=0), 1000 * cells.cost.mean(axis=0)
     frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
-    frame["score_se"] = p.scores.std(axis=0, ddof=1) / np.sqrt(p.n) if p.n > 1 else np.nan
+    frame["score_se"] = cells.score.std(axis=0, ddof=1) / np.sqrt(p.n) if p.n > 1 else np.nan
     frame["front"] = pareto_mask(cost, score)
     return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 

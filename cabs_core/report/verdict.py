@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -20,6 +20,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from cabs_core.metrics import TwoWayError, bootstrap_ratio, cost_at_score, non_decreasing_hull, two_way_error
+from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played, error_of
 
@@ -162,7 +163,7 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
     for rho, rows in table.groupby("rho"):
         best = rows.set_index("policy").loc[names, "utility"].idxmax()
         if ("best_single", rho) in evidence.folders and (best, rho) in evidence.folders:
-            found.append(_at(evidence, str(best), float(rho), len(names)))
+            found.append(verdict_at(evidence, str(best), float(rho), len(names)))
     return found
 
 
@@ -188,10 +189,15 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         model = names_of.pop() if len(names_of) == 1 else model
         weights = _regime_weights(data, a)
         spread = error_of(a.plays[0], weights @ a.score, weights @ a.trials["score"]).margin
+        if np.array_equal(a.rhos, b.rhos) and evidence.problem.observed is not None:
+            gap, by_trial = weights @ (a.utility - b.utility), weights @ (a.trials["utility"] - b.trials["utility"])
+            difference, error = float(by_trial.mean()), error_of(a.plays[0], gap, by_trial)
+            utility = estimate(difference, error, compared)
         if np.array_equal(a.rhos, b.rhos):
             quality, saved = _quality_and_saved(a.plays[0], weights @ a.score, weights @ b.score, weights @ a.cost,
                 weights @ b.cost, {k: (weights @ a.trials[k], weights @ b.trials[k]) for k in ("score", "cost")}, compared)  # fmt: skip
-    decision = decide(utility, quality, saved)
+    # bounds depend on the value, so there is no verdict over all values where answers cannot be known
+    decision = "unsure" if evidence is not None and evidence.unknown else decide(utility, quality, saved)
     return Verdict(
         rho=None, value_usd=None, decision=decision, router=router, compared=compared, model=model,
         utility=utility, quality=quality, saved=saved, queries=queries,
@@ -245,8 +251,36 @@ def model_of(evidence: Evidence, rho: float) -> str:
     return evidence.problem.arms[int(np.bincount(actions.ravel()).argmax())]
 
 
-def _at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
-    a, b = evidence.played(router), evidence.played("best_single")
+def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
+    """The verdict at a rho; with answers that cannot be known, its intervals hold whatever they would be."""
+    middle = _at_end(evidence, router, rho, compared, "middle")
+    if not evidence.unknown:
+        return middle
+    ends = [_at_end(evidence, router, rho, compared, end) for end in ("low", "high")]
+    utility, quality, saved, gain = (
+        _spanned(getattr(middle, name), *(getattr(v, name) for v in ends))
+        for name in ("utility", "quality", "saved", "gain")
+    )
+    assert utility is not None and quality is not None  # only savings and gains may be unknown
+    decision = decide(utility, quality, saved)
+    return replace(
+        middle, utility=utility, quality=quality, saved=saved, gain=gain, decision=decision,
+        score_low=ends[0].score_low, score_high=ends[1].score_high,
+        # where more queries would decide nothing, since what is missing would be missing there, too
+        queries_needed=middle.queries_needed if decision == middle.decision else None,
+    )  # fmt: skip
+
+
+def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | None) -> Estimate | None:
+    """The estimate, with the interval that reaches from the lower end of one to the upper end of the other."""
+    if middle is None or low is None or high is None:
+        return middle
+    return Estimate(middle.value, low.low, high.high)
+
+
+def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End) -> Verdict:
+    model = model_of(evidence, rho)
+    a, b = evidence.played(router, end, model), evidence.played("best_single", end, model)
     i, j = a.at(rho), b.at(rho)
     plays = a.plays[i]
     queries = int((plays > 0).sum())
@@ -267,7 +301,7 @@ def _at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
     score, spread = float(a.mean("score")[i]), error_of(plays, a.score[i], a.trials["score"][i]).margin
     return Verdict(
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
-        model=model_of(evidence, rho), utility=utility, quality=quality, saved=saved, queries=queries,
+        model=model, utility=utility, quality=quality, saved=saved, queries=queries,
         queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
         score=score, score_low=None if math.isnan(spread) else score - spread,
         score_high=None if math.isnan(spread) else score + spread, cost=float(1000 * a.mean("cost")[i]),
@@ -323,10 +357,10 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
 
     Columns: model, model_score, model_cost (USD per 1,000), share, low, high (NaN where `Saving` has None).
     """
-    p, own = evidence.problem, hulls(evidence.played(router))
+    p, own, cells = evidence.problem, hulls(evidence.played(router)), evidence.real()
     rows = []
     for j, arm in enumerate(p.arms):
-        score, cost = p.scores[:, j], p.costs[:, j]
+        score, cost = cells.score[:, j], cells.cost[:, j]
         again = (
             (bootstrap_ratio(score, replicates=_REPLICATES), bootstrap_ratio(cost, replicates=_REPLICATES))
             if p.n > 1

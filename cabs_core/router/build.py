@@ -205,7 +205,7 @@ def build_bundle(
         "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
         # what is predicted, of a log or from prices, is no evidence
-        "evidence": {} if pool.logged or (provenance or {}).get("cold") else choice.evidence(),
+        "evidence": {} if table.answered is not None or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
             "problem": test.content_hash(), "pool_settings": pool.content_hash(), "seed": seed,
             "options": made.settings.model_dump(mode="json"), "horizon": test.n, "spending": spends, "validation": choice.rows,

@@ -25,6 +25,7 @@ from cabs_core.errors import DataError
 from cabs_core.inputs import tuned_options
 from cabs_core.metrics import TwoWayError, standard_error, two_way_error
 from cabs_core.pool_files.goals import Goal
+from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.router.build import deployable
@@ -140,6 +141,7 @@ def answer_goal(
 
     Args:
         policies: deployable ones. rhos: cost sensitivities that they are tried at; the goal's own value is added.
+        validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known they are bounds.
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
         table_queries: queries in the whole table, to say how many would do; None: those of the two problems.
 
@@ -169,7 +171,8 @@ def answer_goal(
         quick = np.ones(order.shape)
         if goal.latency is not None and problem.latencies is not None:
             quick = (problem.latencies[order, actions] <= goal.latency).astype(float)
-        return Outcome(problem.scores[order, actions], problem.costs[order, actions], quick)
+        cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
+        return Outcome(cells.score[order, actions], cells.cost[order, actions], quick)
 
     reference = goal.of or validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
     tried = [(c, outcome(validation, c)) for c in candidates]

@@ -134,7 +134,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         "at most 20 % dropped", "loading", *_between("share_dropped", 0, 0.2),
         lambda t: "{dropped:,.0f} of {queries_read:,.0f} queries dropped ({share_dropped:.1%})".format(**t.loading.iloc[0]),
         details=lambda t: {"missing_cells_by_model": t.report.get("missing_cells", {})},
-        means="Queries that lack a model's outcome are left out, so the figures hold for the others.",
+        means="Queries that lack a model's outcome are left out, so the figures hold for the others (missing: predict keeps them).",
     ),
     CheckSpec(
         "tasks_kept", "outcomes", "WARN", "No task lost more than half of its queries: missing cells hit all alike.",
@@ -148,7 +148,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         "missing_at_random", "outcomes", "WARN", "Models score alike on the queries that are kept and on those left out.",
         "no model differs (p >= 0.001, adjusted for the number of models)", "left_out", *_between("adjusted_p_value", 0.001),
         lambda t: t.left_out_line, ("model", "kept_score", "left_out_score"), unless=lambda t: t.none_left_out,
-        means="The queries that are left out are of another kind, so the figures do not hold for all your traffic.",
+        means="The queries that are left out are of another kind, so the figures do not hold for all your traffic: set missing: predict to use them.",
     ),
     CheckSpec(
         "scores_vary", "outcomes", "WARN", "No model is degenerate: its scores are not all the same.",
@@ -203,6 +203,13 @@ CHECKS: tuple[CheckSpec, ...] = (
         "prompts_in_splits", *_between("splits", 1, 1),
         lambda t: f"{(t.prompts_in_splits['splits'] > 1).sum():,} prompts in two splits ({len(t.prompts_in_splits):,} prompts repeat)",
         ("prompt", "query_ids"),
+    ),
+    CheckSpec(
+        "copies_in_one_split", "splits", "WARN", "Prompts that differ in case, white space, numbers or a word or two stand in one split.",
+        "one split per group of near-duplicates", "copies_in_splits", *_between("splits", 1, 1),
+        lambda t: f"{(t.copies_in_splits['splits'] > 1).sum():,} of {len(t.copies_in_splits):,} groups of near-duplicates stand in two splits",
+        ("prompt", "prompts"),
+        means="What is tested was nearly seen in training, so the figures are somewhat too good.",
     ),
     CheckSpec(
         "split_sizes", "splits", "ERROR", "Every split has at least 10 queries.", "at least 10 queries in each", "sizes",

@@ -8,6 +8,8 @@ import numpy as np
 
 from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.outcomes.copies import copies_text
+from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.outcomes.judges import judges_text
 from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
@@ -87,12 +89,15 @@ def _advice(check: str, outcomes: Outcomes) -> str:
     if check != "queries_kept" or not missing:
         return accept
     worst = max(missing, key=lambda arm: missing[arm])
-    return f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`.{accept}"
+    return (
+        f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`, or set "
+        f"`missing: predict` to use all queries.{accept}"
+    )
 
 
 def _shape(outcomes: Outcomes) -> list[str]:
     report = outcomes.report
-    if outcomes.answered is not None:
+    if "decisions" in report:
         return _log_shape(outcomes)
     tasks = sorted(set(outcomes.tasks.tolist()))
     named = f": {shortened(', '.join(tasks), 100)}" if len(tasks) > 1 else ""
@@ -102,11 +107,11 @@ def _shape(outcomes: Outcomes) -> list[str]:
     ]
     if report.get("judges"):
         lines.append(judges_text(report["judges"]))
+    lines += gaps_text(report.get("gaps", {}))
     dropped = int(report.get("queries_dropped", 0))
     if dropped:
-        lines.append(
-            f"left out: {dropped:,} of {report['queries_read']:,} queries, because a score or a cost is missing"
-        )
+        why = "no model has a score and a cost" if report.get("gaps") else "a score or a cost is missing"
+        lines.append(f"left out: {dropped:,} of {report['queries_read']:,} queries, because {why}")
         lines += [
             f"  missing {what}: {shortened(', '.join(f'{model} {count:,}' for model, count in cells.items()), 200)}"
             for what, cells in (
@@ -161,7 +166,7 @@ def _models(outcomes: Outcomes) -> list[str]:
     scores, costs = outcomes.means
     calls, head = [""] * len(scores), ""
     if outcomes.answered is not None:
-        calls, head = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)], "  decisions"
+        calls, head = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)], "    answers"
     order = np.argsort(-scores, kind="stable")
     width = min(40, max(len(arm) for arm in outcomes.arms))
     lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls{head}"]
@@ -177,12 +182,14 @@ def _models(outcomes: Outcomes) -> list[str]:
 def _repeated(outcomes: Outcomes) -> list[str]:
     texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
     again = np.flatnonzero(counts > 1)
+    near = copies_text(outcomes.prompts, outcomes.copies)
     if not len(again):
-        return []
+        return near
     most = again[counts[again].argmax()]
     return [
         f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; the queries of one "
-        "prompt stay in one split"
+        "prompt stay in one split",
+        *near,
     ]
 
 

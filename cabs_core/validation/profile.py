@@ -11,6 +11,7 @@ from scipy.spatial.distance import squareform
 
 from cabs_core.atomic import write_text
 from cabs_core.outcomes import Outcomes, published_means
+from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.plots import render_page
 from cabs_core.pool_files import ModelPool
 from cabs_core.utility import clipped_utility
@@ -122,6 +123,9 @@ def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
         ("dearest ÷ cheapest model", _ratio(o.costs.mean(axis=0))),
         ("median prompt, characters", f"{np.median(o.prompt_lengths):,.0f}"),
     ]
+    copied = np.bincount(np.unique(o.copies, return_inverse=True)[1])
+    if (copied > 1).any():
+        facts.append(("queries with a near-duplicate", f"{copied[copied > 1].sum():,}"))
     if splits is not None:
         counts = " / ".join(f"{int((splits == s).sum()):,}" for s in ("train", "validation", "test"))
         facts.insert(3, ("train / validation / test", counts))
@@ -211,6 +215,8 @@ def _block_note(blocks: Blocks, arms: list[str]) -> str:
 def _loading_note(o: Outcomes) -> str:
     dropped = int(o.report.get("queries_dropped", 0))
     read = int(o.report.get("queries_read", len(o)))
+    if gaps := gaps_text(o.report.get("gaps", {})):
+        return " ".join(gaps)
     if not dropped:
         return "No query was dropped."
     lost = o.report.get("dropped_by_task", {})

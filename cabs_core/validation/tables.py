@@ -49,6 +49,8 @@ class Tables:
     @property
     def logged(self) -> str:
         """Why models cannot be compared on the same queries, or ''."""
+        if self.report.get("gaps"):
+            return "some outcomes are predictions"
         return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
 
     @property
@@ -353,6 +355,18 @@ class Tables:
             splits=("split", "nunique"), query_ids=("query_id", lambda ids: ", ".join(map(str, ids[:4])))
         )
         grouped = grouped.reset_index()
+        grouped["prompt"] = grouped["prompt"].str.slice(0, 120)
+        return grouped
+
+    @cached_property
+    def copies_in_splits(self) -> pd.DataFrame:
+        """One row per group of near-duplicates: in how many splits they are, and how many prompts they have."""
+        o = self.outcomes
+        frame = pd.DataFrame({"group": o.copies, "split": self._codes(), "prompt": o.prompts})
+        grouped = frame.groupby("group", sort=True).agg(
+            splits=("split", "nunique"), prompts=("prompt", "nunique"), prompt=("prompt", "first")
+        )
+        grouped = grouped[grouped["prompts"] > 1].reset_index(drop=True)
         grouped["prompt"] = grouped["prompt"].str.slice(0, 120)
         return grouped
 

@@ -1,0 +1,146 @@
+"""A table in which not every model was tried on every prompt, used without dropping a query: `missing: predict`.
+
+    outcomes = filled(raw, pool)        # answered: which cells are real; report["gaps"]: what is known of the others
+
+What a model would have scored and cost where it was not tried is predicted from the words of the prompt, learnt from the cells
+of the train split alone (`outcomes.logged`). That holds where models were left out at random. Two comparisons tell, on the train
+split: whether the other models score otherwise on the prompts where this one is missing, and whether its own predictions do. Where
+either differs ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
+What is estimated afterwards rests on the real cells: `cabs_core.problem.gaps`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from cabs_core.errors import DataError
+from cabs_core.outcomes.logged import FEWEST, predicted_cells, prompt_features
+from cabs_core.outcomes.raw import RawOutcomes
+from cabs_core.outcomes.splits import make_splits
+from cabs_core.outcomes.table import Outcomes
+from cabs_core.pool_files import ModelPool
+
+#: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not truth
+_RATE = 0.05
+
+
+def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """Complete outcomes with predictions where a score or a cost is missing; the other way than `RawOutcomes.complete`.
+
+    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how many cells are
+    missing, the comparison of the other models' scores (`others`: mean there and elsewhere, difference, 95 % interval), the
+    same of its own predictions (`own`), and `at_random`.
+
+    Raises:
+        DataError: no cost at all, or a model has too few answers on train prompts to learn from.
+    """
+    costs = np.full(raw.scores.shape, np.nan) if raw.costs is None else raw.costs
+    real = ~np.isnan(raw.scores) & ~np.isnan(costs)
+    if raw.latencies is not None and not np.isnan(raw.latencies).all():
+        real &= ~np.isnan(raw.latencies)
+    if real.all() or not real.any():
+        return raw.complete()
+    kept, dropped = raw.take(real.any(axis=1)), int((~real.any(axis=1)).sum())
+    real = real[real.any(axis=1)]
+    assert kept.costs is not None  # some cell is real
+    latencies = None if kept.latencies is None or np.isnan(kept.latencies).all() else kept.latencies
+    table = Outcomes(
+        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
+        scores=np.where(real, kept.scores, 0.0), costs=np.where(real, kept.costs, 0.0),
+        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
+        latencies=None if latencies is None else np.where(real, latencies, 0.0), answered=real.astype(np.float64),
+        report={**raw.report, "origin": raw.origin, "queries_read": len(raw.query_ids), "queries_dropped": dropped},
+    )  # fmt: skip
+    train = np.flatnonzero(make_splits(table, pool.split) == "train")
+    counts = real[train].sum(axis=0)
+    if (counts < FEWEST).any():
+        j = int(counts.argmin())
+        raise DataError(
+            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} answers with a score and a cost on train prompts; {FEWEST} are needed "
+            "to predict the others: leave it out under `models`, or ask it more"
+        )
+    features = prompt_features(table.prompts, train)
+    predicted = predicted_cells(features, train, real, table.scores)
+    gaps = _gaps(table, train, real, predicted)
+    wrong = [arm for arm, found in gaps.items() if not found["at_random"]]
+    predicted[:, [table.arms.index(arm) for arm in wrong]] = 0.0
+    cells: dict[str, Any] = {
+        name: np.where(real, array, predicted_cells(features, train, real, array))
+        for name, array in (("costs", table.costs), ("latencies", table.latencies))
+        if array is not None
+    }
+    return replace(
+        table, scores=np.where(real, table.scores, predicted), report={**table.report, "gaps": gaps}, **cells
+    )
+
+
+def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    """What the train split says about the missing cells of each model."""
+    known, scores = real[train], table.scores[train]
+    means = (scores * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, scores - means, 0.0)
+    tests = 2 * int((~known).any(axis=0).sum())
+    found: dict[str, Any] = {}
+    for j in np.flatnonzero((~real).any(axis=0)):
+        there = known[:, j]
+        counted = known.sum(axis=1) - there
+        others = (centred.sum(axis=1) - centred[:, j]) / np.maximum(counted, 1)
+        level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
+        other, some = others + level, counted > 0
+        compared = {
+            "others": _compared(other[some & there], other[some & ~there]),
+            "own": _compared(predicted[train][there, j], predicted[train][~there, j]),
+        }
+        p = min((c["p"] for c in compared.values() if c), default=1.0)
+        found[table.arms[j]] = {
+            "missing": int((~real[:, j]).sum()),
+            "share": float((~real[:, j]).mean()),
+            "at_random": bool(p * tests > _RATE),
+            **compared,
+        }
+    return found
+
+
+def _compared(there: np.ndarray, elsewhere: np.ndarray) -> dict[str, float] | None:
+    """Means where a model was tried and where not, their difference with its 95 % interval, and p; None with too few."""
+    n, m = len(there), len(elsewhere)
+    if min(n, m) < 2:
+        return None
+    gap = float(elsewhere.mean() - there.mean())
+    spread = ((there - there.mean()) ** 2).sum() + ((elsewhere - elsewhere.mean()) ** 2).sum()
+    error = float(np.sqrt(spread / (n + m - 2) * (1 / n + 1 / m)))
+    p = float(2 * norm.sf(abs(gap) / error)) if error > 0 else float(gap == 0)
+    reach = 1.96 * error
+    return {"tried": float(there.mean()), "missing": float(elsewhere.mean()), "difference": gap,
+            "low": gap - reach, "high": gap + reach, "p": p}  # fmt: skip
+
+
+def gaps_text(gaps: dict[str, Any]) -> list[str]:
+    """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
+    said = []
+    random = [arm for arm, found in gaps.items() if found["at_random"]]
+    if random:
+        listed = ", ".join(f"{arm} on {gaps[arm]['missing']:,} prompts ({gaps[arm]['share']:.0%})" for arm in random)
+        said.append(
+            f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
+            "is predicted from the words of the prompts, and the verdict rests on what they did score elsewhere."
+        )
+    for arm, found in gaps.items():
+        if found["at_random"]:
+            continue
+        shown = [
+            f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference {c['difference']:+.3f}, "
+            f"95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
+            for key, who in (("others", "the other models score"), ("own", "by the words of the prompts it would score"))
+            if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
+        ]
+        said.append(
+            f"{arm} was not tried on {found['missing']:,} prompts ({found['share']:.0%}), and these are of another kind: "
+            f"{'; '.join(shown)}. What it would score there cannot be known: its missing answers count as wrong, and the verdict "
+            "holds whatever they would be. To know more, ask it on a random sample of them."
+        )
+    return said
