@@ -39,6 +39,9 @@ def build_problems(
     lengths = outcomes.prompt_lengths
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
+    logged = outcomes.propensities
+    if logged is not None and outcomes.answered is not None:
+        logged = np.where(outcomes.answered > 0, logged, 0.0)
     problems = {}
     for name in ("test", "validation"):
         rows = np.flatnonzero(split == name)
@@ -64,6 +67,8 @@ def build_problems(
             prompt_lengths=long,
             times=times[rows] if times is not None and name == "test" else None,
             offline_prompt_lengths=lengths[train],
+            offline_answered=None if outcomes.answered is None else outcomes.answered[train],
+            offline_propensities=None if logged is None else logged[train],
             static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,
