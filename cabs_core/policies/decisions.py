@@ -24,8 +24,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Offline
@@ -36,6 +37,8 @@ from cabs_core.threads import one_blas_thread
 
 PENALTIES = (3e-3, 3e-4, 3e-5, 3e-6)
 FOLDS = 5
+#: penalty of the regression that `dr_policy` begins at, and the inverse temperature of its softmax there
+RIDGE, SHARPNESS = 1e-3, 10.0
 _ROWS, _ITERATIONS = 512, 100
 #: value of an arm that was added later: below all that a fitted rule gives
 _NEVER = -1e9
@@ -52,15 +55,36 @@ def ranking_loss(
     Arm i stands before j where its utility is larger, or equal and its cost smaller. pairs: `equal` takes the mean of a
     row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of utilities, and divides by K - 1.
     """
-    gap = utilities[:, :, None] - utilities[:, None, :]
-    if pairs == "gap":
-        share = np.maximum(gap, 0.0) / max(scores.shape[1] - 1, 1)
-    else:
-        before = (gap > 0) | ((gap == 0) & (costs[:, :, None] < costs[:, None, :]))
-        share = before / np.maximum(before.sum(axis=(1, 2)), 1)[:, None, None]
-    lead = scores[:, :, None] - scores[:, None, :]
-    pull = -share * expit(-lead)
-    return float((share * np.logaddexp(0.0, -lead)).sum()), pull.sum(axis=2) - pull.sum(axis=1)
+    gradient = np.zeros_like(scores)
+    return _ordered_pairs(scores, utilities, costs, pairs == "equal", gradient), gradient
+
+
+@kernel
+def _ordered_pairs(
+    scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, equal: bool, gradient: np.ndarray
+) -> float:
+    total, arms = 0.0, scores.shape[1]
+    for row in range(len(scores)):
+        weight = 1.0 / max(arms - 1, 1)
+        if equal:
+            count = 0
+            for i in range(arms):
+                for j in range(arms):
+                    gap = utilities[row, i] - utilities[row, j]
+                    count += gap > 0.0 or (gap == 0.0 and costs[row, i] < costs[row, j])
+            weight = 1.0 / max(count, 1)
+        for i in range(arms):
+            for j in range(arms):
+                gap = utilities[row, i] - utilities[row, j]
+                if gap > 0.0 or (equal and gap == 0.0 and costs[row, i] < costs[row, j]):
+                    share = weight if equal else weight * gap
+                    lead = scores[row, i] - scores[row, j]
+                    small = np.exp(-abs(lead))
+                    total += share * (np.log1p(small) + max(-lead, 0.0))
+                    pull = share * (small / (1.0 + small) if lead > 0.0 else 1.0 / (1.0 + small))
+                    gradient[row, i] -= pull
+                    gradient[row, j] += pull
+    return total
 
 
 def soft_regret(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
@@ -100,7 +124,7 @@ def fit_linear(
         return total / len(rows) + 0.5 * penalty * float((w[:-1] ** 2).sum()), gradient.ravel()
 
     first = np.zeros((x.shape[1] + 1) * arms) if start is None else start.ravel()
-    found = minimize(value, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS})
+    found = minimize(value, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS, "gtol": 1e-8})
     weights: np.ndarray = found.x.reshape(-1, arms)
     return weights
 
@@ -133,6 +157,10 @@ class DecisionPolicy(PointPolicy):
     Settings = DecisionOptions
     _ARRAYS: ClassVar = ("weights", "constants")
 
+    def _start(self, points: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """Weights [e + 1, K] to begin at; None: zeros."""
+        return None
+
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray]:
         """(loss of scores, targets [N, K] whose mean under the argmax chooses the penalty)."""
@@ -145,13 +173,13 @@ class DecisionPolicy(PointPolicy):
         if penalty is None:
             held = held_out_part(len(points), 0)
             rows, left_out = every[~held], every[held]
-            values, weights = [], None
+            values, weights = [], self._start(points[rows], targets[rows])
             for tried in PENALTIES:  # from the largest: each starts where the one before ended
                 weights = fit_linear(points, loss, rows, k, tried, weights)
                 played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
                 values.append(targets[left_out, played].mean())
             penalty = PENALTIES[int(np.argmax(values))]
-        found = fit_linear(points, loss, every, k, penalty)
+        found = fit_linear(points, loss, every, k, penalty, self._start(points, targets))
         return found[:-1].T, found[-1]
 
     def score(self, points: np.ndarray) -> np.ndarray:
@@ -186,7 +214,15 @@ class EquiRouter(DecisionPolicy):
 
 
 class DrPolicy(DecisionPolicy):
-    """See the module."""
+    """See the module. It begins at a ridge regression of the targets: from zeros, the softmax ends at one arm for all."""
+
+    def _start(self, points: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        center = points.mean(axis=0)
+        x, level = points - center, targets.mean(axis=0)
+        gram = x.T @ x / len(x) + RIDGE * np.eye(x.shape[1])
+        w = np.linalg.solve(gram, x.T @ (targets - level) / len(x))
+        start: np.ndarray = SHARPNESS * np.vstack([w, level - center @ w])
+        return start
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray]:
         targets = offline.utilities
