@@ -59,7 +59,7 @@ _BUILT_IN = (
     ),
     EncoderRecord(
         "tfidf-svd",
-        "256-d TF-IDF with truncated SVD, fitted on the train prompts; no neural network.",
+        "256-d TF-IDF of characters with truncated SVD, fitted on the train prompts; no neural network.",
         label="TF-IDF + SVD",
         path="cabs_core.encoders.tfidf:TfidfEncoder",
         fitted=True,

@@ -10,6 +10,7 @@ from cabs_core.catalog.policy_record import PolicyRecord
 
 _PREDICTED = "cabs_core.policies.static:Predicted"
 _NEIGHBOURS = "cabs_core.policies.neighbours"
+_DECISIONS = "cabs_core.policies.decisions"
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
@@ -98,6 +99,40 @@ STATIC_ROUTERS = (
             "global_share": (0.25, 0.5, 0.75),
         },
         references=("Zhao et al. 2024, Eagle, arXiv 2409.15518",),
+    ),
+    PolicyRecord(
+        "equirouter",
+        family="static",
+        path=f"{_DECISIONS}:EquiRouter",
+        title="EquiRouter",
+        description="EquiRouter's loss: learns how the models rank on a prompt, the cheaper first where they tie.",
+        feedback="none",
+        start="labels",
+        presets=("default", "literal"),
+        tuning={"penalty": (3e-3, 3e-4, 3e-5, 3e-6)},
+        references=("Lai and Ye 2026, When Routing Collapses, arXiv 2602.03478",),
+    ),
+    PolicyRecord(
+        "dr_policy",
+        family="static",
+        path=f"{_DECISIONS}:DrPolicy",
+        title="DR policy learning",
+        description="least regret of a softmax policy on doubly robust utilities (causal LLM routing).",
+        feedback="none",
+        start="labels",
+        tuning={"penalty": (3e-3, 3e-4, 3e-5, 3e-6)},
+        references=("Tsiourvas et al. 2025, Causal LLM Routing, arXiv 2505.16037",),
+    ),
+    PolicyRecord(
+        "uniroute",
+        family="static",
+        path="cabs_core.policies.uniroute:UniRoute",
+        title="UniRoute",
+        description="UniRoute: models as error vectors on clusters, so that later ones need few outcomes and no training.",
+        feedback="none",
+        start="labels",
+        tuning={"settings": _grid(clusters=(10, 25, 50, 100))},
+        references=("Jitkrittum et al. 2025, Universal model routing, arXiv 2502.08773",),
     ),
     PolicyRecord(
         "stack",

@@ -3,7 +3,7 @@
     embeddings, report = embed_prompts(prompts, encoder, store=folder, device="auto", fit_prompts=None)
 
 `encoder` is a pool's `Encoder`: `all-MiniLM-L6-v2` (the weights of the offline package), any Hugging Face
-encoder by name and revision, a local folder, or `tfidf-svd` (word statistics, no network; fitted on
+encoder by name and revision, a local folder, or `tfidf-svd` (character statistics, no network; fitted on
 `fit_prompts`, which should be the train split's prompts). Only prompts never seen before are embedded.
 Importing this package imports no torch.
 """

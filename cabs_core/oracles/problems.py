@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cabs_core.errors import ProvenanceError
@@ -41,12 +43,17 @@ def build_problems(
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
-    offline: dict[str, np.ndarray] = {  # held once by both problems
+    logged = outcomes.propensities
+    if logged is not None and outcomes.answered is not None:
+        logged = np.where(outcomes.answered > 0, logged, 0.0)
+    offline: dict[str, Any] = {  # held once by both problems
         "offline_contexts": contexts[train],
         "offline_scores": outcomes.scores[train],
         "offline_costs": outcomes.costs[train],
         "offline_embeddings": embeddings[train],
         "offline_prompt_lengths": lengths[train].astype(np.float64),
+        "offline_answered": None if outcomes.answered is None else outcomes.answered[train],
+        "offline_propensities": None if logged is None else logged[train],
     }
     problems = {}
     for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):

@@ -22,13 +22,15 @@ class Offline:
     """The train split as policies may use it, for one rho.
 
     contexts [N, d]; scores and costs [N, K]; embeddings [N, e] and prompt_lengths [N] (characters) where the problem
-    has them. `fits` holds what depends on no rho and is shared by all streams of a problem.
+    has them. answered, propensities [N, K], of a log: which cells are measured, not predicted, and with which probability
+    they were played (None: not known). `fits` holds what depends on no rho and is shared by all streams of a problem.
     """
 
     def __init__(
         self, contexts: ArrayLike, scores: ArrayLike, costs: ArrayLike, rho: float,
         embeddings: np.ndarray | None = None, prompt_lengths: np.ndarray | None = None,
-        fits: dict[Hashable, Any] | None = None,
+        fits: dict[Hashable, Any] | None = None, answered: np.ndarray | None = None,
+        propensities: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """PolicyError unless shapes agree, contexts are in range, scores in [0, 1] and costs finite and >= 0."""
         rows, k = np.shape(scores) if np.ndim(scores) == 2 else (-1, -1)
@@ -38,6 +40,7 @@ class Offline:
         self.costs = checks.array("Offline", "costs", costs, checks.Field((rows, k), 0.0, checks.FINITE))
         self.rho = checks.number("Offline", "rho", rho, 0.0, checks.RHO_LIMIT)
         self.embeddings, self.prompt_lengths = embeddings, prompt_lengths
+        self.answered, self.propensities = answered, propensities
         self.fits = {} if fits is None else fits
         self._cache: dict[Hashable, Any] = {}
 

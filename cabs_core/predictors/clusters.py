@@ -9,13 +9,14 @@ the latter to the arm's mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, State, Validation
+from cabs_core.predictors.base import ScorePredictor, State, Validation, check_inputs, check_scores
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
@@ -90,6 +91,24 @@ class ClusterPredictor(ScorePredictor):
         self.centers_ = kmeans_centers(points, self.clusters, seed)
         labels = nearest_center(points, self.centers_)
         self.means_, _ = cluster_means(labels, y, len(self.centers_))
+
+    def with_means(self, means: np.ndarray) -> Self:
+        """The same clusters with other mean scores [clusters, K]; nothing else is copied."""
+        other = copy(self)
+        other.means_ = means
+        return other
+
+    def with_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> Self:
+        """One more arm, from its scores `[m]` on m prompts `[m, e]`; a cluster without any has the mean score.
+
+        Raises:
+            DataError: as in `fit`.
+        """
+        x, _ = check_inputs(embeddings, np.zeros(len(embeddings)), width=self.width, rows=1)
+        y = check_scores(np.asarray(scores, dtype=np.float64).reshape(-1, 1), len(x))
+        means, counts = cluster_means(nearest_center(unit_rows(x), self.centers_), y, len(self.centers_))
+        column = np.where(counts[:, None] > 0, means, y.mean())
+        return self.with_means(np.hstack([self.means_, column]))
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         scores: np.ndarray = soft_membership(unit_rows(x), self.centers_, self.top, self.beta) @ self.means_

@@ -62,6 +62,8 @@ class ReplayProblem:
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
+        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 where it is predicted; None: all are measured.
+        offline_propensities: `[N, K]`, of a log: probability of the cell that was played, 0 elsewhere; None: not known.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
@@ -102,6 +104,8 @@ class ReplayProblem:
     offline_embeddings: np.ndarray | None = None
     prompt_lengths: np.ndarray | None = None
     offline_prompt_lengths: np.ndarray | None = None
+    offline_answered: np.ndarray | None = None
+    offline_propensities: np.ndarray | None = None
     static_scores: dict[str, np.ndarray] = field(default_factory=dict)
     static_costs: np.ndarray | None = None
     times: np.ndarray | None = None
@@ -181,6 +185,7 @@ class ReplayProblem:
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
             "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k),
             "input_tokens": (n, k), "output_tokens": (n, k), "input_prices": (k,),
+            "offline_answered": (N, k), "offline_propensities": (N, k),
         }  # fmt: skip
         arrays = {name: getattr(self, name) for name in expected}
         for key, value in self.static_scores.items():
@@ -205,6 +210,7 @@ class ReplayProblem:
             ("static_costs", 0.0, LIMIT), ("observed", 0.0, 1.0), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
             ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
             ("input_tokens", 0.0, np.inf), ("output_tokens", 0.0, np.inf), ("input_prices", 0.0, LIMIT),
+            ("offline_answered", 0.0, 1.0), ("offline_propensities", 0.0, 1.0),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value.size and (value.min() < low or value.max() > high):

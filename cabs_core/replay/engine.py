@@ -78,6 +78,8 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
             embeddings=None if problem.embeddings is None else problem.offline_embeddings,
             prompt_lengths=problem.offline_prompt_lengths,
             fits=problem.fits,
+            answered=problem.offline_answered,
+            propensities=problem.offline_propensities,
         ),
         latencies=problem.latencies,
         latency_weight=float(latency_weight),

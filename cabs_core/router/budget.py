@@ -2,6 +2,9 @@
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
 
+`port_price` is the rival: one price of a dollar, learnt on the first requests and never moved (PORT, Wu and Silwal 2025, arXiv
+2509.02718; read in fzwark/PORT, `algo.py`).
+
 Here rewards and costs come at once and every model is up. `python -m benchmarks.deployment --budget` routes from the text, with
 late rewards and one model down for a while.
 """
@@ -15,13 +18,16 @@ from typing import Any
 import numpy as np
 
 from cabs_core.catalog import random_key
-from cabs_core.compiled.rng import query_order, stream_keys
+from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
 from cabs_core.errors import RouterError
 from cabs_core.policies import build_policy
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.threads import one_blas_thread
+
+#: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of a call
+PORT_SHARE, PORT_LIMIT = 0.025, 100.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,66 @@ def spending(
         found = replay(problem, policy, rho, [0], seed, pool=pool, options=options)
         usd.append(float(problem.costs[found.order, found.actions].mean()))
     return {"rhos": grid.tolist(), "usd": usd}
+
+
+def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: float) -> float:
+    """The price rho in [0, limit] that minimises PORT's dual on m requests: m target rho + sum max_a (s_a - rho c_a).
+
+    The source has a budget, so a price, for every model, and its F(gamma) over the first share eps of the requests; with
+    one budget for all, one price is left. The dual is convex and its slope is the budget minus what argmax would spend,
+    so the minimum is where spending meets the budget: found by bisection.
+
+    Args:
+        scores, costs: `[m, K]` predicted score and cost in USD of every model. target: USD a request.
+    """
+    rows = np.arange(len(scores))
+
+    def spends(rho: float) -> float:
+        return float(costs[rows, np.argmax(scores - rho * costs, axis=1)].mean())
+
+    low, high = 0.0, float(limit)
+    if spends(low) <= target:
+        return low
+    if spends(high) > target:
+        return high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if spends(middle) <= target else (middle, high)
+    return high
+
+
+def replay_port(
+    problem: ReplayProblem, target: float, *, limit: float, share: float = PORT_SHARE, trials: int = 3, seed: int = 0,
+    pool: str = "",
+) -> Paced:  # fmt: skip
+    """PORT under a budget: the first `share` of the requests go to random arms, the others to argmax s - rho c.
+
+    s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours), rho is
+    `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
+
+    Args:
+        limit: largest price. share: of the requests on which the price is learnt (eps of the source, .025 there).
+
+    Raises:
+        RouterError: the problem has no kNN predictions.
+    """
+    if "knn" not in problem.static_scores:
+        raise RouterError("PORT predicts by nearest neighbours, and this problem has no static_scores['knn']")
+    pool, n = pool or problem.pool, problem.n
+    scores = problem.static_scores["knn"]
+    costs = problem.predicted_costs if problem.static_costs is None else problem.static_costs
+    first = min(max(1, int(np.ceil(share * n))), n)
+    order = np.stack([query_order(seed, pool, trial, n) for trial in range(trials)])
+    actions, prices = np.empty((trials, n), dtype=np.int64), np.zeros((trials, n))
+    for trial, rows in enumerate(order):
+        keys = stream_keys(seed, pool, "port", f"{target:g}", trial)
+        actions[trial, :first] = [int(uniform(keys, ACTION, t, 0) * problem.K) for t in range(first)]
+        price = port_price(scores[rows[:first]], costs[rows[:first]], target, limit)
+        actions[trial, first:] = np.argmax(scores[rows[first:]] - price * costs[rows[first:]], axis=1)
+        prices[trial, first:] = price
+    return Paced(
+        float(target), order, actions, problem.scores[order, actions], problem.costs[order, actions], prices
+    )
 
 
 def replay_budget(
@@ -141,7 +207,7 @@ def replay_budgets(
     """One row per target: `Paced.row`, and what the best single model within the target would give.
 
     `alone` is the model of largest mean train score among those whose mean train cost is at most the target;
-    `score alone` is its mean score on the problem.
+    `score alone` is its mean score on the problem. `score port` and `off port`: what PORT reaches and misses (`replay_port`).
 
     Args:
         curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that fits it.
@@ -154,9 +220,15 @@ def replay_budgets(
         best = int(fits[np.argmax(scores[fits])]) if len(fits) else None
         if curve is not None:
             settings["start"] = first_rho(target, curve)
+        port = replay_port(
+            problem, target, limit=PORT_LIMIT / float(costs.mean()), pool=settings.get("pool", ""),
+            trials=settings.get("trials", 3), seed=settings.get("seed", 0),
+        ).row() if "knn" in problem.static_scores else None  # fmt: skip
         rows.append(
             {
                 **replay_budget(problem, policy, target, **settings).row(),
+                "score port": None if port is None else port["score"],
+                "off port": None if port is None else port["off"],
                 "alone": "none fits" if best is None else problem.arms[best],
                 "score alone": None if best is None else float(problem.scores[:, best].mean()),
             }

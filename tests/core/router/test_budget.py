@@ -9,7 +9,7 @@ from cabs_core.errors import RouterError
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.router.budget import replay_budget, replay_budgets, spending
+from cabs_core.router.budget import port_price, replay_budget, replay_budgets, replay_port, spending
 from cabs_core.router.pacer import first_rho
 
 
@@ -83,3 +83,36 @@ def test_impossible_budgets_are_refused(problem):
         replay_budget(problem, "carrot", 0.0, rhos=(0.0, 100.0))
     with pytest.raises(RouterError, match="low < high"):
         replay_budget(problem, "carrot", 1.0, rhos=(100.0, 100.0))
+
+
+def test_ports_price_is_the_minimum_of_the_dual():
+    rng = np.random.default_rng(5)
+    scores, costs = rng.random((40, 4)), rng.random((40, 4)) * [1e-4, 3e-4, 1e-3, 3e-3]
+    for target in (2e-4, 5e-4, 1e-3):
+        grid = np.linspace(0.0, 20_000.0, 20_001)
+        dual = [target * rho + (scores - rho * costs).max(axis=1).mean() for rho in grid]
+        price = port_price(scores, costs, target, 20_000.0)
+        assert price == pytest.approx(grid[int(np.argmin(dual))], abs=2.0)
+    assert port_price(scores, costs, 1.0, 20_000.0) == 0.0  # the budget does not bind
+    assert port_price(scores, costs, 1e-9, 20_000.0) == 20_000.0  # no price meets it
+
+
+def test_port_learns_its_price_once_and_plays_by_it(problem):
+    spent = problem.costs.mean(axis=0)
+    target = float(0.5 * (spent.min() + spent.max()))
+    found = replay_port(problem, target, limit=1e6, trials=2, seed=4)
+    first = int(np.ceil(0.025 * problem.n))
+    scores, costs = problem.static_scores["knn"], problem.predicted_costs
+    for order, actions, prices in zip(found.order, found.actions, found.rhos, strict=True):
+        seen = order[:first]
+        price = port_price(scores[seen], costs[seen], target, 1e6)
+        assert not prices[:first].any() and (prices[first:] == price).all()
+        for row, arm in zip(order[first : first + 200], actions[first : first + 200], strict=True):
+            assert arm == max(range(problem.K), key=lambda j: scores[row, j] - price * costs[row, j])
+    np.testing.assert_array_equal(
+        found.order, replay_budget(problem, "knn", target, rhos=(0, 1000), trials=2, seed=4).order
+    )
+    assert len(np.unique(found.actions[:, :first])) > 1
+    (row,) = replay_budgets(problem, "knn", [target], rhos=(0.0, 2000.0), trials=2, seed=4)
+    port = replay_port(problem, target, limit=100.0 / problem.offline_costs.mean(), trials=2, seed=4).row()
+    assert (row["score port"], row["off port"]) == (port["score"], port["off"])
