@@ -388,6 +388,13 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
             )
         curve = " ".join(f"{v:.3f}" for v in found["curve"]["utility"])
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
+        if (saved := found["saved"]) is not None:
+            click.echo(
+                f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was expected to cost "
+                f"{saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
+            )
+        for one in found["failures"]:
+            click.echo(f"failed: {one['calls']} calls of {one['model']}: {one['reason'] or 'no reason was logged'}")
         if found["lease"]:
             click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
         click.echo(f"what the log can decide: {found['decides']}")

@@ -16,10 +16,13 @@ from cabs_core.paths import default_log
 from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.database import is_postgres
 from cabs_core.router.decidable import in_words, reach
+from cabs_core.router.event_rows import SECONDS_PER_DAY
 from cabs_core.router.events import EventLog
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
+#: in the reason of a call that an upstream refused by its account with the router (`server.forwarding`)
+ACCOUNT = "refuses the router's key"
 #: seconds without a score after which a decision counts as `unscored_old`
 PATIENCE = 7 * 86_400.0
 
@@ -33,7 +36,9 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         JSON values: bundle, decisions and rewards of this bundle, kept_turns (calls of conversations that kept their
         model), other_bundles (calls of others), arms (one dict
         each), curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
-        unscored, unscored_old, failed, lease, checkpoint, problems (sentences; empty when all is well).
+        unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what routed calls cost
+        beside the expectation for the fallback, `model`; None: no prices), lease, checkpoint, problems (sentences; empty when
+        all is well).
 
     Raises:
         ProvenanceError: the bundle is damaged. RouterError: there is no log.
@@ -108,12 +113,21 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
             problems.append(f"{arm['model']} was never played: the log says nothing about it")
         if arm["calls"] >= 20 and arm["failed"] > arm["calls"] / 2:
             problems.append(f"more than half of the calls of {arm['model']} failed")
+    failures = [
+        {"model": arm, "reason": reason, "calls": count, "last": ts}
+        for arm, reason, count, ts in events.failures(manifest.id)
+    ]
+    for one in failures:
+        if ACCOUNT in one["reason"] and now - one["last"] < SECONDS_PER_DAY:
+            problems.append(f"{one['calls']} calls of {one['model']} failed: {one['reason']}")
+    count, spent, fixed = events.saved(manifest.id)
     return {
         "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "rho": manifest.rho,
         "log": events.name, "decisions": decisions, "kept_turns": calls - decisions,
         "other_bundles": events.calls_of_others(manifest.id), "rewards": len(scores), "arms": rows,
         "curve": {"score": _means(scores), "cost": _means(costs), "utility": _means(utilities)},
-        "unscored": unscored, "unscored_old": old, "failed": failed,
+        "unscored": unscored, "unscored_old": old, "failed": failed, "failures": failures,
+        "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback} if fixed else None,
         "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1] - now},
         "checkpoint": checkpoint, "problems": problems,
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),

@@ -310,6 +310,20 @@ class EventLog:
             WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
         return self.database.stream(sql, (bundle,))
 
+    def saved(self, bundle: str) -> tuple[int, float, float]:
+        """(answered draws of a bundle, what they and their failed attempts cost, what the fallback was expected to), USD."""
+        sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
+            COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed_cost END), 0) FROM decisions
+            WHERE bundle = ? AND retracted = 0 AND kept IS NULL AND fixed_cost IS NOT NULL AND cost IS NOT NULL"""
+        count, cost, fixed = self._one(sql, (bundle,))
+        return int(count), float(cost), float(fixed)
+
+    def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
+        """(arm, reason, calls, time of the last) of a bundle's failed calls, the most frequent first."""
+        sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions WHERE bundle = ? AND retracted = 0
+            AND status IN ('error', 'timeout') GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
+        return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle, limit))]
+
     def scored_prompts(self) -> set[str]:
         """Hashes of the prompts of all decisions whose score was learnt."""
         sql = (

@@ -4,7 +4,8 @@
 
 It repeats the prompt in the four dialects of `dialects`, and reports token counts in streams only when asked for them.
 Words in the name of a model ask for trouble (`WORDS`); `POST /behave {"model": "words"}` changes a model's while it runs,
-and `GET /bill` says what it has charged: {model: [calls, tokens in, tokens out]}.
+`GET /bill` says what it has charged: {model: [calls, tokens in, tokens out]}, and `GET /seen` what the last call of each
+model brought: {model: {headers, body}}.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ WORDS = {
     "wrong": "an error object with 200", "breaks": "breaks off a stream", "early": "ends a stream without its end",
     "errors": "an error as the first event", "falls": "an error after the first piece",
     "together": "an error with the first piece", "flaps": "500 every other call",
-    "often": "500 at every twentieth call", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
+    "often": "500 at every twentieth call", "drips": "waits between the pieces of a stream", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
     **dict.fromkeys(USAGES, "odd or special usage"),
 }  # fmt: skip
 _MESSAGES = {"toolong": ("context_length_exceeded", "maximum context length is 8192 tokens")}
 _NUMBERS, _CALLS = itertools.count(1), itertools.count(1)
 _BEHAVES: dict[str, str] = {}
 _BILL: dict[str, list[int]] = {}
+_SEEN: dict[str, dict[str, Any]] = {}
 USUAL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
@@ -172,6 +174,7 @@ async def _complete(request: Request, dialect: str) -> Response:
         return Response(status_code=400)
     model = str(body.get("model"))
     behaves, number = _BEHAVES.get(model, model), next(_CALLS)
+    _SEEN[model] = {"headers": dict(request.headers), "body": body}
     if "hangs" in behaves:
         await asyncio.sleep(3600.0)
     if "slow" in behaves:
@@ -195,7 +198,21 @@ async def _complete(request: Request, dialect: str) -> Response:
     usage = next((USAGES[word] for word in USAGES if word in behaves), USUAL)
     sent = {"x-request-id": f"up-{name}", "x-ratelimit-remaining-requests": "99"}
     if not body.get("stream"):
-        content = json.dumps(_answer(dialect, name, model, text, usage)).encode()
+        found = _answer(dialect, name, model, text, usage)
+        if (
+            "calls" in behaves
+            and dialect == "chat"
+            and body.get("tools")
+            and body["messages"][-1]["role"] != "tool"
+        ):
+            call = {"name": body["tools"][0]["function"]["name"], "arguments": "{}"}
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"call_{number}", "type": "function", "function": call}],
+            }
+            found["choices"][0] |= {"message": message, "finish_reason": "tool_calls"}
+        content = json.dumps(found).encode()
         _charge(model, usage)
         content = content[: len(content) // 2] if "cut" in behaves else content
         return Response(content, media_type="application/json", headers=sent)
@@ -215,6 +232,8 @@ async def _complete(request: Request, dialect: str) -> Response:
                 yield piece + wrong
                 return
             yield piece
+            if "drips" in behaves:
+                await asyncio.sleep(0.1)
             if "falls" in behaves:
                 yield wrong
                 return
@@ -271,6 +290,11 @@ async def bill(request: Request) -> Response:
     return JSONResponse(_BILL)
 
 
+async def seen(request: Request) -> Response:
+    """GET /seen"""
+    return JSONResponse(_SEEN)
+
+
 app = Starlette(
     routes=[
         Route("/v1/chat/completions", chat, methods=["POST"]),
@@ -280,6 +304,7 @@ app = Starlette(
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/behave", behave, methods=["POST"]),
         Route("/bill", bill),
+        Route("/seen", seen),
     ]
 )
 
@@ -288,7 +313,7 @@ def main() -> None:
     """Serve it on 127.0.0.1."""
     parser = argparse.ArgumentParser(description="A stand-in upstream that repeats the prompt.")
     parser.add_argument("--port", type=int, default=9000)
-    uvicorn.run(app, host="127.0.0.1", port=parser.parse_args().port, access_log=False, log_level="warning")
+    uvicorn.run(app, host="127.0.0.1", port=parser.parse_args().port, access_log=False, log_level="critical")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import aiohttp
 
 from cabs_core.errors import PolicyError, RouterError
+from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.billing import bill_of
 from cabs_core.router.server.breaker import Breaker
@@ -357,7 +358,7 @@ class Forwarder:
             found = call.failed("size", status, f"{reason}: too long for it", body=content)
         elif status in REFUSES:
             found = call.failed(
-                "theirs", status, f"{reason}: refuses the router's key, or the model", body=content, wait=wait
+                "theirs", status, f"{reason}: {ACCOUNT}, or the model", body=content, wait=wait
             )
         elif status in WAITS:
             found = call.failed("theirs", status, reason, body=content, wait=wait)
@@ -522,7 +523,8 @@ class Call:
         if self.forwarder.cap is not None:
             self.forwarder.cap.end(bill.cost or 0.0)
         if self.decision is not None and bill.cost is not None and self.decision.fixed_cost is not None:
-            self.forwarder.counters.add("fixed_model_cost_usd_total", self.decision.fixed_cost)
+            if status == "answered":  # a request is answered once, whatever its attempts cost
+                self.forwarder.counters.add("fixed_model_cost_usd_total", self.decision.fixed_cost)
             self.forwarder.counters.add("routed_cost_usd_total", bill.cost)
 
 

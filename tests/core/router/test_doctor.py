@@ -77,3 +77,24 @@ def test_no_log_and_no_log_file(make_bundle, tmp_path):
     (tmp_path / "text").write_text("this is text" * 100)
     with pytest.raises(RouterError, match="cannot be opened: file is not a database"):
         examine(make_bundle("carrot"), tmp_path / "text")
+
+
+def test_why_calls_failed_and_what_was_saved(make_bundle, test_prompts, tmp_path):
+    """A failed attempt costs something and replaces no call of the fallback."""
+    folder, log = make_bundle("carrot", epsilon=0.3), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log)
+    assert examine(folder, log)["saved"] is None
+    made = [router.route(test_prompts[i]) for i in range(6)]
+    for d in made[:4]:
+        router.finish(d.id, status="answered", cost=1e-4)
+    router.finish(made[4].id, status="timeout", cost=3e-4, reason="no answer within 60 s")
+    router.finish(made[5].id, status="error", reason="HTTP 401: refuses the router's key, or the model")
+    fixed = sum(d.fixed_cost for d in router.log.decisions()[:4])
+    router.close()
+    found = examine(folder, log)
+    assert {(f["model"], f["reason"].split(":")[0], f["calls"]) for f in found["failures"]} == {
+        (made[4].model, "no answer within 60 s", 1), (made[5].model, "HTTP 401", 1),
+    }  # fmt: skip
+    assert any(f"1 calls of {made[5].model} failed: HTTP 401" in p for p in found["problems"])
+    assert found["saved"]["calls"] == 4 and found["saved"]["model"] == router.manifest.fallback
+    assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(fixed)

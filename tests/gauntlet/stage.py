@@ -1,0 +1,262 @@
+"""What behaviours need: servers in processes of their own, a stand-in upstream, PostgreSQL, and what stands in their logs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from cabs_core.bench.servers import free_port, start_echo
+from cabs_core.router import EventLog, read_manifest
+from cabs_core.router.event_rows import Logged
+
+ROOT = Path(__file__).parents[2]
+#: USD of a usual call of the stand-in, 10 tokens in and 5 out, at these prices
+PRICE = {"input": 100.0, "output": 200.0}
+USUAL = (10 * PRICE["input"] + 5 * PRICE["output"]) / 1e6
+TEXT = "What is two plus two?"
+_MAIN = "from cabs_core.router.main import main; main()"
+
+
+def wait(test: Callable[[], Any], seconds: float = 20.0, step: float = 0.05) -> Any:
+    """The first true value of `test`; what it said last where none came in time."""
+    end = time.monotonic() + seconds
+    while not (found := test()) and time.monotonic() < end:
+        time.sleep(step)
+    return found
+
+
+def near(value: float | None, expected: float) -> bool:
+    """Equal to a millionth."""
+    return value is not None and math.isclose(value, expected, rel_tol=1e-6)
+
+
+def user(content: Any) -> list[dict[str, Any]]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": content}]
+
+
+class Server:
+    """`cabs-router serve` in a process of its own.
+
+    Args:
+        router: folder of the bundle. changes: {number of a model: fields of its upstream}. whole: fields of the
+            upstreams file. log: place of the log; None: a file of its own. options: of the command. environment: variables.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        router: Path,
+        echo: int,
+        *,
+        changes: Mapping[int, Mapping[str, Any]] | None = None,
+        whole: Mapping[str, Any] | None = None,
+        log: str | None = None,
+        options: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.router, self.echo = folder, router, f"http://127.0.0.1:{echo}"
+        self.arms = read_manifest(router, verify=False).names
+        self.names = [f"{folder.name}-{i}" for i in range(len(self.arms))]
+        common = {
+            "url": f"{self.echo}/v1",
+            "price": PRICE,
+            "speaks": ["chat", "completions", "responses", "messages"],
+        }
+        models = {
+            arm: {**common, "model": name, **(changes or {}).get(i, {})}
+            for i, (arm, name) in enumerate(zip(self.arms, self.names, strict=True))
+        }
+        file = {
+            "breaker": {"cooldown": 0.1},
+            "embeddings": {"embed": {"url": f"{self.echo}/v1"}},
+            **(whole or {}),
+        }
+        (folder / "upstreams.yaml").write_text(json.dumps({"models": models, **file}))
+        self.log, self.options, self.environment = (
+            log or str(folder / "log.sqlite"),
+            options,
+            dict(environment or {}),
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = requests.Session()
+        self.http.trust_env = False
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = [
+            sys.executable, "-c", _MAIN, "serve", "--router", str(self.router), "--log", self.log, "--port", str(self.port),
+            "--upstreams", str(self.folder / "upstreams.yaml"), *self.options,
+        ]  # fmt: skip
+        keep = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
+        more = {
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "CABS_HOME": str(self.folder / "home"),
+            **self.environment,
+        }
+        with open(self.folder / "said.txt", "ab") as out:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, env=keep | more, start_new_session=True
+            )
+        if not wait(self._lives, 120.0):
+            raise RuntimeError(f"the server did not start: {self.said()[-1000:]}")
+
+    def _lives(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.said()[-1000:]
+        with suppress(requests.RequestException):
+            return self.http.get(f"{self.url}/healthz", timeout=5.0).status_code == 200
+        return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End it with all its workers."""
+        if self.process is not None and self.process.poll() is None:
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+            self.process.wait(60)
+
+    def said(self) -> str:
+        """What it wrote to its standard streams."""
+        return (self.folder / "said.txt").read_text("utf-8", "replace")
+
+    # -- the stand-in upstream ----------------------------------------------------------------------------------
+
+    def behave(self, words: Mapping[int, str]) -> None:
+        """Have models behave as the words of `echo` say; '' behaves well."""
+        self.http.post(f"{self.echo}/behave", json={self.names[i]: w for i, w in words.items()})
+
+    @contextmanager
+    def behaving(self, words: str | Mapping[int, str], *, but: int | None = None) -> Iterator[None]:
+        """All models (but one), or those that are numbered, behave so; afterwards well again, and none is left alone."""
+        numbers = range(len(self.arms))
+        chosen = {i: words for i in numbers if i != but} if isinstance(words, str) else words
+        self.behave(chosen)
+        try:
+            yield
+        finally:
+            self.behave(dict.fromkeys(numbers, ""))
+            wait(lambda: not self.problems(), 30.0)
+            for i in chosen:  # the trial that closes a breaker
+                self.ask(model=self.arms[i])
+
+    def bill(self) -> list[tuple[int, int, int]]:
+        """(calls, tokens in, tokens out) that the stand-in charged for each model."""
+        found = self.http.get(f"{self.echo}/bill").json()
+        return [tuple(found.get(name, (0, 0, 0))) for name in self.names]
+
+    def received(self, number: int) -> dict[str, Any]:
+        """{headers, body} of the last call of a model."""
+        found: dict[str, Any] = self.http.get(f"{self.echo}/seen").json()[self.names[number]]
+        return found
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def post(self, path: str, body: Any, **options: Any) -> requests.Response:
+        """POST of JSON."""
+        return self.http.post(f"{self.url}{path}", json=body, timeout=60.0, **options)
+
+    def ask(
+        self, messages: Any = None, *, headers: Mapping[str, str] | None = None, **body: Any
+    ) -> requests.Response:
+        """One chat completion."""
+        sent = {"model": "cabs", "messages": messages or user(TEXT), **body}
+        return self.post("/v1/chat/completions", sent, headers=dict(headers or {}))
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        """GET."""
+        return self.http.get(f"{self.url}{path}", timeout=60.0, **options)
+
+    def problems(self) -> list[str]:
+        """What `/readyz` finds wrong."""
+        found: list[str] = self.get("/readyz").json()["problems"]
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """{name: its sum over labels} of the figures, and {'name{labels}': value} of each."""
+        found: dict[str, float] = {}
+        for line in self.get("/metrics").text.splitlines():
+            if not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                found[name] = float(value)
+                if "{" in name:
+                    plain = name.partition("{")[0]
+                    found[plain] = found.get(plain, 0.0) + float(value)
+        return found
+
+    # -- its log ------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Logged]:
+        """The log, once every call has ended."""
+        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
+        try:
+            wait(lambda: all(d.status != "decided" for d in events.decisions()), 10.0)
+            return events.decisions()
+        finally:
+            events.close()
+
+    def of(self, answer: requests.Response) -> list[Logged]:
+        """The attempts at a request."""
+        return [d for d in self.rows() if d.call_id == answer.headers["x-request-id"]]
+
+
+class Stage:
+    """Servers by name, kept for the behaviours of a theme.
+
+    Args:
+        folder: for all that is written. routers: where `environment.make_routers` put the bundles.
+    """
+
+    def __init__(self, folder: Path, routers: Path):
+        self.folder, self.routers = folder, routers
+        process, self.echo = start_echo()
+        self._processes = [process]
+        self._servers: dict[str, Server] = {}
+        self._number = 0
+        self._ends: list[Callable[[], None]] = []
+
+    def server(self, name: str = "plain", router: str | Path = "carrot", **options: Any) -> Server:
+        """The server of that name; started where there is none in this theme."""
+        if name not in self._servers:
+            self._servers[name] = self.fresh(router, **options)
+        return self._servers[name]
+
+    def fresh(self, router: str | Path = "carrot", **options: Any) -> Server:
+        """A server of its own."""
+        self._number += 1
+        made = Server(self.folder / f"s{self._number}", self.routers / router, self.echo, **options)
+        self.later(made.kill)
+        return made
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Have something done when the theme ends, last first."""
+        self._ends.append(work)
+
+    def end_theme(self) -> None:
+        """End what a theme started."""
+        while self._ends:
+            self._ends.pop()()
+        self._servers.clear()
+
+    def close(self) -> None:
+        """End all of it."""
+        self.end_theme()
+        for process in self._processes:
+            process.kill()
+            process.wait()

@@ -1,0 +1,254 @@
+"""State: databases that go away, disks that are full, servers that are killed."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.postgres import PASSWORD, Postgres, program
+from cabs_core.router import EventLog
+
+from .play import Seen, Skip, behaviour
+from .stage import Server, Stage, user, wait
+
+
+class Load(threading.Thread):
+    """Requests one after the other until told to stop: statuses, and the decisions that were acknowledged."""
+
+    def __init__(self, server: Server, *, patient: bool = False):
+        super().__init__(daemon=True)
+        self.server, self.patient = server, patient
+        self.seen, self.decided, self.ended = Counter[str](), list[str](), threading.Event()
+
+    def run(self) -> None:
+        """Ask."""
+        import requests
+
+        http = requests.Session()
+        http.trust_env = False
+        i = 0
+        while not self.ended.is_set():
+            i += 1
+            try:
+                body = {"model": "cabs", "messages": user(f"Load {i}")}
+                answer = http.post(f"{self.server.url}/v1/chat/completions", json=body, timeout=60.0)
+                self.seen[str(answer.status_code)] += 1
+                if name := answer.headers.get("x-cabs-decision"):
+                    self.decided.append(name)
+            except requests.RequestException as error:
+                self.seen["away" if self.patient else type(error).__name__] += 1
+                time.sleep(0.05)
+
+    def __enter__(self) -> Load:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join(90.0)
+
+
+def _postgres(stage: Stage) -> Postgres:
+    import importlib.util
+
+    if importlib.util.find_spec("psycopg2") is None or program("initdb") is None:
+        raise Skip("needs psycopg2 and a PostgreSQL server")
+    database = Postgres()
+    database.__enter__()
+    stage.later(lambda: database.__exit__(None, None, None))
+    return database
+
+
+@behaviour("psycopg2")
+def postgres_restarts(stage: Stage) -> Seen:
+    """PostgreSQL holds the log and is restarted under load, gently and as in a crash -> every request is answered, each decision kept"""
+    database = _postgres(stage)
+    server = stage.fresh(log=database.url)
+    with Load(server) as one, Load(server) as two:
+        for mode in ("fast", "immediate"):
+            time.sleep(1.5)
+            database.stop(mode)
+            time.sleep(1.5)
+            database.start()
+        time.sleep(2.0)
+    back = wait(lambda: "x-cabs-decision" in server.ask().headers and not server.problems(), 20.0)
+    seen, decided = one.seen + two.seen, one.decided + two.decided
+    lost = set(decided) - {d.id for d in server.rows()}
+    leak = PASSWORD in server.said() or str(database.port) in server.said()
+    good = set(seen) == {"200"} and back and not lost and not leak
+    return (
+        good,
+        f"{dict(seen)}, {len(lost)} of {len(decided)} decisions lost, routed again: {bool(back)}, URL in the output: {leak}",
+    )
+
+
+@behaviour("psycopg2")
+def postgres_is_away(stage: Stage) -> Seen:
+    """PostgreSQL is stopped -> the fallback answers, /readyz says so, feedback gets 503 without the URL; --fail-closed: 503"""
+    database = _postgres(stage)
+    servers = [stage.fresh(log=database.url), stage.fresh(log=database.url, options=("--fail-closed",))]
+    names = [s.ask().headers["x-cabs-decision"] for s in servers]
+    database.stop("fast")
+    seen = [s.ask().status_code for s in servers]
+    said = [s.post("/v1/feedback", {"id": n, "score": 1.0}) for s, n in zip(servers, names, strict=True)]
+    ready = [s.get("/readyz").status_code for s in servers]
+    texts = " ".join(a.text for a in said) + servers[0].get("/readyz").text
+    database.start()
+    leak = PASSWORD in texts or "postgresql://" in texts
+    good = seen == [200, 503] and ready == [200, 503] and {a.status_code for a in said} == {503} and not leak
+    return (
+        good,
+        f"answers {seen}, /readyz {ready}, feedback {[a.status_code for a in said]}, URL told: {leak}",
+    )
+
+
+@behaviour("psycopg2")
+def postgres_shared(stage: Stage) -> Seen:
+    """Two servers share a log in PostgreSQL, one takes the score of the other's decision -> both learn it"""
+    database = _postgres(stage)
+    servers = [stage.fresh("hier_mix", log=database.url) for _ in range(2)]
+    name = servers[0].ask().headers["x-cabs-decision"]
+    said = servers[1].post("/v1/feedback", {"id": name, "score": 1.0}).json()["result"]
+    both = wait(lambda: all(s.metrics().get("cabs_learnt_rewards") == 1 for s in servers), 15.0)
+    return said == "recorded" and bool(both), f"{said}, learnt by both: {bool(both)}"
+
+
+def _small_disk(stage: Stage) -> tuple[Path, Callable[[Server], None], Callable[[Server], None]] | None:
+    """(folder on a disk of 8 MB, how it is filled, how space returns); None: this machine mounts nothing."""
+    place = stage.folder / "small"
+    place.mkdir(exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True)
+    if done.returncode != 0:
+        return None
+    stage.later(lambda: subprocess.run(["umount", "-l", str(place)], capture_output=True))
+
+    def fill(_: Server) -> None:
+        with open(place / "filler", "wb", buffering=0) as out:
+            try:
+                while True:
+                    out.write(b"x" * 4096)
+            except OSError:
+                return
+
+    return place, fill, lambda _: (place / "filler").unlink()
+
+
+@behaviour()
+def full_disk(stage: Stage) -> Seen:
+    """The disk of the log is full, then has space again -> every request is answered, it is told, and decisions are logged again"""
+    made = _small_disk(stage)
+    if made is None:  # a limit of the size of files instead
+
+        def fill(server: Server) -> None:
+            largest = max(p.stat().st_size for p in server.folder.glob("log.sqlite*"))
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+
+        def free(server: Server) -> None:
+            resource.prlimit(
+                server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            )
+
+        how, server = "a limit of file sizes", stage.fresh()
+    else:
+        how, (place, fill, free) = "a full tmpfs", made
+        server = stage.fresh(log=str(place / "log.sqlite"))
+    decided = [server.ask().headers["x-cabs-decision"] for _ in range(3)]
+    fill(server)
+    answers = [server.ask(user(f"While it is full, {i}: {'word ' * 500}")) for i in range(60)]
+    seen = Counter(a.status_code for a in answers)
+    unrouted = server.metrics().get("cabs_unrouted_total", 0.0)
+    free(server)
+    back = wait(lambda: server.ask().headers.get("x-cabs-decision"), 20.0)
+    kept = {d.id for d in server.rows()}
+    decided += [a.headers["x-cabs-decision"] for a in answers if "x-cabs-decision" in a.headers]
+    lost = set(decided) - kept
+    good = set(seen) == {200} and unrouted > 0 and back in kept and not lost
+    return (
+        good,
+        f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, logged again: {back in kept}",
+    )
+
+
+@behaviour(short=True)
+def killed(stage: Stage) -> Seen:
+    """kill -9 under load, started again -> every acknowledged decision is in the log, scores of before still count"""
+    server = stage.fresh("hier_mix")
+    with Load(server, patient=True) as load:
+        time.sleep(1.5)
+        server.post("/v1/feedback", {"id": wait(lambda: load.decided)[0], "score": 1.0})
+        server.kill()
+        server.start()
+        time.sleep(1.5)
+    rows = {d.id for d in server.rows()}
+    lost = set(load.decided) - rows
+    again = server.post("/v1/feedback", {"id": load.decided[0], "score": 1.0}).json()["result"]
+    good = set(load.seen) <= {"200", "away"} and not lost and again == "duplicate"
+    return (
+        good,
+        f"{dict(load.seen)}, {len(lost)} of {len(load.decided)} decisions lost, the score again: {again}",
+    )
+
+
+@behaviour()
+def asked_to_stop(stage: Stage) -> Seen:
+    """SIGTERM while a stream runs -> the stream ends whole, the server stops by itself"""
+    server = stage.fresh()
+    server.behave(dict.fromkeys(range(4), "drips"))
+    body = {"model": "cabs", "messages": user("A somewhat longer question to stream."), "stream": True}
+    answer = server.http.post(f"{server.url}/v1/chat/completions", json=body, stream=True)
+    lines = answer.iter_lines()
+    first = next(lines)
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    rest = [first, *lines]
+    code = server.process.wait(30)
+    return b"data: [DONE]" in rest, f"ended whole: {b'data: [DONE]' in rest}, exit code {code}"
+
+
+@behaviour()
+def workers(stage: Stage) -> Seen:
+    """Two workers under 8 requests at once -> no error, every decision once in the log"""
+    server = stage.fresh("hier_mix", options=("--workers", "2"))
+    loads = [Load(server) for _ in range(8)]
+    for load in loads:
+        load.start()
+    time.sleep(4.0)
+    for load in loads:
+        load.__exit__()
+    seen, decided = sum((load.seen for load in loads), Counter()), [n for load in loads for n in load.decided]
+    rows = [d.id for d in server.rows()]
+    good = set(seen) == {"200"} and sorted(rows) == sorted(decided)
+    return good, f"{dict(seen)}, {len(rows)} rows for {len(decided)} decisions"
+
+
+@behaviour()
+def compacted(stage: Stage) -> Seen:
+    """`cabs-router log compact` beside a running server -> it serves on, counters and spending stay"""
+    import sys
+
+    from .stage import ROOT
+
+    server = stage.fresh()
+    for i in range(30):
+        server.ask(user(f"Question {i}"))
+    server.rows()
+    before = {
+        k: v for k, v in server.metrics().items() if k in ("cabs_decisions_total", "cabs_spent_usd_total")
+    }
+    command = [
+        sys.executable, "-c", "from cabs_core.router.main import main; main()", "log", "compact", "--older-than", "0",
+        "--router", str(server.router), "--log", server.log,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    found = server.metrics()
+    good = done.returncode == 0 and before.items() <= found.items() and server.ask().status_code == 200
+    events = EventLog(server.log, read_only=True)
+    left = len(events.decisions())
+    events.close()
+    return good and left < 30, f"{done.stdout.strip() or done.stderr[-200:]}; {before}"
