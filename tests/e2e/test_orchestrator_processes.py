@@ -111,6 +111,7 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
         subprocess.run([programs / "python", *bucket[1:]], env=settings, check=True, timeout=120 * patience())
         assert [b["Name"] for b in store.client.list_buckets()["Buckets"]] == ["cabs"]
         template = call(programs / "cabs", "instance", "--postgres", cwd=tmp_path)
+        (data / "dagster").mkdir()
         (data / "dagster" / "dagster.yaml").write_text(template)
 
         stack.enter_context(started(words(of_dockerfile("dagster")), data, settings))

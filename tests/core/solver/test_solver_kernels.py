@@ -191,7 +191,8 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
         assert done.returncode == 0, done.stderr
         found.append(done.stdout.split())
     (built, folder), (started, copy) = found
-    assert float(built) == 0 and float(started) > 0 and folder == str(image) != copy
+    # kernels of one signature compile when they are imported, the others when they are called
+    assert float(started) > float(built) and folder == str(image) != copy
     assert not list((tmp_path / "tmp").iterdir())  # the copy goes with the process
 
 
