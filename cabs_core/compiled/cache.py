@@ -3,16 +3,25 @@
 numba recompiles a cached function when its own file changes, but not when the file of a kernel that it calls changes,
 so after an upgrade old code could go on running. The locators here stamp a function with the content of its file and
 of every `cabs_core` module that this file imports, directly or not.
+
+numba takes no folder that it cannot write. A cache that is part of a read-only image is used through a copy.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
+import logging
+import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
-from numba.core import caching
+from numba.core import caching, config
+
+log = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _IMPORT = re.compile(
@@ -80,3 +89,24 @@ class UserWide(_Stamp, caching.UserWideCacheLocator):
 
 
 LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolder, BesideSource, UserWide))
+
+
+def writable(folder: str, temporary: str | None = None) -> str:
+    """A cache folder that can be written: this one, or a copy of it (some 9 MB) in a temporary folder of this process.
+
+    Args:
+        folder: of compiled code, empty for none. temporary: where the copy goes; None: the system's temporary folder.
+    """
+    if not folder or not os.path.isdir(folder) or os.access(folder, os.W_OK):
+        return folder
+    try:
+        copy = tempfile.mkdtemp(prefix="cabs-compiled-", dir=temporary)
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+    except OSError as error:
+        log.info("%s cannot be written or copied, so kernels compile anew: %s", folder, error)
+        return folder
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    return copy
+
+
+config.CACHE_DIR = writable(config.CACHE_DIR)

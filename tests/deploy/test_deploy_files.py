@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
@@ -76,6 +76,68 @@ def test_compose_publishes_on_this_machine_alone_and_holds_no_secret() -> None:
             assert name in services
         for volume in service.get("volumes", []):
             assert volume.split(":")[0] in COMPOSE["volumes"] or volume.startswith("./dagster/")
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("compose-spec", "deploy/compose.yaml"),
+        ("github-workflows", ".github/workflows/*.yml"),
+        ("citation-file-format", "CITATION.cff"),
+    ],
+)
+def test_files_of_other_tools_fit_their_schemas(schema: str, pattern: str) -> None:
+    """The schemas, with their licences, are those that check-jsonschema keeps."""
+    package = pytest.importorskip("check_jsonschema", reason="needs the extra dev")
+    text = Path(package.__file__).parent.joinpath(f"builtin_schemas/vendor/{schema}.json").read_text("utf-8")
+    validator = jsonschema.validators.validator_for(json.loads(text))(json.loads(text))
+    paths = sorted(ROOT.glob(pattern))
+    assert paths
+    for path in paths:
+        read = yaml.safe_load(path.read_text("utf-8"))
+        found = {
+            "on" if k is True else k: v for k, v in read.items()
+        }  # YAML 1.1 takes `on` for a truth value
+        assert [e.message for e in validator.iter_errors(found)] == [], path.name
+        assert list(validator.iter_errors(found | {"typo": 1})), path.name
+
+
+def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
+    """What the chart puts into a pod from our values is Kubernetes' own; the names around it are the chart's."""
+    validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
+    values = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
+    (code,) = values["dagster-user-deployments"]["deployments"]
+    assert set(code) == {
+        "name",
+        "image",
+        "codeServerArgs",
+        "port",
+        "env",
+        "envSecrets",
+        "includeConfigInLaunchedRuns",
+    }
+    assert set(code["image"]) == {"repository", "tag", "pullPolicy"}
+    container = {
+        "name": code["name"],
+        "image": "{repository}:{tag}".format(**code["image"]),
+        "imagePullPolicy": code["image"]["pullPolicy"],
+        "args": ["dagster", "code-server", "start", *code["codeServerArgs"]],
+        "ports": [{"containerPort": code["port"]}],
+        "env": code["env"],
+        "envFrom": [{"secretRef": secret} for secret in code["envSecrets"]],
+    }
+    validate(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "cabs"},
+            "spec": {"containers": [container]},
+        },
+        "1.31",
+        strict=True,
+    )
+    assert values["postgresql"]["enabled"] is values["generatePostgresqlPasswordSecret"] is False
+    assert not any("password" in name.lower() for name in values["postgresql"])
 
 
 def test_what_the_images_copy_is_there_and_the_extras_exist() -> None:
@@ -165,23 +227,3 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
         )
         with urllib.request.urlopen(request) as answer:
             assert b"cabs_bundle" in answer.read()
-
-
-@pytest.mark.e2e
-def test_the_code_servers_command(tmp_path: Path) -> None:
-    port = str(free_port())
-    words = [
-        {"0.0.0.0": "127.0.0.1", "4000": port}.get(w, w)
-        for w in words_of(DEPLOY / "dagster" / "Dockerfile", "CMD")
-    ]
-    (tmp_path / "home" / "dagster").mkdir(parents=True)
-    more = {"CABS_HOME": str(tmp_path / "home"), "DAGSTER_HOME": str(tmp_path / "home" / "dagster")}
-    with running([str(PROGRAMS / words[0]), *words[1:]], tmp_path, **more) as server:
-        wait_for(
-            [str(PROGRAMS / "dagster"), "api", "grpc-health-check", "-p", port, "-h", "127.0.0.1"],
-            server,
-            tmp_path,
-        )
-    for name in ("webserver", "daemon"):
-        program = shlex.join(COMPOSE["services"][name]["command"]).split()[0]
-        assert (PROGRAMS / program).is_file()

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from e2e_support import ROOT, environment, patience
+from e2e_support import ROOT
+from fresh_environments import call, empty_environment, environment_of_its_own, install
 from packaging.specifiers import SpecifierSet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -21,18 +21,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: folder of the repository: name of the package
 PACKAGES = {name: name for name in ("cabs_core", "cabs_dagster", "dbt_like_sql")} | {"assets": "cabs_assets"}
-
-
-def call(*words: object, cwd: Path, **more: str) -> str:
-    """Run a program that must succeed; its output. Nothing of this checkout is on its path."""
-    settings = environment(cwd / "home", **more)
-    settings.pop("PYTHONPATH")
-    done = subprocess.run(
-        [str(word) for word in words], cwd=cwd, env=settings, capture_output=True, text=True,
-        timeout=900 * patience(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +46,6 @@ def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     [wheel], [sdist] = folder.glob("*.whl"), folder.glob("*.tar.gz")
     call(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=folder.parent)
     return {"whl": wheel, "tar.gz": sdist}
-
-
-def empty_environment(folder: Path, interpreter: str | Path = sys.executable) -> Path:
-    """Interpreter of a new virtual environment that holds nothing."""
-    call(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
-    return folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-
-
-def environment_of_its_own(folder: Path) -> Path:
-    """Interpreter of a new virtual environment that has all libraries of this one, but not this project."""
-    program = empty_environment(folder)
-    place = call(program, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder.parent)
-    # a folder that is named in a .pth file is searched, but the .pth files in it are not read
-    Path(place.strip(), "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return program
-
-
-def install(program: Path, *what: object, cwd: Path) -> None:
-    alone = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed")
-    call(sys.executable, "-m", "pip", "--python", program, "install", "-q", *alone, *what, cwd=cwd)
 
 
 @pytest.mark.parametrize("form", ["whl", "tar.gz"])

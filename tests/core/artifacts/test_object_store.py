@@ -21,6 +21,7 @@ from cabs_core.chain.pages import page_parts
 from cabs_core.errors import StorageError, is_transient
 
 pytest.importorskip("s3fs", reason="needs the extra s3")
+Store = pytest.importorskip("benchmarks.object_store", reason="needs moto, of the extra dev").Store
 
 
 def all_made(chain) -> dict[str, tuple[str, bool]]:
@@ -67,6 +68,30 @@ def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
     with pytest.raises(StorageError, match="check the bucket, the credentials and the endpoint") as caught:
         ArtifactStore("s3://cabs/x").record(("splits", "tiny"))
     assert is_transient(caught.value)
+
+
+def test_a_slow_store_that_fails_now_and_then_costs_time_only(tmp_path, monkeypatch) -> None:
+    """Every fourth request fails with 503: the drivers ask again. Once all fail, that is said, and tried again later."""
+    import s3fs
+
+    with Store(delay_s=0.02, fail_every=4) as unreliable:
+        for name, value in {**unreliable.settings, "CABS_HOME": str(tmp_path / "one")}.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        store = ArtifactStore("s3://cabs/team")
+        recipe = Recipe("splits", "tiny", "", {}, {})
+        write = lambda folder: [(folder / f"{i}.txt").write_text(str(i)) for i in range(12)] and {}  # noqa: E731
+        record = produce(store, ("splits", "tiny"), recipe, write, "r")
+        monkeypatch.setenv("CABS_HOME", str(tmp_path / "two"))
+        folder = ArtifactStore("s3://cabs/team").verified(("splits", "tiny"), record)
+        assert (folder / "11.txt").read_text() == "11" and unreliable.requests > 30
+        unreliable.fail_every = 1
+        with pytest.raises(
+            StorageError, match="check the bucket, the credentials and the endpoint"
+        ) as caught:
+            store.record(("splits", "tiny"))
+        assert is_transient(caught.value)
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 WRITER = """

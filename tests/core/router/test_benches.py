@@ -8,6 +8,7 @@ from benchmarks.deployment import simulate
 from benchmarks.logs import main as measure_logs
 from cabs_core.bench import decision
 from cabs_core.problem import ReplayProblem
+from cabs_core.router import build_bundle
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +64,17 @@ def test_the_parts_of_a_decision_are_timed_twice(make_bundle):
     found = decision.main(argv=["--router", str(make_bundle("carrot")), "--decisions", "5"])
     for turn in ("clock", "processor"):
         assert 0 < found[turn]["rest_p50"] < found[turn]["total_p50"] <= found[turn]["total_p99"]
+
+
+def test_encoders_of_one_router_are_compared_in_turns(tmp_path, bert_pool, bert_artifacts):
+    build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
+    found = decision.main(argv=["--router", str(tmp_path / "r"), "--decisions", "5", "--encoders"])[
+        "encoders"
+    ]
+    assert (
+        found["largest difference of a vector"]["onnx"]
+        <= 1e-6
+        < found["largest difference of a vector"]["int8"]
+    )
+    assert found["other decisions than with torch"]["onnx"] == 0 and found["decisions"] == 25
+    assert found["times as fast as torch"]["torch"] == 1.0

@@ -156,6 +156,46 @@ def test_works_where_no_cache_can_be_written(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_a_cache_in_a_read_only_image_is_used(tmp_path):
+    """The image of a router holds compiled code, and its containers cannot write: nothing is compiled a second time."""
+    code = (
+        "import os, sys\n"
+        "folder, may_write, real = sys.argv[1], sys.argv[2] == 'writable', os.access\n"
+        "os.access = lambda path, mode: (may_write or str(path) != folder) and real(path, mode)\n"
+        "import numba.core.config as c\n"
+        "from cabs_core.compiled.jit import share_compiled\n"
+        "from cabs_core.solver import solve_exploration\n"
+        "before = share_compiled()\n"
+        "assert solve_exploration([0.0, 1.0], [[1, 0], [0, 1]], 10.0).certified\n"
+        "print(before, c.CACHE_DIR)\n"
+    )
+    root, image = Path(__file__).resolve().parents[3], tmp_path / "image"
+    image.mkdir()
+    (tmp_path / "tmp").mkdir()
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "NUMBA_CACHE_DIR": str(image),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
+    found = []
+    for kind in ("writable", "read-only"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(image), kind],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.split())
+    (built, folder), (started, copy) = found
+    # kernels of one signature compile when they are imported, the others when they are called
+    assert float(started) > float(built) and folder == str(image) != copy
+    assert not list((tmp_path / "tmp").iterdir())  # the copy goes with the process
+
+
 def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
     """Its index may name classes that have moved since; the files of changed code have other names."""
     script = (
