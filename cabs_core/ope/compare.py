@@ -81,7 +81,7 @@ def compare_policies(
             "the log has no propensities, and no error is known for estimated ones: log the probability of every decision"
         )
     gap = new - old
-    clusters = data.groups if cluster is None else np.asarray(cluster)
+    clusters = data.dependent(cluster)
     fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
     q = model_of(data, utilities, fold, data.adaptive)
     error = utilities - q[every, data.actions]

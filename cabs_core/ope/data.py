@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ class LoggedData:
         features: [n, d], what the models of outcomes see; d may be 0.
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
+        clusters: text [n]; decisions that depend on each other; None: groups.
         embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
             it would have played; None: unknown, or (available) all.
     """
@@ -42,11 +44,12 @@ class LoggedData:
     embeddings: np.ndarray | None = None
     lengths: np.ndarray | None = None
     available: np.ndarray | None = None
+    clusters: np.ndarray | None = None
     adaptive: bool = False
 
     def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
-        optional = ("propensities", "pmf", "embeddings", "lengths", "available")
+        optional = ("propensities", "pmf", "embeddings", "lengths", "available", "clusters")
         for name in ("scores", "costs", "features", "groups", *optional):
             value = getattr(self, name)
             if value is not None and len(value) != n:
@@ -73,6 +76,18 @@ class LoggedData:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def dependent(self, given: np.ndarray | None = None) -> np.ndarray:
+        """[n] equal for decisions that depend on each other: as given, else `clusters`, else those of one prompt.
+
+        Raises:
+            DataError: what is given does not fit the log.
+        """
+        if given is None:
+            return self.groups if self.clusters is None else self.clusters
+        if len(given) != len(self):
+            raise DataError(f"cluster has {len(given)} values, expected {len(self)}")
+        return np.asarray(given)
+
     @cached_property
     def expected_pmf(self) -> np.ndarray:
         """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by group."""
@@ -93,7 +108,7 @@ def read_events(
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
     Decisions between other arms are left out, and those without an embedding or with one of another encoder. The router
-    learns as it goes, so the log is `adaptive`.
+    learns as it goes, so the log is `adaptive`. Decisions of a conversation that was decided several times are one cluster.
 
     Args:
         identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
@@ -116,12 +131,15 @@ def read_events(
         raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)
+    decided = Counter(d.session for d in rows if d.session is not None)
+    clusters = [f"session {d.session}" if decided[d.session] > 1 else d.prompt_hash for d in rows]
     return LoggedData(
         arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
         costs=np.array([r.cost for r in found]), features=leading(vectors, components),
         groups=np.array([d.prompt_hash for d in rows]), propensities=np.array([d.p for d in rows]),
         pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
-        available=np.stack([every if d.available is None else d.available for d in rows]), adaptive=True,
+        available=np.stack([every if d.available is None else d.available for d in rows]),
+        clusters=np.array(clusters), adaptive=True,
     )  # fmt: skip
 
 

@@ -105,8 +105,8 @@ def evaluate(
         target: [n, K] probabilities; the policy must not have learnt from these rows.
         rho: score units per USD. switch: largest weight that SWITCH-DR corrects with; None: the root of n, so that
             what it leaves out vanishes as the log grows.
-        cluster: [n] decisions that depend on each other (a conversation's), whatever the values; None: those of one
-            prompt.
+        cluster: [n] decisions that depend on each other, whatever the values; None: as the log says (of one prompt, and
+            in a router's log of one conversation).
         anytime: intervals that hold at every length of the log together, as the log of a policy that learns needs them
             (rows in the order of time); wider by half. None: what the log says of itself (`LoggedData.adaptive`).
 
@@ -135,9 +135,7 @@ def evaluate(
         raise DataError(
             f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
         )
-    clusters = data.groups if cluster is None else np.asarray(cluster)
-    if len(clusters) != n:
-        raise DataError(f"cluster has {len(clusters)} values, expected {n}")
+    clusters = data.dependent(cluster)
     anytime = data.adaptive if anytime is None else anytime
     facts: dict[str, Any] = {
         "rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,

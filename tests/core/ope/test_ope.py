@@ -179,6 +179,8 @@ def test_decisions_of_one_session_are_one_piece_of_evidence():
     ten = evaluate(again, np.repeat(target, 10, axis=0), RHO, cluster=sessions).row("snips")
     assert ten.value == pytest.approx(one.value)
     assert ten.high - ten.low == pytest.approx(one.high - one.low, rel=0.02)
+    told = replace(again, clusters=sessions)  # as the log of a router says it
+    assert evaluate(told, np.repeat(target, 10, axis=0), RHO).row("snips") == ten
     apart = evaluate(
         replace(again, groups=np.arange(6000).astype(str)), np.repeat(target, 10, axis=0), RHO
     ).row("snips")

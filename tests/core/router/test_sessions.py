@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.errors import RouterError
+from cabs_core.ope import read_events
 from cabs_core.router import Router, session_options, sessions
 from cabs_core.router.retention import compact
 from cabs_core.router.sessions import LONGEST, read_conversation, route_conversation, session_key
@@ -230,3 +231,20 @@ def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp
     assert [r.turn for r in rewards] == [turns[0].id, turns[2].id, turns[2].id]
     assert router.retract(turns[0].id) == 1 and [r.teaches for r in router.log.rewards()] == [True, False]
     router.close()
+
+
+def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
+    """Decisions of one conversation are a cluster, those of others and of single requests are their prompts'."""
+    router = Router.load(make_bundle("carrot", epsilon=0.5), sticky="off")
+    for s in range(4):
+        for turn in range(3):
+            body = {"messages": [said(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
+            made = route_conversation(router, read_conversation(body))
+            router.feedback(made.id, score=float(turn == s), cost=1e-4)
+    alone = router.route("alone")
+    router.feedback(alone.id, score=1.0, cost=1e-4)
+    data = read_events(router.log, router.arms, components=4)
+    assert len(np.unique(data.groups)) == len(data) == 13
+    sizes = np.unique(data.clusters, return_counts=True)[1]
+    assert sorted(sizes) == [1, 3, 3, 3, 3]
+    assert data.dependent() is data.clusters
