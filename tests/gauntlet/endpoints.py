@@ -62,7 +62,7 @@ for _path in ANSWERS:
 @behaviour(short=True)
 def speaks(stage: Stage) -> Seen:
     """One upstream of four speaks /v1/messages -> only that one is asked for it"""
-    server = stage.fresh(changes=dict.fromkeys((0, 1, 2), {"speaks": ["chat"]}))
+    server = stage.fresh(changes={i: {"speaks": ["chat"]} for i in (0, 1, 2)})
     body = {"model": "cabs", "max_tokens": 9, "messages": user(TEXT)}
     models = {server.post("/v1/messages", body).headers["x-cabs-model"] for _ in range(8)}
     return models == {server.arms[3]}, models

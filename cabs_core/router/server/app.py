@@ -181,6 +181,8 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int, log_f
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
         access_log=False, log_config=log_config(log_format),
+        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are not enough
+        timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )  # fmt: skip
 

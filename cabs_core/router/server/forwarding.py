@@ -51,6 +51,9 @@ PASSED = (
     "tracestate", "baggage", "x-request-id",
 )  # fmt: skip
 BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
+#: seconds that an idle connection to an upstream is kept: less than servers do (uvicorn, so vLLM: 5 s), or a request may be sent
+#: into one that is just being closed
+IDLE = 4.0
 #: seconds that a decision may take before the fallback answers
 PATIENCE = 5.0
 P = ParamSpec("P")
@@ -119,13 +122,14 @@ class Forwarder:
         self.upstreams, self.fail_closed, self.cap = upstreams, fail_closed, cap
         # no cookies: those that an upstream sets for one caller must not go to another
         self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1000), cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=1000, keepalive_timeout=IDLE),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
         options = upstreams.breaker.model_dump()
         self.breakers = {name: Breaker(**options) for name in upstreams.models}
         #: of the router itself: where its log does not answer, requests do not wait for it one after the other
-        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0)
+        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
         self.counters = Counters()
         self.tracer = tracer or Tracer()
 

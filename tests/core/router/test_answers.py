@@ -248,6 +248,19 @@ def test_a_breaker_opens_tries_and_closes():
     assert b.state == "closed" and b.allows() and b.opened == 2
 
 
+def test_the_routers_own_breaker_tries_soon_after_an_outage_of_any_length():
+    now = [0.0]
+    b = Breaker(failures=1, cooldown=1.0, longest=5.0, clock=lambda: now[0])
+    b.failed("LogError")
+    for _ in range(100):  # the database is away for long, and each trial says so
+        now[0] += 5.0
+        assert b.allows()
+        b.begin()
+        b.failed("LogError")
+    now[0] += 5.0
+    assert b.allows()
+
+
 def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
     now = [0.0]
     b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
