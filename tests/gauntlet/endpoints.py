@@ -70,12 +70,19 @@ def speaks(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def embeddings(stage: Stage) -> Seen:
-    """POST /v1/embeddings to a named model, and to an unknown one -> passed through; 404 in OpenAI's form"""
+    """POST /v1/embeddings to a named model, and to an unknown one -> passed through, its cost in the log; 404 in OpenAI's form"""
     server = stage.server()
     good = server.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"]})
     bad = server.post("/v1/embeddings", {"model": "nobody", "input": "a"})
-    seen = (good.status_code, len(good.json()["data"]), bad.status_code, sorted(bad.json()["error"]))
-    return seen == (200, 2, 404, ["code", "message", "param", "type"]), seen
+    (row,) = server.of(good)
+    seen = (
+        good.status_code,
+        len(good.json()["data"]),
+        row.cost,
+        bad.status_code,
+        sorted(bad.json()["error"]),
+    )
+    return seen == (200, 2, 1e-3, 404, ["code", "message", "param", "type"]), seen
 
 
 @behaviour(short=True)
