@@ -13,12 +13,13 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes ui bench verdicts lint docs dist sbom clean clean-results
+.PHONY: help venv demo test test-all probes gauntlet ui bench verdicts lint docs dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
+	@echo "make gauntlet set up, play 100 behaviours of providers and clients against the server and the LiteLLM plug-in"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
@@ -53,6 +54,10 @@ test-all: test
 
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
+
+# OpenAI's, Anthropic's, LangChain's and LiteLLM's packages go into build/gauntlet, not beside the project's.
+gauntlet: venv
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.gauntlet $(GAUNTLET_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui --port $(PORT)

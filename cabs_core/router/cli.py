@@ -394,7 +394,9 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
                 f"{saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
             )
         for one in found["failures"]:
-            click.echo(f"failed: {one['calls']} calls of {one['model']}: {one['reason'] or 'no reason was logged'}")
+            click.echo(
+                f"failed: {one['calls']} calls of {one['model']}: {one['reason'] or 'no reason was logged'}"
+            )
         if found["lease"]:
             click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
         click.echo(f"what the log can decide: {found['decides']}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-from cabs_core.router import EventLog
+from cabs_core.router import EventLog, read_manifest
 
 from .play import Seen, behaviour
-from .stage import USUAL, Stage, wait
+from .stage import USUAL, Server, Stage, user, wait
 
 
-def _spent(server) -> float:
+def _spent(server: Server) -> float:
     server.rows()
     events = EventLog(server.log, read_only=True)
     found = events.spent()
@@ -69,25 +69,20 @@ def free_models_go_on(stage: Stage) -> Seen:
 def a_target(stage: Stage) -> Seen:
     """A target a request between the cheapest and the dearest model, half streams, a restart half way -> within 3 % after 600 requests, from the log"""
     target, router = 4e-4, stage.routers / "carrot"
-    from cabs_core.router import read_manifest
-
     costs = [float(a["mean_cost"]) for a in read_manifest(router).arms]
     changes = {i: {"price": {"input": 1e6 * c / 15, "output": 1e6 * c / 15}} for i, c in enumerate(costs)}
     server = stage.fresh(changes=changes, options=("--budget-per-request", str(target)))
-    for half in range(2):
+
+    def half(name: str) -> None:
+        texts = [f"{name} half: what is {i} plus {i * i}?" for i in range(300)]
         with ThreadPoolExecutor(4) as pool:
-            list(
-                pool.map(
-                    lambda i: server.ask(
-                        [{"role": "user", "content": f"{half}: what is {i} plus {i * i}?"}], stream=i % 2 == 0
-                    ),
-                    range(300),
-                )
-            )
-        if half == 0:
-            server.rows()
-            server.kill(signal.SIGTERM)
-            server.start()
+            list(pool.map(lambda text: server.ask(user(text), stream=len(text) % 2 == 0), texts))
+
+    half("First")
+    server.rows()
+    server.kill(signal.SIGTERM)
+    server.start()
+    half("Second")
     spent = _spent(server) / 600
     return (
         abs(spent / target - 1) < 0.03,

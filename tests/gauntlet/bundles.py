@@ -55,6 +55,7 @@ def damaged(stage: Stage) -> Seen:
         header = folder / "router.json"
         header.write_text(header.read_text().replace('"rho": 300.0', '"rho": 301.0'))
         told = wait(lambda: server.metrics().get("cabs_keeper_failures_total", 0.0) > 0)
+        time.sleep(1.0)
     good = told and _serves(server) == first and set(load.seen) == {"200"}
     return bool(
         good

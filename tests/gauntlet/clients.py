@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 from .callers import keyed
-from .conversations import TOOL
+from .conversations import TOOL, ruled
 from .play import Seen, Skip, behaviour
 from .stage import TEXT, Server, Stage, user
 
@@ -181,7 +181,7 @@ def openai_many_at_once(stage: Stage) -> Seen:
 def openai_tools(stage: Stage) -> Seen:
     """openai: a loop of five tool calls, nine tenths exploration -> tool_calls come through, one model all the way"""
     server = stage.server("eager", options=("--epsilon", "0.9"))
-    client, messages, models = _openai(server), user("What is the weather?"), set()
+    client, messages, models = _openai(server), ruled("What is the weather?"), set()
     with server.behaving("calls"):
         for _ in range(5):
             made = client.chat.completions.create(model="cabs", messages=messages, tools=[TOOL])

@@ -12,6 +12,13 @@ TOOL = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
 }
+#: what stands before every question; a model that read it has it in its cache, so a switch costs something
+RULES = "Be kind to whoever asks. " * 1_000
+
+
+def ruled(content: Any) -> list[dict[str, Any]]:
+    """A conversation of long instructions and one message."""
+    return [{"role": "system", "content": RULES}, *user(content)]
 
 
 def _eager(stage: Stage) -> Server:
@@ -21,7 +28,7 @@ def _eager(stage: Stage) -> Server:
 
 def _turns(server: Server, turns: int, **session: Any) -> list[str]:
     """Models of the turns of a conversation."""
-    messages, models = user(TEXT), []
+    messages, models = ruled(TEXT), []
     for _ in range(turns):
         answer = server.ask(messages, **session)
         models.append(answer.headers["x-cabs-model"])
@@ -41,7 +48,7 @@ def by_header(stage: Stage) -> Seen:
     """Unrelated requests with one x-session-id -> one model"""
     server = _eager(stage)
     headers = {"x-session-id": "mine"}
-    models = {server.ask(user(f"Question {i}"), headers=headers).headers["x-cabs-model"] for i in range(8)}
+    models = {server.ask(ruled(f"Question {i}"), headers=headers).headers["x-cabs-model"] for i in range(8)}
     return len(models) == 1, f"{len(models)} models"
 
 
@@ -50,7 +57,7 @@ def by_metadata(stage: Stage) -> Seen:
     """The session stands in metadata.session_id -> one model"""
     server = _eager(stage)
     about = {"session_id": "of-metadata"}
-    models = {server.ask(user(f"Question {i}"), metadata=about).headers["x-cabs-model"] for i in range(8)}
+    models = {server.ask(ruled(f"Question {i}"), metadata=about).headers["x-cabs-model"] for i in range(8)}
     return len(models) == 1, f"{len(models)} models"
 
 
@@ -60,7 +67,9 @@ def by_previous_response(stage: Stage) -> Seen:
     server, previous, models = _eager(stage), None, set()
     for i in range(6):
         more = {} if previous is None else {"previous_response_id": previous}
-        answer = server.post("/v1/responses", {"model": "cabs", "input": f"Question {i}", **more})
+        answer = server.post(
+            "/v1/responses", {"model": "cabs", "instructions": RULES, "input": f"Question {i}", **more}
+        )
         models.add(answer.headers["x-cabs-model"])
         previous = answer.json()["id"]
         server.rows()
@@ -98,10 +107,10 @@ def model_fails_within(stage: Stage) -> Seen:
     """The model of a conversation fails -> another one takes over, and then stays"""
     server = _eager(stage)
     headers = {"x-session-id": "will-fail"}
-    first = server.ask(headers=headers).headers["x-cabs-model"]
+    first = server.ask(ruled(TEXT), headers=headers).headers["x-cabs-model"]
     with server.behaving({server.arms.index(first): "broken"}):
-        second = server.ask(headers=headers).headers["x-cabs-model"]
-    models = {server.ask(headers=headers).headers["x-cabs-model"] for _ in range(6)}
+        second = server.ask(ruled(TEXT), headers=headers).headers["x-cabs-model"]
+    models = {server.ask(ruled(TEXT), headers=headers).headers["x-cabs-model"] for _ in range(6)}
     return second != first and models == {
         second
     }, f"another one: {second != first}, afterwards {len(models)} model(s)"
@@ -137,7 +146,7 @@ def a_score_for_the_session(stage: Stage) -> Seen:
     server = _eager(stage)
     headers, names = {"x-session-id": "scored"}, []
     for i in range(3):
-        names.append(server.ask(user(f"Turn {i}"), headers=headers).headers["x-cabs-decision"])
+        names.append(server.ask(ruled(f"Turn {i}"), headers=headers).headers["x-cabs-decision"])
     said = [server.post("/v1/feedback", {"session": "scored", "score": 1.0}).json()["result"]]
     said.append(server.post("/v1/feedback", {"id": names[-1], "score": 1.0}).json()["result"])
     (drawn,) = [d for d in server.rows() if d.id in names and d.kept is None]
@@ -171,7 +180,7 @@ def capabilities(stage: Stage) -> Seen:
 @behaviour(short=True)
 def no_model_left(stage: Stage) -> Seen:
     """A request that no model can take -> 400 that says of each why"""
-    server = stage.fresh(changes=dict.fromkeys(range(4), {"input": ["text"]}))
+    server = stage.fresh(changes={i: {"input": ["text"]} for i in range(4)})
     answer = server.ask(user([{"type": "text", "text": TEXT}, IMAGE]))
     text = answer.json()["error"]["message"]
     return answer.status_code == 400 and text.count("takes no image") == 4, f"{answer.status_code}: {text}"

@@ -12,7 +12,7 @@ from .stage import PRICE, TEXT, USUAL, Stage, near, user
 
 
 def _cost(stage: Stage, word: str, expected: float, **price: float) -> Seen:
-    server = stage.fresh(changes=dict.fromkeys(range(4), {"price": {**PRICE, **price}}))
+    server = stage.fresh(changes={i: {"price": {**PRICE, **price}} for i in range(4)})
     server.behave(dict.fromkeys(range(4), word))
     (row,) = server.of(server.ask())
     return near(row.cost, expected) and not row.estimated, f"{row.cost:g} USD, expected {expected:g}"

@@ -62,7 +62,7 @@ for _path in ANSWERS:
 @behaviour(short=True)
 def speaks(stage: Stage) -> Seen:
     """One upstream of four speaks /v1/messages -> only that one is asked for it"""
-    server = stage.fresh(changes=dict.fromkeys((0, 1, 2), {"speaks": ["chat"]}))
+    server = stage.fresh(changes={i: {"speaks": ["chat"]} for i in (0, 1, 2)})
     body = {"model": "cabs", "max_tokens": 9, "messages": user(TEXT)}
     models = {server.post("/v1/messages", body).headers["x-cabs-model"] for _ in range(8)}
     return models == {server.arms[3]}, models
@@ -70,12 +70,19 @@ def speaks(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def embeddings(stage: Stage) -> Seen:
-    """POST /v1/embeddings to a named model, and to an unknown one -> passed through; 404 in OpenAI's form"""
+    """POST /v1/embeddings to a named model, and to an unknown one -> passed through, its cost in the log; 404 in OpenAI's form"""
     server = stage.server()
     good = server.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"]})
     bad = server.post("/v1/embeddings", {"model": "nobody", "input": "a"})
-    seen = (good.status_code, len(good.json()["data"]), bad.status_code, sorted(bad.json()["error"]))
-    return seen == (200, 2, 404, ["code", "message", "param", "type"]), seen
+    (row,) = server.of(good)
+    seen = (
+        good.status_code,
+        len(good.json()["data"]),
+        row.cost,
+        bad.status_code,
+        sorted(bad.json()["error"]),
+    )
+    return seen == (200, 2, 1e-3, 404, ["code", "message", "param", "type"]), seen
 
 
 @behaviour(short=True)

@@ -224,6 +224,7 @@ class Stage:
     """
 
     def __init__(self, folder: Path, routers: Path):
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.routers = folder, routers
         process, self.echo = start_echo()
         self._processes = [process]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -225,6 +226,48 @@ def workers(stage: Stage) -> Seen:
     rows = [d.id for d in server.rows()]
     good = set(seen) == {"200"} and sorted(rows) == sorted(decided)
     return good, f"{dict(seen)}, {len(rows)} rows for {len(decided)} decisions"
+
+
+def _workers(server: Server) -> list[int]:
+    """Process ids of the server's workers (Linux)."""
+    assert server.process is not None
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    started = [int(p) for task in tasks for p in (task / "children").read_text().split()]
+    return [p for p in started if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+@behaviour(short=True)
+def a_worker_hangs(stage: Stage) -> Seen:
+    """One of two workers gets no processor for 8 s -> it is not killed, no request is lost"""
+    server = stage.server("two workers", options=("--workers", "2"))
+    before = _workers(server)
+    with Load(server) as one, Load(server) as two, Load(server) as three, Load(server) as four:
+        time.sleep(1.0)
+        os.kill(before[0], signal.SIGSTOP)
+        time.sleep(8.0)
+        os.kill(before[0], signal.SIGCONT)
+        time.sleep(1.0)
+    seen = one.seen + two.seen + three.seen + four.seen
+    return set(seen) == {"200"} and _workers(
+        server
+    ) == before, f"{dict(seen)}, the same workers: {_workers(server) == before}"
+
+
+@behaviour()
+def a_worker_dies(stage: Stage) -> Seen:
+    """One of two workers is killed with -9 -> the other answers at once, a new one is started"""
+    server = stage.server("two workers", options=("--workers", "2"))
+    before = _workers(server)
+    os.kill(before[0], signal.SIGKILL)
+    time.sleep(0.5)
+    seen = [
+        server.post("/v1/decision", {"text": f"Question {i}"}, headers={"connection": "close"}).status_code
+        for i in range(10)
+    ]
+    again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 30.0)
+    return set(seen) == {200} and bool(
+        again
+    ), f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"
 
 
 @behaviour()

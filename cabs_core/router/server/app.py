@@ -25,7 +25,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -181,6 +180,8 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int, log_f
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
         access_log=False, log_config=log_config(log_format),
+        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are not enough
+        timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )  # fmt: skip
 
@@ -284,25 +285,14 @@ def _answered(answer: Answer) -> Response:
 
 
 async def embeddings(request: Request) -> Response:
-    """POST /v1/embeddings: passed on as it is."""
-    forwarder, body = request.app.state.forwarder, await body_of(request)
-    name, known = body.get("model"), forwarder.upstreams.embeddings
+    """POST /v1/embeddings: to the model that it names; what it costs is counted like any call."""
+    state, body = request.app.state, await body_of(request)
+    name, known = body.get("model"), state.forwarder.upstreams.embeddings
     if not isinstance(name, str) or name not in known:
         told = ", ".join(known) or "none: the upstreams file has no embeddings"
         raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {told}")
-    upstream, times = known[name], aiohttp.ClientTimeout(total=known[name].timeout)
-    sent = {"content-type": "application/json", "x-request-id": request.state.id, **upstream.headers("chat")}
-    try:
-        async with forwarder.client.post(
-            f"{upstream.url}/embeddings", json={**body, "model": upstream.model or name}, headers=sent, timeout=times,
-            allow_redirects=False,
-        ) as answer:  # fmt: skip
-            content, status = await answer.read(), answer.status
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Refused(502, f"model {name}: {type(error).__name__}", "upstream_error") from None
-    if status in (401, 403) or status < 200 or 300 <= status < 400:
-        raise Refused(502, f"model {name}: HTTP {status}", "upstream_error")
-    return Response(content, status, {"content-type": answer.headers.get("content-type", "application/json")})
+    ask = Ask(body, "embeddings", dict(request.headers), request.state.id, _caller(request).name)
+    return _answered(await state.forwarder.named(state.keeper.router, name, ask))
 
 
 def _models(request: Request) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ class Breaker:
 
     Args:
         failures: least number of failures that open it, >= 1. window, cooldown: seconds. clock: seconds, monotonic.
+        longest: most seconds that it stays open without a trial.
 
     Attributes:
         opened: how often it has opened. reason: of the last failure.
@@ -35,9 +36,11 @@ class Breaker:
         failures: int = 3,
         window: float = 60.0,
         cooldown: float = 10.0,
+        longest: float = LONGEST,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.failures, self.window, self.cooldown, self._clock = failures, window, cooldown, clock
+        self.failures, self.window, self.cooldown, self.longest = failures, window, cooldown, longest
+        self._clock = clock
         self._calls: deque[tuple[float, bool]] = deque()
         self._until: float | None = None
         self._rest = cooldown
@@ -78,7 +81,7 @@ class Breaker:
         self._add(False)
         if self._until is not None:
             if now >= self._until:  # the trial failed
-                self._rest = min(2.0 * self._rest, LONGEST)
+                self._rest = min(2.0 * self._rest, self.longest)
                 self._open(now, retry_after)
             return
         bad = sum(not good for _, good in self._calls)
@@ -91,7 +94,7 @@ class Breaker:
         self._trial = None
 
     def _open(self, now: float, retry_after: float | None) -> None:
-        self._until = now + min(max(self._rest, retry_after or 0.0), LONGEST)
+        self._until = now + min(max(self._rest, retry_after or 0.0), self.longest)
         self._trial = None
         self.opened += 1
 

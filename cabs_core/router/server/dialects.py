@@ -4,6 +4,8 @@ chat         POST /v1/chat/completions   OpenAI, and nearly everyone
 completions  POST /v1/completions        OpenAI's older one
 responses    POST /v1/responses          OpenAI's newer one
 messages     POST /v1/messages           Anthropic
+
+`embeddings` (POST /v1/embeddings, OpenAI's) is none of them: no model is chosen for it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 PATHS = {
     "chat": "/chat/completions", "completions": "/completions", "responses": "/responses", "messages": "/messages",
 }  # fmt: skip
+EMBEDDINGS = "/embeddings"
 #: kinds of parts of a message that are not text -> what a model must take
 _MEDIA = {
     "image_url": "image", "input_image": "image", "image": "image", "input_audio": "audio", "audio": "audio",
@@ -112,7 +115,7 @@ def answer_of(content: bytes, dialect: str) -> tuple[dict[str, Any], str | None]
     if dialect == "responses":
         good = isinstance(found.get("output"), list) and found.get("status") != "failed"
     else:
-        parts = found.get("content" if dialect == "messages" else "choices")
+        parts = found.get({"messages": "content", "embeddings": "data"}.get(dialect, "choices"))
         good = isinstance(parts, list) and (bool(parts) or dialect == "messages")
     return found, None if good else "answered 200 without an answer in it"
 

@@ -27,6 +27,7 @@ from cabs_core.router.server.breaker import Breaker
 from cabs_core.router.server.callers import Refused
 from cabs_core.router.server.cap import Cap
 from cabs_core.router.server.dialects import (
+    EMBEDDINGS,
     PATHS,
     answer_of,
     error_body,
@@ -51,6 +52,9 @@ PASSED = (
     "tracestate", "baggage", "x-request-id",
 )  # fmt: skip
 BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
+#: seconds that an idle connection to an upstream is kept: less than servers do (uvicorn, so vLLM: 5 s), or a request may be sent
+#: into one that is just being closed
+IDLE = 4.0
 #: seconds that a decision may take before the fallback answers
 PATIENCE = 5.0
 P = ParamSpec("P")
@@ -119,15 +123,26 @@ class Forwarder:
         self.upstreams, self.fail_closed, self.cap = upstreams, fail_closed, cap
         # no cookies: those that an upstream sets for one caller must not go to another
         self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1000), cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=1000, keepalive_timeout=IDLE),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
         options = upstreams.breaker.model_dump()
         self.breakers = {name: Breaker(**options) for name in upstreams.models}
+        #: models of embeddings are asked by name only, so nothing is left alone: these are heard by nobody
+        self._unheeded = {name: Breaker(**options) for name in upstreams.embeddings}
         #: of the router itself: where its log does not answer, requests do not wait for it one after the other
-        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0)
+        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
         self.counters = Counters()
         self.tracer = tracer or Tracer()
+
+    def upstream(self, model: str, dialect: str) -> Upstream:
+        """Where a model is called."""
+        return (self.upstreams.embeddings if dialect == "embeddings" else self.upstreams.models)[model]
+
+    def breaker(self, model: str, dialect: str) -> Breaker:
+        """The breaker that hears of a model's calls."""
+        return (self._unheeded if dialect == "embeddings" else self.breakers)[model]
 
     async def beside(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Run blocking work on the thread for it."""
@@ -194,16 +209,19 @@ class Forwarder:
     async def named(self, router: Router, model: str, ask: Ask) -> Answer:
         """Answer a request by the model that it names; the call is in the log, and is no draw."""
         self._prepare(ask)
-        if why := self.upstreams.models[model].lacks(wants(ask.body, ask.dialect), ask.dialect, ask.tokens):
+        upstream = self.upstream(model, ask.dialect)
+        if ask.dialect != "embeddings" and (
+            why := upstream.lacks(wants(ask.body, ask.dialect), ask.dialect, ask.tokens)
+        ):
             raise Refused(400, f"model {model} {why}")
-        if self.cap is not None and self.cap.reached() and not self.upstreams.models[model].free:
+        if self.cap is not None and self.cap.reached() and not upstream.free:
             self.counters.add("over_cap_total")
             raise Refused(
                 429, f"the budget of {self.cap.usd:g} USD a day is spent", "insufficient_quota",
                 retry_after=self.cap.seconds_left(),
             )  # fmt: skip
         answer = await self.call(model, ask, router=router)
-        self.breakers[model].released()
+        self.breaker(model, ask.dialect).released()
         return answer if answer.failure is None else self._worst([answer], ask)
 
     def _prepare(self, ask: Ask) -> None:
@@ -291,8 +309,9 @@ class Forwarder:
 
     async def call(self, model: str, ask: Ask, *, router: Router, decision: Routed | None = None) -> Answer:
         """One attempt at one model."""
-        upstream, call = self.upstreams.models[model], Call(self, router, model, ask, decision)
-        self.breakers[model].begin()
+        call = Call(self, router, model, ask, decision)
+        upstream = call.upstream
+        call.breaker.begin()
         sent = {"content-type": "application/json", **{k: ask.headers[k] for k in PASSED if k in ask.headers}}
         if ask.call_id:
             sent["x-request-id"] = ask.call_id
@@ -313,7 +332,7 @@ class Forwarder:
         try:
             async with asyncio.timeout(seconds if streams else left):
                 response = await self.client.post(
-                    f"{upstream.url}{PATHS[ask.dialect]}", json=body, headers=sent, allow_redirects=False, timeout=times
+                    f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", json=body, headers=sent, allow_redirects=False, timeout=times
                 )  # fmt: skip
                 if response.status != 200:
                     return self._refused(call, response, await response.read())
@@ -343,7 +362,7 @@ class Forwarder:
         found, wrong = answer_of(content, ask.dialect)
         if wrong is not None:
             return call.failed("either", 502, wrong, usage=found.get("usage"))
-        self.breakers[model].succeeded()
+        call.breaker.succeeded()
         name = found.get("id")
         call.finish(
             "answered", usage=found.get("usage"), response_id=name, written=written_in(content), billed=True
@@ -367,7 +386,7 @@ class Forwarder:
             found = call.failed("either", code, reason, body=content if status >= 400 else b"", wait=wait)
         else:
             call.finish("rejected", reason=reason)
-            self.breakers[call.model].released()
+            call.breaker.released()
             found = Answer(status, {}, content, decision=call.decision, model=call.model)
         found.headers = call.back(response) | (
             found.headers if not found.body or found.body != content else {}
@@ -418,11 +437,11 @@ class Forwarder:
         finally:
             response.close()
             if status == "answered":
-                self.breakers[call.model].succeeded()
+                call.breaker.succeeded()
             elif status == "broken":
-                self.breakers[call.model].released()
+                call.breaker.released()
             else:
-                self.breakers[call.model].failed(reason)
+                call.breaker.failed(reason)
                 logger.warning("upstream %s: %s", call.model, reason)
             call.finish(
                 status,
@@ -458,7 +477,10 @@ class Call:
             decision,
         )
         self.begin, self.ended = time.perf_counter(), False
-        self.upstream: Upstream = forwarder.upstreams.models[model]
+        self.upstream, self.breaker = (
+            forwarder.upstream(model, ask.dialect),
+            forwarder.breaker(model, ask.dialect),
+        )
         self.span = forwarder.tracer.start(model, ask.dialect, ask.body, ask.headers)
         if forwarder.cap is not None:
             forwarder.cap.begin()
@@ -487,7 +509,7 @@ class Call:
         logger.warning("upstream %s failed: %s", self.model, what)
         self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
         if failure == "theirs":
-            self.forwarder.breakers[self.model].failed(what, wait)
+            self.breaker.failed(what, wait)
         text = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
         return Answer(
             code, self.back(), body or json.dumps(text).encode(), decision=self.decision, model=self.model,

@@ -12,7 +12,13 @@ from typing import Any
 from cabs_core.errors import RouterError
 from cabs_core.router.server.billing import Bill
 
-_OPERATIONS = {"chat": "chat", "messages": "chat", "responses": "chat", "completions": "text_completion"}
+_OPERATIONS = {
+    "chat": "chat",
+    "messages": "chat",
+    "responses": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+}
 
 
 class Span:

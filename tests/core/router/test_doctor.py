@@ -97,4 +97,6 @@ def test_why_calls_failed_and_what_was_saved(make_bundle, test_prompts, tmp_path
     }  # fmt: skip
     assert any(f"1 calls of {made[5].model} failed: HTTP 401" in p for p in found["problems"])
     assert found["saved"]["calls"] == 4 and found["saved"]["model"] == router.manifest.fallback
-    assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(fixed)
+    assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(
+        fixed
+    )

@@ -1,0 +1,41 @@
+"""The short gauntlet: what the extra dev suffices for, theme by theme. `make gauntlet` plays all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.gauntlet.environment import make_routers  # noqa: E402
+from tests.gauntlet.play import THEMES, behaviours, play_all, row  # noqa: E402
+from tests.gauntlet.stage import Stage  # noqa: E402
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
+SHORT = {theme: [b for b in behaviours(short=True) if b.theme == theme] for theme in THEMES}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Bundles and the stand-in upstream."""
+    folder = tmp_path_factory.mktemp("gauntlet")
+    made = Stage(folder / "stage", make_routers(folder / "routers"))
+    yield made
+    made.close()
+
+
+def test_there_are_many() -> None:
+    """At least sixty, each with a row of its own."""
+    rows = [(b.theme, b.name) for b in behaviours()]
+    assert len(rows) == len(set(rows)) >= 60
+
+
+@pytest.mark.parametrize("theme", [theme for theme, wanted in SHORT.items() if wanted])
+def test_each_is_seen_as_expected(stage: Stage, theme: str) -> None:
+    """A package that is not there is a row that was not played, not a failure."""
+    wrong = [row(r) for r in play_all(stage, SHORT[theme]) if r.verdict == "FAIL"]
+    assert not wrong, "\n".join(wrong)
