@@ -24,7 +24,8 @@ CONDITIONS = {
 SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
 POLICIES = (
     "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel_ridge",
-    "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack", "pareto_bandit",
+    "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "uniroute", "equirouter", "dr_policy",
+    "stack", "pareto_bandit",
     "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
     "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
     "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "hier_mix@two_models",
@@ -68,8 +69,8 @@ FIELD_POOLS = (
 FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe")
 FIELD_POLICIES = (
     "random", "oracle_best", "best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix", "hier_mix",
-    "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "stack",
-    "pareto_bandit", "pareto_bandit@pilot", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
+    "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "uniroute",
+    "dr_policy", "stack", "pareto_bandit", "pareto_bandit@pilot", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
     "cabs_d_linear@tuned",
 )  # fmt: skip
 #: simple routers; a default policy must never be clearly worse than one of them

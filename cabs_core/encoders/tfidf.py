@@ -107,7 +107,11 @@ class TfidfEncoder:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
-        """Inverse of `state`."""
+        """Inverse of `state`; EncoderError where an earlier version wrote it, which read words."""
+        if "keys" not in arrays:
+            raise EncoderError(
+                "tfidf-svd: these are word statistics of an earlier version: export the router again"
+            )
         self = cls.__new__(cls)
         self._set(
             np.asarray(arrays["keys"]), np.asarray(arrays["idf"]),

@@ -14,6 +14,7 @@ from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under, splits
 from cabs_core.pool_files.config import Features, Oracle, Split
+from cabs_core.replay.engine import make_stream
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
 
@@ -180,6 +181,26 @@ def test_damaged_files_are_noticed(auto, tmp_path):
         Oracles.load(folder)
     with pytest.raises(ProvenanceError, match="no readable oracles"):
         Oracles.load(tmp_path / "nothing")
+
+
+def test_problems_of_a_log_say_which_cells_are_measured_and_how_likely_they_were(auto, data):
+    answered = np.eye(len(data.outcomes.arms))[np.arange(len(data.split)) % 4]
+    mu = np.where(answered > 0, 0.3, np.nan)
+    log = replace(data.outcomes, answered=answered, propensities=mu)
+    train = data.split == "train"
+    made = build_problems(log, data.split, data.embeddings, auto, data.pool)["test"]
+    np.testing.assert_array_equal(made.offline_answered, answered[train])
+    np.testing.assert_array_equal(made.offline_propensities, 0.3 * answered[train])
+    offline = make_stream(made, 300.0).offline
+    assert offline.answered is made.offline_answered and offline.propensities is made.offline_propensities
+    unknown = build_problems(replace(log, propensities=None), data.split, data.embeddings, auto, data.pool)[
+        "test"
+    ]
+    assert unknown.offline_propensities is None
+    assert (
+        build_problems(data.outcomes, data.split, data.embeddings, auto, data.pool)["test"].offline_answered
+        is None
+    )
 
 
 def test_problems_hold_what_the_oracles_say(auto, data):
