@@ -1,6 +1,6 @@
 """The demo's chain on an object store and on a folder: contents, time, a second run, a second machine.
 
-    python -m benchmarks.object_store [--rho 0,300] [--delay-ms 20] [--fail-every 50] [--json figures.json]
+    python -m benchmarks.object_store [--rho 0,300] [--policies a,b] [--delay-ms 20] [--fail-every 50] [--json figures.json]
 
 The store is moto's S3 on 127.0.0.1, reached through the real s3fs; two homes are two machines. `--delay-ms` makes every
 answer of the store that late, `--fail-every` lets every n-th request fail with 503. Prints seconds by the clock and of
@@ -153,12 +153,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pool", default="demo")
     parser.add_argument("--rho", default="0,300", help="rhos to play")
+    parser.add_argument("--policies", default="", help="policies to play; default: the pool's")
     parser.add_argument("--delay-ms", type=float, default=0.0)
     parser.add_argument("--fail-every", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args(arguments)
     with Store(delay_s=given.delay_ms / 1e3, fail_every=given.fail_every) as store:
-        found = measure(["--pool", given.pool, "--rho", given.rho], store)
+        more = ["--policies", given.policies] if given.policies else []
+        found = measure(["--pool", given.pool, "--rho", given.rho, *more], store)
     print(json.dumps(found, indent=1))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

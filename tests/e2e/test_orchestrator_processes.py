@@ -137,7 +137,7 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
             return False
 
         wait_for("the webserver", loaded, 120)
-        assert "<title>" in requests.get(f"http://127.0.0.1:{web}/runs", timeout=120).text
+        assert "__NEXT_DATA__" in requests.get(f"http://127.0.0.1:{web}/runs", timeout=120).text
         wanted = {"assetSelection": [{"path": ["outcomes"]}], "partitionNames": ["team"]}
         # the daemon's sensor registers the pool as a partition first
         wait_for(
