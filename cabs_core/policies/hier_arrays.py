@@ -36,6 +36,7 @@ class Residual(NamedTuple):
         cov_arm / mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1] of the arms' deviations.
         prior: [C, d + 1], prior variances of the deviations.
         kind: [C], number of the offset in `OFFSETS`.
+        ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
     """
 
     mean: np.ndarray
@@ -44,6 +45,7 @@ class Residual(NamedTuple):
     mean_arm: np.ndarray
     prior: np.ndarray
     kind: np.ndarray
+    ridge: np.ndarray
 
 
 class Constants(NamedTuple):
@@ -57,6 +59,7 @@ class Constants(NamedTuple):
         inverse_temperature: power of the weights by which a model is drawn while the anchored one leads.
         integral: whether propensities are integrals.
         alarm: the sum of surprises that restarts; inf: never.
+        group / singles: numbers of the models that trust the offline order of the arms, and of the others.
         prior_weights / exploration: [M].
         anchored_variances: [4] prior variances of level, slope, context, arm.
         residual_variances: [C, 2] of level, context.
@@ -72,6 +75,8 @@ class Constants(NamedTuple):
     inverse_temperature: float
     integral: bool
     alarm: float
+    group: np.ndarray
+    singles: np.ndarray
     prior_weights: np.ndarray
     exploration: np.ndarray
     anchored_variances: np.ndarray
@@ -85,7 +90,7 @@ class Scratch(NamedTuple):
         f / v: [K] predicted score and its conditional variance; mean / sd: [K] of the value; offset / cost: [K].
         pmf / other: [K] probabilities of playing, under all models and under one; below: [2, K].
         x: [d + 1]; difference, row, gain: [d + 2]; u_anchored: [K, d + 2]; u_residual: [K, d + 1].
-        weights: [M] of the models.
+        weights: [M] of the models; chances, logs: [1 + singles] of being drawn; group: [2, K].
     """
 
     f: np.ndarray
@@ -104,10 +109,13 @@ class Scratch(NamedTuple):
     u_anchored: np.ndarray
     u_residual: np.ndarray
     weights: np.ndarray
+    chances: np.ndarray
+    logs: np.ndarray
+    group: np.ndarray
 
 
-def scratch(k: int, d: int, models: int) -> Scratch:
-    """Scratch arrays of zeros for k arms, d features and this number of models."""
+def scratch(k: int, d: int, models: int, choices: int) -> Scratch:
+    """Scratch arrays of zeros for k arms, d features, this number of models and of what is drawn from."""
     return Scratch(
         f=np.zeros(k),
         v=np.zeros(k),
@@ -125,4 +133,7 @@ def scratch(k: int, d: int, models: int) -> Scratch:
         u_anchored=np.zeros((k, d + 2)),
         u_residual=np.zeros((k, d + 1)),
         weights=np.zeros(models),
+        chances=np.zeros(choices),
+        logs=np.zeros(choices),
+        group=np.zeros((2, k)),
     )

@@ -21,14 +21,18 @@ from cabs_core.policies.hier_kernels import (
 )
 from cabs_core.policies.mix import draw_largest
 from cabs_core.policies.thompson import CELLS, best_probabilities
+from cabs_core.regression import dot
 
 #: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1
 
 
 @kernel
-def offset_of(kind: int, base: float, level: float, ease: float) -> float:
-    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score."""
+def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarray, x: np.ndarray) -> float:
+    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score.
+
+    ridge [d + 1] of the arm; x [d + 1] = [1, z].
+    """
     if kind == 0:
         return 0.5
     if kind == 1:
@@ -39,7 +43,10 @@ def offset_of(kind: int, base: float, level: float, ease: float) -> float:
         return level + ease
     if kind == 4:
         return level + ease + 0.5 * (base - level - ease)
-    return 0.5 + ease
+    if kind == 5:
+        return 0.5 + ease
+    value: float = dot(ridge, x)
+    return value
 
 
 @kernel
@@ -84,7 +91,7 @@ def fill_values(
             x[i + 1] = z[i]
         ease = ease_of(base, level)
         for j in range(f.size):
-            offset[j] = offset_of(residual.kind[m], base[j], level[j], ease)
+            offset[j] = offset_of(residual.kind[m], base[j], level[j], ease, residual.ridge[j], x)
         residual_predict(
             x, offset, mask, residual.prior[m], residual.mean[m], residual.cov_arm[m], residual.mean_arm[m], f,
             work.u_residual, v,
@@ -106,6 +113,54 @@ def fill_values(
         if mask[j]:
             _, slope = value_and_slope(f[j], costs[j], rho, share)
             sd[j] *= exploration * slope
+
+
+@kernel
+def fill_choice(
+    choice: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, constants: Constants,
+    anchored: Anchored, residual: Residual, work: Scratch,
+) -> None:  # fmt: skip
+    """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models, weighted by
+    `work.weights` (choice 0), or a model that trusts no order of the arms."""
+    group = constants.group
+    if choice > 0:
+        fill_values(constants.singles[choice - 1], z, base, costs, mask, constants, anchored, residual, work)
+        return
+    if group.size == 1:
+        fill_values(group[0], z, base, costs, mask, constants, anchored, residual, work)
+        return
+    total = 0.0
+    for g in range(group.size):
+        total += work.weights[group[g]]
+    work.group[:] = 0.0
+    for g in range(group.size):
+        share = work.weights[group[g]] / total
+        fill_values(group[g], z, base, costs, mask, constants, anchored, residual, work)
+        for j in range(mask.size):
+            if mask[j]:
+                work.group[0, j] += share * work.mean[j]
+                work.group[1, j] += share * work.sd[j]
+    for j in range(mask.size):
+        if mask[j]:
+            work.mean[j] = work.group[0, j]
+            work.sd[j] = work.group[1, j]
+
+
+@kernel
+def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray, out: np.ndarray) -> None:
+    """out [1 + singles] = probabilities that the trusting models together, and each of the others, are drawn; logs:
+    scratch of that size."""
+    group, singles = constants.group, constants.singles
+    first = log_weights[group[0]]
+    total = 0.0
+    for g in range(group.size):
+        total += np.exp(log_weights[group[g]] - first)
+    logs[0] = first + np.log(total)
+    leads = True
+    for m in range(singles.size):
+        logs[m + 1] = log_weights[singles[m]]
+        leads = leads and log_weights[0] >= logs[m + 1]
+    fill_weights(logs, constants.inverse_temperature if leads else 1.0, out)
 
 
 @kernel
@@ -176,7 +231,7 @@ def decide_round(
     anchored: Anchored, residual: Residual, work: Scratch,
 ) -> int:  # fmt: skip
     """Play a round: returns the arm and fills pmf [K] in work."""
-    sd, mean, pmf, other, weights = work.sd, work.mean, work.pmf, work.other, work.weights
+    sd, mean, pmf, other, chances = work.sd, work.mean, work.pmf, work.other, work.chances
     if force and t % 3 == 2:
         least = -1
         for j in range(mask.size):
@@ -189,22 +244,22 @@ def decide_round(
             return least
     costs = work.cost
     calibrate_costs(predicted_costs, paid, constants.cost_prior, costs)
-    leads = log_weights[0] >= log_weights.max()
-    fill_weights(log_weights, constants.inverse_temperature if leads else 1.0, weights)
-    model = draw(weights, uniform(keys, ACTION, t, 0))
+    fill_weights(log_weights, 1.0, work.weights)
+    fill_chances(log_weights, constants, work.logs, chances)
+    choice = draw(chances, uniform(keys, ACTION, t, 0))
     pmf[:] = 0.0
     if constants.integral:
-        for m in range(weights.size):
-            if m != model and weights[m] > 0.0:
-                fill_values(m, z, base, costs, mask, constants, anchored, residual, work)
+        for c in range(chances.size):
+            if c != choice and chances[c] > 0.0:
+                fill_choice(c, z, base, costs, mask, constants, anchored, residual, work)
                 best_probabilities(mean, sd, other, work.below, CELLS)
                 for j in range(pmf.size):
-                    pmf[j] += weights[m] * other[j]
-    fill_values(model, z, base, costs, mask, constants, anchored, residual, work)
+                    pmf[j] += chances[c] * other[j]
+    fill_choice(choice, z, base, costs, mask, constants, anchored, residual, work)
     if constants.integral:
         best_probabilities(mean, sd, other, work.below, CELLS)
         for j in range(pmf.size):
-            pmf[j] += weights[model] * other[j]
+            pmf[j] += chances[choice] * other[j]
     arm = draw_largest(keys, t, mean, sd)
     if not constants.integral:
         pmf[arm] = 1.0
@@ -252,8 +307,9 @@ def learn_outcome(
     mixed += weights[0] * predicted
     log_weights[0] += log_likelihood(score, predicted, clip) / dispersion
     for m in range(residual.kind.size):
+        offset = offset_of(residual.kind[m], base, level[arm], ease, residual.ridge[arm], x)
         predicted = residual_learn(
-            x, offset_of(residual.kind[m], base, level[arm], ease), arm, score, noise, residual.prior[m],
+            x, offset, arm, score, noise, residual.prior[m],
             residual.mean[m], residual.cov[m], residual.cov_arm[m], residual.mean_arm[m], row[:d], gain[:d],
         )  # fmt: skip
         mixed += weights[m + 1] * predicted

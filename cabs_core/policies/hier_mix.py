@@ -1,33 +1,45 @@
-"""`hier_mix`: hierarchical Bayesian models of the score that trust a static prediction to several degrees.
+"""`hier_mix`: hierarchical Bayesian models of the score, one for every simple router that it is judged against.
 
 All of these linear models (`hier_kernels`) see every outcome; the rounds are compiled in `hier_loop`:
 
     anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
                 its level, slope and dependence on the context, and a small one per arm;
     correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and context. The
-                offset o_j is f0, the arms' mean scores with the prompt's ease, half way between, or the ease alone
-                (`hier_options.Correction`); the ease is the mean over arms of f0 - mu;
+                offset o_j (`hier_options.Correction`) is mu_j with the prompt's ease (arms differ by a constant: the best
+                single model), half way between that and f0, the ease alone, or a ridge regression on the train split;
+                the ease is the mean over arms of f0 - mu;
     cold        the same with o_j = 1/2: no offline label in it.
 
-z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. Each
-model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
+z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. All levels
+alpha + eta.z but the anchored one's are free. The prior of the ridge model is a power prior (Ibrahim and Chen 2000), the
+posterior of b_j and delta_j after the train split with its likelihood to the power `power`: tight where train prompts
+lie, wide where only new ones do, which no isotropic prior is.
+
+Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
 (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0
 and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
-quasi-likelihood does (Wedderburn 1974). Every round one model is drawn by weight. Averaging predictions instead
-gets stuck when the offline labels are wrong, since the anchored model is then only tested on the arms that it likes.
-While the anchored model is the likeliest, weights are raised to the power `inverse_temperature` first, so that rivals
-with little weight are played less often. While a rival is the likeliest they are not: with the others hardly played, a
-rival that is ahead after a few bad outcomes of a good arm might never be left. With g the drawn model's greedy arm, the
-value of arm j is its expected utility plus `exploration` times the margin times N(0, 1) times the posterior deviation of
-(score of j - score of g): what the arms have in common costs no exploration. With `force_above`, where the horizon is
-long enough, every third round plays the least played arm until each has been played once.
+quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a Bayesian mixture loses at most log(1 / w_m) nats to
+model m, so a loss of l nats a round is accepted with
 
-The anchored and the cold model alone (preset `two_models`) fail when prompts of another kind come: the anchored
-model's level is rigid, so the new level refutes it, and all knowledge of the arms is lost with it. The corrections
-leave the level open and all use the prompt's ease. They differ in how much they trust of what the offline labels say
-of the arms: all, half, only the order, or nothing. The anchored model stays rigid on purpose: a model that may shift
-all arms together explains the failures of its favourite arm by a shift and goes on playing it, so each such model
-needs a rival with the same freedom that distrusts the labels.
+    w_m >= exp(-l n)    for every m; with l = .0046 and n = 500 rounds this is .1.
+
+What these least weights leave is shared equally by the two simple routers that are mostly the best, the static
+prediction (anchored) and the best single model (parallel): .3 each. No weight depends on a table.
+
+Models that trust the offline order of the arms are averaged by weight: their values, and the deviations explored below.
+Drawing one of them would pay for each as often as it is drawn, and averages of good predictors are good. Models that
+distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms that the others like: every
+round either the average or one of them is drawn, in proportion to their weights. While the anchored model is likelier than
+each of these, weights are raised to the power `inverse_temperature` first, so that they are played less often; otherwise
+not, for a rival that is ahead after a few bad outcomes of a good arm might never be left. With g the greedy arm of a
+model, the value of arm j under it is its expected utility plus `exploration` times the margin times N(0, 1) times the
+posterior deviation of (score of j - score of g): what the arms have in common costs no exploration. With `force_above`,
+where the horizon is long enough, every third round plays the least played arm until each has been played once.
+
+The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of its favourite
+arm by a shift and goes on playing it, so each such model needs a rival with the same freedom that distrusts the labels.
+The preset `two_models` is the anchored and the cold model alone: a new level refutes the former, and all knowledge of the
+arms is lost with it.
 
 Costs are learnt too: an arm's predicted cost is multiplied by the ratio of paid to predicted costs of its calls, shrunk
 to 1 as if `cost_prior` more calls had cost what was predicted.
@@ -37,20 +49,20 @@ beyond what it expects, less an allowance, to a sum that never falls below 0. Wh
 everything learnt online is forgotten.
 
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
-models' probabilities of winning, mixed by their probabilities of being drawn; 1 in a forced round.
+probabilities of winning, mixed by those of being drawn; 1 in a forced round.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cabs_core.policies import checks
 from cabs_core.policies.base import DEFAULT_HORIZON, Policy
-from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, scratch
+from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, Scratch, scratch
 from cabs_core.policies.hier_loop import (
     decide_round,
     ease_of,
@@ -92,11 +104,11 @@ class HierMix(Policy):
         self.anchored = Anchored(
             np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), np.zeros((k, d + 2)), np.zeros(k), level,
         )  # fmt: skip
-        self.residual = self._residual_priors(k)
+        self.residual = self._residual_priors(k, offline)
         self.log_weights = np.log(self.prior_weights())
         self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
         self.alarm = np.zeros(1)
-        self.work = scratch(k, d, len(self.log_weights))
+        self.work = self._scratch()
 
     def _models(self) -> tuple[Correction, ...]:
         """The residual models: the corrections, and the cold model last."""
@@ -107,14 +119,25 @@ class HierMix(Policy):
         )  # fmt: skip
         return (*o.corrections, cold)
 
-    def _residual_priors(self, k: int) -> Residual:
+    def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
         d, models = self.dim, self._models()
         shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
         arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
+        kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
+        ridge = np.zeros((k, d + 1))
+        ridge[:, 0] = 0.5
+        for m in np.flatnonzero(kinds == OFFSETS.index("ridge")):
+            if offline is not None and len(offline):
+                key = ("hier_mix ridge", *arm[m, :2], models[m].power, self.spread)
+                weight = models[m].power / (self.settings.noise * self.spread)
+                ridge, seen = offline.once(
+                    key, lambda m=m, weight=weight: power_prior(offline, self.scaling, arm[m], weight)
+                )
+                arm[m] = 1.0 / (1.0 / arm[m] + seen)
         covariance = np.stack([np.diag(v) for v in shared])
         own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
-        kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
-        return Residual(np.zeros_like(shared), covariance, own, np.zeros((len(models), k, d + 1)), arm, kinds)
+        start = np.zeros((len(models), k, d + 1))
+        return Residual(np.zeros_like(shared), covariance, own, start, arm, kinds, ridge.copy())
 
     def prior_weights(self) -> np.ndarray:
         """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum 1."""
@@ -122,6 +145,11 @@ class HierMix(Policy):
         corrections = [m.weight for m in o.corrections]
         rest = 1.0 - sum(corrections)
         return np.array([rest * o.anchor_weight, *corrections, rest * (1.0 - o.anchor_weight)])
+
+    @property
+    def spread(self) -> float:
+        """What noise and log likelihoods are scaled by."""
+        return float(max(self.share, LEAST_DISPERSION)) if self.settings.dispersion else 1.0
 
     @property
     def experts(self) -> int:
@@ -136,19 +164,21 @@ class HierMix(Policy):
 
     def constants(self, rho: float) -> Constants:
         """The settings as the kernels take them, at a rho."""
-        o, models = self.settings, self._models()
-        spread = max(self.share, LEAST_DISPERSION) if o.dispersion else 1.0
+        o, models, spread = self.settings, self._models(), self.spread
+        trusting = np.array(o.trusting)
         return Constants(
             rho=float(rho),
             share=float(self.share),
             noise=o.noise * spread,
             clip=o.clip,
             fixed_share=o.share,
-            dispersion=float(spread),
+            dispersion=spread,
             cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
             inverse_temperature=o.inverse_temperature,
             integral=o.propensity == "integral",
             alarm=math.inf if o.restart is None else o.restart,
+            group=np.flatnonzero(trusting),
+            singles=np.flatnonzero(~trusting),
             prior_weights=self.prior_weights(),
             exploration=np.array([o.exploration, *(o.exploration * m.exploration for m in models)]),
             anchored_variances=np.array([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm])
@@ -243,61 +273,31 @@ class HierMix(Policy):
         return arrays | {f"r_{name}": value for name, value in self.residual._asdict().items()}, {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`; reads what earlier versions wrote, without costs and with two models."""
-        if "c_mean" in arrays:
-            then = {name: TWO_MODELS[name] for name in ("corrections", "dispersion", "inverse_temperature")}
-            self.settings = self.settings.model_copy(update=then)
-            old = {f"r_{name}": np.asarray(arrays[f"c_{name}"])[None] for name in Residual._fields[:-1]}
-            arrays = {**arrays, **old, "r_kind": np.zeros(1, dtype=np.int64)}
+        """Inverse of `state`."""
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
-        earlier = "plays" in arrays  # its name in the versions that did not learn costs
-        self.plays = np.array(arrays["plays" if earlier else "played"])
-        self.paid = np.zeros((3, len(self._arms))) if earlier else np.array(arrays["paid"])
-        self.alarm = np.zeros(1) if earlier else np.array(arrays["alarm"])
+        self.plays, self.paid = np.array(arrays["played"]), np.array(arrays["paid"])
+        self.alarm = np.array(arrays["alarm"])
         self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
         self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
-        self._resized()  # an earlier version's state may have fewer models than the options say
+        self._resized()
 
     def layout(self) -> dict[str, checks.Field]:
         """Variances are positive: they are divided by."""
         m, k, d, s, low = len(self._models()), len(self._arms), self.dim, checks.state, checks.POSITIVE
-        kinds = s(m, low=0, high=len(OFFSETS) - 1, dtype=checks.I8)
-        return self._common_layout(self.experts) | {
-            "r_mean": s(m, d + 1), "r_cov": s(m, d + 1, d + 1), "r_cov_arm": s(m, k, d + 1, d + 1),
-            "r_mean_arm": s(m, k, d + 1), "r_prior": s(m, d + 1, low=low), "r_kind": kinds,
-        }  # fmt: skip
-
-    def _common_layout(self, models: int) -> dict[str, checks.Field]:
-        k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
         return {
-            "scaling": s(2, d), "log_weights": s(models),
-            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0), "a_mean": s(d + 2),
-            "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k), "a_level": s(k),
+            "scaling": s(2, d), "log_weights": s(self.experts),
+            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0),
+            "a_mean": s(d + 2), "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k),
+            "a_level": s(k),
+            "r_mean": s(m, d + 1), "r_cov": s(m, d + 1, d + 1), "r_cov_arm": s(m, k, d + 1, d + 1),
+            "r_mean_arm": s(m, k, d + 1), "r_prior": s(m, d + 1, low=low),
+            "r_kind": s(m, low=0, high=len(OFFSETS) - 1, dtype=checks.I8), "r_ridge": s(k, d + 1),
         }  # fmt: skip
-
-    def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
-        """Also what earlier versions wrote: without costs, and before that with two models."""
-        if "plays" not in names:
-            return self.layout()
-        if "c_mean" not in names:
-            return self._earlier(self.layout())
-        k, d, s, low = len(self._arms), self.dim, checks.state, checks.POSITIVE
-        return self._earlier(self._common_layout(2)) | {
-            "c_mean": s(d + 1), "c_cov": s(d + 1, d + 1), "c_cov_arm": s(k, d + 1, d + 1), "c_mean_arm": s(k, d + 1),
-            "c_prior": s(d + 1, low=low),
-        }  # fmt: skip
-
-    @staticmethod
-    def _earlier(layout: dict[str, checks.Field]) -> dict[str, checks.Field]:
-        """The layout of versions that did not learn costs."""
-        known = {name: field for name, field in layout.items() if name not in ("paid", "alarm")}
-        return known | {"plays": known.pop("played")}
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError for negative variances."""
-        for name in ("a_cov", "c_cov", "c_cov_arm", "r_cov", "r_cov_arm"):
-            if name in arrays:
-                checks.check_variances(where, name, arrays[name])
+        for name in ("a_cov", "r_cov", "r_cov_arm"):
+            checks.check_variances(where, name, arrays[name])
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
         """What `_decide` keeps."""
@@ -306,12 +306,17 @@ class HierMix(Policy):
             "costs": checks.Field((arms,), 0.0), "weights": checks.probabilities(self.experts),
         }  # fmt: skip
 
+    def _scratch(self) -> Scratch:
+        choices = 1 + self.settings.trusting.count(False)
+        return scratch(len(self._arms), self.dim, self.experts, choices)
+
     def _resized(self) -> None:
-        self.work = scratch(len(self._arms), self.dim, self.experts)
+        self.work = self._scratch()
 
     def _grow(self) -> None:
         """The new arm's deviations start at their priors; it uses at once what the arms share."""
-        a, r, new = self.anchored, self.residual, self._residual_priors(1)
+        a, r = self.anchored, self.residual
+        m, d = len(r.prior), self.dim
         self.anchored = a._replace(
             var=np.append(a.var, self.settings.anchor_arm**2),
             cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
@@ -319,8 +324,9 @@ class HierMix(Policy):
             level=np.append(a.level, a.level.mean()),
         )
         self.residual = r._replace(
-            cov_arm=np.concatenate([r.cov_arm, new.cov_arm], axis=1),
-            mean_arm=np.concatenate([r.mean_arm, new.mean_arm], axis=1),
+            cov_arm=np.concatenate([r.cov_arm, np.stack([np.diag(v) for v in r.prior])[:, None]], axis=1),
+            mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
+            ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
         )
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
@@ -328,7 +334,9 @@ class HierMix(Policy):
         a, r = self.anchored, self.residual
         self.anchored = Anchored(a.mean, a.cov, *(np.delete(v, index, axis=0) for v in a[2:]))
         self.residual = r._replace(
-            cov_arm=np.delete(r.cov_arm, index, axis=1), mean_arm=np.delete(r.mean_arm, index, axis=1)
+            cov_arm=np.delete(r.cov_arm, index, axis=1),
+            mean_arm=np.delete(r.mean_arm, index, axis=1),
+            ridge=np.delete(r.ridge, index, axis=0),
         )
         self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
 
@@ -340,3 +348,20 @@ def scaling_of(contexts: np.ndarray) -> np.ndarray:
     variance = np.where(variance > 1e-12 * (1.0 + center**2), variance, 0.0)
     factor = 1.0 / np.sqrt(variance.sum()) if variance.sum() > 0 else 0.0
     return np.stack([center, np.where(variance > 0, factor, 0.0)])
+
+
+def power_prior(
+    offline: Offline, scaling: np.ndarray, prior: np.ndarray, weight: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ridge [K, d + 1], precision [d + 1] that the train split adds) of a Bayesian regression of every arm's score on
+    x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` for every train row.
+
+    The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in contexts of
+    another kind counts for the coefficients and not for the precision.
+    """
+    x = np.hstack([np.ones((len(offline), 1)), (offline.contexts - scaling[0]) * scaling[1]])
+    mean = offline.scores.mean(axis=0)
+    gram = weight * (x.T @ x)
+    theta = np.linalg.solve(gram + np.diag(1.0 / prior), weight * (x.T @ (offline.scores - mean)))
+    theta[0] += mean
+    return np.ascontiguousarray(theta.T), np.diag(gram).copy()

@@ -24,7 +24,7 @@ TWO_MODELS = {
 
 
 #: offsets of the residual models, by the number the kernels know
-OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease")
+OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
 
 
 class Correction(Options):
@@ -33,26 +33,38 @@ class Correction(Options):
     Deviations are prior standard deviations, in units of the score.
     """
 
-    offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease"] = Field(
+    offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
         description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: the static "
         "prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; shrunk: half way "
-        "between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the arm"
+        "between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the arm; ridge: a ridge "
+        "regression on the contexts of the train split, whose posterior is the prior of b_j and delta_j"
     )
     weight: float = Field(gt=0, lt=1, description="Prior weight")
     level: float = Field(0.3, gt=0, description="Deviation of alpha")
     arm: float = Field(gt=0, description="Deviation of b_j")
     context: float = Field(0.1, gt=0, description="Deviation of eta")
     arm_context: float = Field(gt=0, description="Deviation of delta_j")
+    power: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        description="For offset ridge, whose arm and arm_context are the deviations before the train split is seen: the "
+        "power of the train split's likelihood in the prior",
+    )
     exploration: float = Field(1.0, ge=0, description="Factor on the policy's exploration")
 
 
-#: for prompts of another kind, whose level is unknown; of what the offline labels say of the arms all holds, half,
-#: only their order, or nothing
+#: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as many as the
+#: shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500)
+LEAST_WEIGHT = 0.1
+
+#: of what the offline labels say of the arms: half, their order alone (the best single model is one of these), nothing
+#: but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
 CORRECTIONS = (
-    Correction(offset="static", weight=0.03, arm=0.03, arm_context=0.015),
-    Correction(offset="shrunk", weight=0.1, arm=0.03, arm_context=0.015),
-    Correction(offset="parallel", weight=0.06, arm=0.03, arm_context=0.015),
-    Correction(offset="ease", weight=0.1, arm=0.2, arm_context=0.05),
+    Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(offset="parallel", weight=0.3, arm=0.03, arm_context=0.015),
+    Correction(offset="ease", weight=LEAST_WEIGHT, arm=0.2, arm_context=0.05),
+    Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
 )
 
 
@@ -63,7 +75,7 @@ class HierOptions(Options):
         "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
     )
     anchor_weight: float = Field(
-        0.9, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
+        0.75, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
     )
     anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
@@ -85,8 +97,8 @@ class HierOptions(Options):
     inverse_temperature: float = Field(
         3.0,
         gt=0,
-        description="While the anchored model is the likeliest, the model of a round is drawn in proportion to its weight "
-        "to this power; otherwise in proportion to its weight",
+        description="While the anchored model is likelier than every model that distrusts the order of the arms, what a round "
+        "is played by is drawn in proportion to its weight to this power; otherwise in proportion to its weight",
     )
     force_above: float | None = Field(
         None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
@@ -113,6 +125,11 @@ class HierOptions(Options):
     @classmethod
     def _by_current_name(cls, value: str) -> str:
         return current_name(value)
+
+    @property
+    def trusting(self) -> tuple[bool, ...]:
+        """Of the anchored model, the corrections and the cold model: whether it starts from the offline order of arms."""
+        return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
 
     @model_validator(mode="after")
     def _known_base(self) -> Self:

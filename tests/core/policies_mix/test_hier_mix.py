@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace as with_changes
 
 import numpy as np
@@ -52,19 +51,36 @@ class Dense:
         return covariance @ rows.T @ np.array(self.targets) / self.noise, covariance
 
 
-def dense_models(policy, K, d):
+def power_prior(problem, scaling, correction, noise):
+    """(coefficients [K, 1 + d], deviations [1 + d]) of a ridge regression of the train split, one arm after the other."""
+    x = np.array([np.concatenate([[1.0], (c - scaling[0]) * scaling[1]]) for c in problem.offline_contexts])
+    variances = np.array([correction["arm"], *[correction["arm_context"]] * (x.shape[1] - 1)]) ** 2
+    weight, coefficients = correction["power"] / noise, []
+    for y in problem.offline_scores.T:
+        precision = np.diag(1.0 / variances) + weight * sum(np.outer(row, row) for row in x)
+        moment = weight * sum(row * (value - y.mean()) for row, value in zip(x, y, strict=True))
+        coefficients.append(np.linalg.inv(precision) @ moment)
+        coefficients[-1][0] += y.mean()
+    return np.array(coefficients), 1.0 / np.sqrt(1.0 / variances + weight * (x**2).sum(axis=0))
+
+
+def dense_models(policy, K, d, ridge_deviations):
     """The anchored model, the corrections and the cold one."""
     o = policy.settings
     anchored = Dense([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d, *[o.anchor_arm] * K], o.noise)
     cold = (o.cold_level, o.cold_context, o.cold_arm, o.cold_arm_context)
     sds = [(c.level, c.context, c.arm, c.arm_context) for c in o.corrections] + [cold]
+    own = [
+        ridge_deviations if c.offset == "ridge" else [c.arm] + [c.arm_context] * d for c in o.corrections
+    ] + [[o.cold_arm] + [o.cold_arm_context] * d]
     return [anchored] + [
-        Dense([level, *[context] * d, *([arm] + [own] * d) * K], o.noise) for level, context, arm, own in sds
+        Dense([level, *[context] * d, *list(arm) * K], o.noise)
+        for (level, context, *_), arm in zip(sds, own, strict=True)
     ]
 
 
-def rows_of(z, base, level, K, offsets):
-    """(rows [K, all coefficients], offsets [K]) of every model."""
+def rows_of(z, base, level, K, offsets, ridge):
+    """(rows [K, all coefficients], offsets [K]) of every model; ridge [K, 1 + d]."""
     d = len(z)
     anchored = np.zeros((K, 2 + d + K))
     residual = np.zeros((K, 1 + d + K * (1 + d)))
@@ -77,7 +93,7 @@ def rows_of(z, base, level, K, offsets):
     ease = (base - level).mean()
     parallel = level + ease
     known = {"none": np.full(K, 0.5), "mean": level, "static": base, "parallel": parallel}
-    known |= {"shrunk": 0.5 * (parallel + base), "ease": np.full(K, 0.5 + ease)}
+    known |= {"shrunk": 0.5 * (parallel + base), "ease": np.full(K, 0.5 + ease), "ridge": ridge @ x}
     return [(anchored, base), *((residual, known[o]) for o in offsets)]
 
 
@@ -88,18 +104,20 @@ CORRECTIONS = [
     {"offset": "parallel", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
     {"offset": "shrunk", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
     {"offset": "ease", "weight": 0.1, "arm": 0.2, "arm_context": 0.1},
+    {"offset": "ridge", "weight": 0.1, "arm": 0.3, "arm_context": 0.4, "power": 0.5},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "seven models"])
+@pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "eight models"])
 def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     K, d = 4, 5
     problem = with_kernel(synthetic_problem(n=150, K=K, d=d, offline=60, seed=3))
     policy, stream = fresh(problem, name="hier_mix@two_models", corrections=corrections)
-    dense = dense_models(policy, K, d)
+    scaling, noise = scaling_of(problem.offline_contexts), policy.settings.noise
+    ridge, deviations = power_prior(problem, scaling, CORRECTIONS[-1], noise)
+    dense = dense_models(policy, K, d, deviations)
     offsets = [c["offset"] for c in corrections] + ["none"]
     factors = [1.0] + [c.get("exploration", 1.0) for c in corrections] + [1.0]
-    scaling = scaling_of(problem.offline_contexts)
     level = problem.offline_scores.mean(axis=0)
     o = policy.settings
     rest = 1.0 - sum(c["weight"] for c in corrections)
@@ -113,7 +131,7 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
         decision = policy.decide(request)
         arm, y = decision.arm, problem.scores[row, decision.arm]
         likelihood = []
-        for model, (rows, offset) in enumerate(rows_of(z, base, level, K, offsets)):
+        for model, (rows, offset) in enumerate(rows_of(z, base, level, K, offsets, ridge)):
             mean, covariance = dense[model].posterior()
             f = offset + rows @ mean
             if t % 15 == 0:
@@ -165,24 +183,34 @@ def test_saved_half_way_continues_bit_for_bit(tmp_path):
 
 
 @pytest.mark.parametrize("inverse_temperature", [1.0, 4.0])
-def test_models_are_drawn_by_a_power_of_their_weights_while_the_anchored_one_leads(inverse_temperature):
+def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_temperature):
+    """By a power of the weights while the anchored model is likelier than each of the others."""
     K = 4
     problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
     options = {"exploration": 0.0, "cost_prior": None, "inverse_temperature": inverse_temperature}
     policy, stream = fresh(problem, **options)
     constants = policy.constants(policy.rho)
+    offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
+    trusting = np.array([o not in ("none", "ease") for o in offsets])
+    assert trusting.sum() >= 4 and (~trusting).sum() == 2
     several, leading = 0, 0
     for t in range(60):
         weights = policy.weights()
-        leads = weights[0] == weights.max()
+        leads = weights[0] >= weights[~trusting].max()
         leading += leads
-        weights = weights ** (inverse_temperature if leads else 1.0)
         decision = policy.decide(stream.request(t, t))
-        expected = np.zeros(K)
-        for model, weight in enumerate(weights / weights.sum()):
+        values = []
+        for model in range(policy.experts):
             args = (decision.memory["z"], decision.memory["base"], decision.memory["costs"], np.ones(K, bool))
             fill_values(model, *args, constants, policy.anchored, policy.residual, policy.work)
-            expected[np.argmax(policy.work.mean)] += weight
+            values.append(policy.work.mean.copy())
+        values = np.array(values)
+        average = weights[trusting] @ values[trusting] / weights[trusting].sum()
+        chances = np.array([weights[trusting].sum(), *weights[~trusting]])
+        chances **= inverse_temperature if leads else 1.0
+        expected = np.zeros(K)
+        for chance, value in zip(chances / chances.sum(), [average, *values[~trusting]], strict=True):
+            expected[np.argmax(value)] += chance
         np.testing.assert_allclose(decision.pmf, expected, atol=1e-12)
         several += (expected > 1e-3).sum() > 1
         policy.update(
@@ -191,6 +219,36 @@ def test_models_are_drawn_by_a_power_of_their_weights_while_the_anchored_one_lea
             0.0,
         )
     assert several > 2 and 10 < leading < 60
+
+
+def test_prior_weights_are_what_an_accepted_loss_asks_for():
+    policy, _ = fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)))
+    weights = policy.prior_weights()
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights.min() == pytest.approx(np.exp(-0.0046 * 500), rel=0.01)
+    offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
+    assert weights[0] == pytest.approx(weights[offsets.index("parallel")])
+    assert set(offsets) >= {
+        "static",
+        "parallel",
+        "ridge",
+        "none",
+    }  # kernel_ridge, best single, ridge, from nothing
+
+
+def test_the_ridge_is_sure_where_the_train_prompts_lie_and_learns_where_they_do_not():
+    """The train prompts differ along one feature, the new ones along another."""
+    rng = np.random.default_rng(0)
+    train = np.zeros((400, 3))
+    train[:, 0], train[:, 2] = rng.normal(size=400), 0.02 * rng.normal(size=400)
+    y = (rng.random((400, 2)) < 0.5 + 0.2 * np.tanh(train[:, :1])).astype(float)
+    problem = with_kernel(synthetic_problem(n=20, K=2, d=3, offline=400))
+    problem = with_changes(problem, offline_contexts=train, offline_scores=y)
+    policy, _ = fresh(problem)
+    m = [c.offset for c in policy.settings.corrections].index("ridge")
+    correction, prior = policy.settings.corrections[m], np.sqrt(policy.residual.prior[m])
+    assert prior[1] < 0.2 * correction.arm_context and prior[3] > 0.9 * correction.arm_context
+    assert prior[0] < 0.2 * correction.arm
 
 
 def test_long_streams_play_every_arm_where_that_is_asked_for():
@@ -274,7 +332,8 @@ def test_arms_come_and_go():
     assert policy.update(waiting[7], 1.0, 0.0)
     policy.remove_arm(policy.arms[waiting[8].arm])
     assert policy.update(waiting[8], 1.0, 0.0) is False
-    assert [len(policy.anchored.var), policy.residual.cov_arm.shape[1], len(policy.plays)] == [4, 4, 4]
+    sizes = [policy.residual.cov_arm.shape[1], len(policy.residual.ridge), len(policy.plays)]
+    assert [len(policy.anchored.var), *sizes] == [4, 4, 4, 4]
 
 
 def test_costs_are_learnt_as_a_shrunk_ratio():
@@ -380,35 +439,6 @@ def test_models_that_change_under_their_names_are_learnt_anew():
         played = replay(changing, "hier_mix", 0.0, trials=4, order=order, restart=restart)
         late[restart] = played.rewards[:, -n // 4 :].mean()
     assert late[40.0] > late[None] + 0.05
-
-
-def test_files_of_the_version_with_two_models_are_read(tmp_path):
-    problem = with_kernel(synthetic_problem(n=300, K=3, d=4, offline=50))
-    policy, stream = fresh(problem, name="hier_mix@two_models")
-    lane = Lane.empty(query_order(0, "x", 0, 300), experts=2)
-    policy.run(stream, lane, 0, 100)
-    policy.save(tmp_path / "p")
-    header = json.loads((tmp_path / "p/policy.json").read_text())
-    header["name"] = "hier_mix"
-    for option in ("corrections", "dispersion", "cost_prior", "propensity", "restart"):
-        del header["options"][option]
-    (tmp_path / "p/policy.json").write_text(json.dumps(header))
-    with np.load(tmp_path / "p/state.npz") as stored:
-        arrays = dict(stored)
-    del arrays["r_kind"], arrays["paid"], arrays["alarm"]
-    arrays["plays"] = arrays.pop("played")
-    arrays = {
-        **{k: v for k, v in arrays.items() if not k.startswith("r_")},
-        **{"c" + k[1:]: v[0] for k, v in arrays.items() if k.startswith("r_")},
-    }  # fmt: skip
-    np.savez(tmp_path / "p/state.npz", **arrays)
-    again = load_policy(tmp_path / "p")
-    assert again.experts == 2
-    other = Lane.empty(lane.order, experts=2)
-    other.actions[:100] = lane.actions[:100]
-    policy.run(stream, lane, 100, 300)
-    again.run(stream, other, 100, 300)
-    np.testing.assert_array_equal(lane.actions[100:], other.actions[100:])
 
 
 @pytest.mark.parametrize("quality", [1.0, -1.0])

@@ -181,25 +181,42 @@ def test_ranking_is_that_of_the_means(work):
     run(plan, work, threads=1)
     found = study_ranking.ranking(plan, work, simple=("best_single", "ridge"))
     values = table(plan, work)["values"]["toy"]
-    assert [c["condition"] for c in found["cells"]] == ["clean", "corrupted"]
-    assert set(found["policies"]) == {"best_single", "ridge", "lin_ts"}, "a bound and chance have no rank"
-    for i, cell in enumerate(found["cells"]):
-        means = {p: values[cell["condition"]][p]["mean"] for p in found["policies"]}
+    assert [c["condition"] for c in found["cells"]] == ["clean", "corrupted"] == list(found["conditions"])
+    for cell in found["cells"]:
+        policies = found["conditions"][cell["condition"]]
+        assert set(policies) == {"best_single", "ridge", "lin_ts"}, "a bound and chance have no rank"
+        means = {p: values[cell["condition"]][p]["mean"] for p in policies}
         order = sorted(means, key=means.__getitem__, reverse=True)
         assert cell["best"] == order[0]
         rival = max(("best_single", "ridge"), key=means.__getitem__)
-        for policy, summary in found["policies"].items():
-            row = summary["by_cell"][i]
+        for policy, summary in policies.items():
+            (row,) = summary["by_cell"]
             assert row["rank"] == 1 + order.index(policy)
             assert row["gap"] == pytest.approx(means[policy] - means[rival])
             assert row["tied"] or policy != order[0]
-    summary = found["policies"]["lin_ts"]
-    gaps = [r["gap"] for r in summary["by_cell"]]
-    assert summary["worst"] == min(gaps) and summary["gap"] == pytest.approx(np.mean(gaps))
-    assert summary["below"] == sum(g < -0.010 for g in gaps)
+            assert summary["value"] == pytest.approx(means[policy]) and summary["value_se"] > 0
     assert study_ranking.ranking(plan, work, simple=("stack",))["cells"] == [], "no rival, no cell"
     text = "\n".join(study_ranking.lines(found))
-    assert "| lin_ts | 2 |" in text and "| toy, clean | 2 |" in text
+    assert "#### clean" in text and "#### corrupted" in text and "; next " in text
+    assert "| toy, clean | 2 |" in text
+
+
+def test_a_summary_is_of_one_condition_with_errors():
+    rows = [
+        {"cell": c, "value": v, "value_se": 0.03, "rank": r, "tied": r == 1, "gap": g, "se": e}
+        for c, v, r, g, e in (
+            ("a", 0.5, 1, 0.0, 0.003),
+            ("b", 0.7, 2, -0.02, 0.004),
+            ("c", 0.6, 4, -0.012, 0.004),
+        )
+    ]
+    found = study_ranking._summary(rows)
+    assert (found["cells"], found["tied"], found["below"], found["clearly_below"]) == (3, 1, 2, 1)
+    assert found["worst"] == -0.02 and found["worst_cell"] == "b"
+    assert found["gap_se"] == pytest.approx(np.sqrt(0.003**2 + 2 * 0.004**2) / 3)
+    assert found["value_se"] == pytest.approx(0.03 / np.sqrt(3))
+    policies = {"first": found, "second": found | {"tied": 0}}
+    assert study_ranking.ties(policies) == "first 1 of 3; next second 0 of 3"
 
 
 def test_two_processes_make_the_cells_of_one(work, tmp_path_factory):
