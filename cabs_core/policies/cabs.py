@@ -22,12 +22,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from cabs_core.errors import PolicyError
+from cabs_core.graph.affinity import GRAPHS
 from cabs_core.policies.base import DEFAULT_HORIZON
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
 from cabs_core.policies.linear.bandits import BanditOptions, LinearBandit, bandit_expert
-from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
-from cabs_core.policies.linear.policy import LinearPolicy, cabs_columns
+from cabs_core.policies.linear.expert_policy import Expert, ModelOptions, expert
+from cabs_core.policies.linear.policy import LinearPolicy
 
 
 class CabsCOptions(ModelOptions):
@@ -94,9 +95,18 @@ PUBLISHED_C: dict[str, Any] = {
 TUNED_C: dict[str, Any] = {"graph": "all", "gamma": 16.0, "gamma_power": 0.5, "target": "score"}
 
 
-def cabs_expert(options: CabsCOptions) -> Expert:
+def cabs_expert(o: CabsCOptions) -> Expert:
     """CABS-C as an expert."""
-    return Expert("cabs_c", "cabs_c", options, **cabs_columns(options))
+    shared = o.graph == "all" and o.importance != "weight" and o.pseudo_weight == 1.0 and o.prune is None
+    form = "score" if o.target == "score" else o.surrogate
+    return expert(
+        "cabs_c", o, clip=o.clip_predictions, shared=shared, gamma=o.gamma, power=o.gamma_power,
+        importance=kernel_arrays.IMPORTANCE[o.importance], min_probability=o.min_probability,
+        prune=-1.0 if o.prune is None else o.prune, bias=kernel_arrays.BIAS[o.bias], bias_prior=o.bias_prior,
+        graph=GRAPHS[o.graph], expected=o.program_graph == "expected", symmetric=o.symmetric,
+        pseudo_weight=o.pseudo_weight, floor=o.floor, surrogate=kernel_arrays.SURROGATES[form], tol=o.tol,
+        clip_surrogates=o.clip_surrogates,
+    )  # fmt: skip
 
 
 class CabsC(LinearPolicy):
@@ -110,13 +120,13 @@ class CabsC(LinearPolicy):
         "published": PUBLISHED_C,
     }
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """One expert, CABS-C."""
         return [cabs_expert(self.settings)]
 
-    def mixture_rules(self) -> dict[int, float]:
+    def mixture(self) -> kernel_arrays.Mixture:
         """How the arm is chosen from p (option `play`)."""
-        return {kernel_arrays.PLAY: kernel_arrays.PLAYS[self.settings.play]}
+        return kernel_arrays.Mixture(greedy=self.settings.play == "argmax")
 
 
 ExpertSpec = tuple[str, dict[str, Any]]
@@ -201,7 +211,7 @@ class CabsD(LinearPolicy):
         "paper": {}, "literal": LITERAL_D, "tuned": TUNED_D, "published": PUBLISHED_D, "lin_ucb_expert": LIN_UCB_EXPERT,
     }  # fmt: skip
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """The experts of the options, with the mixture's regression settings where they give none."""
         options = self.settings
         common = {"penalty": options.penalty, "warm": options.warm, "regression": options.regression}
@@ -223,16 +233,16 @@ class CabsD(LinearPolicy):
                 found.append(bandit_expert(name, settings))
         return found
 
-    def mixture_rules(self) -> dict[int, float]:
+    def mixture(self) -> kernel_arrays.Mixture:
         """Loss, learning rate and grid of the weights."""
         options = self.settings
         gamma = options.gamma_ix
         if gamma is None:
             gamma = 1.0 / math.sqrt(len(self.arms) * (self.horizon or DEFAULT_HORIZON))
-        return {
-            kernel_arrays.META_LOSS: kernel_arrays.META_LOSSES[options.meta_loss], kernel_arrays.ETA: options.eta or 0.0, kernel_arrays.GAMMA_IX: gamma,
-            kernel_arrays.COPIES: options.ix_copies, kernel_arrays.PLAY: kernel_arrays.PLAYS[options.play],
-        }  # fmt: skip
+        return kernel_arrays.Mixture(
+            loss=kernel_arrays.META_LOSSES[options.meta_loss], eta=options.eta or 0.0, gamma_ix=gamma,
+            copies=options.ix_copies, greedy=options.play == "argmax",
+        )  # fmt: skip
 
 
 def _bandit_options(name: str, options: dict[str, Any]) -> BanditOptions:

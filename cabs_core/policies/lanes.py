@@ -122,6 +122,13 @@ class Stream:
         """(n queries, K arms, d features)."""
         return len(self.contexts), len(self.arms), self.contexts.shape[1]
 
+    def once(self, key: str, compute: Callable[[], T]) -> T:
+        """As `Offline.once`, in `fitted`."""
+        if key not in self.fitted:
+            self.fitted[key] = compute()
+        found: T = self.fitted[key]
+        return found
+
     def latency_penalty(self, row: int, arm: int) -> float:
         """rho1 times the latency of an arm on a query; 0 where latency has no weight."""
         return 0.0 if self.latencies is None else float(self.latency_weight * self.latencies[row, arm])

@@ -20,7 +20,7 @@ value is the largest, by quadrature (`thompson.best_probabilities`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -30,15 +30,56 @@ from cabs_core.compiled.rng import NOISE, normal
 from cabs_core.compiled.utility import value_and_slope
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
 
 MODELS = 3
-#: inv_a, th_a, inv_b, group, th_b, inv_c, th_c
-Models = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class Model(NamedTuple):
+    """What is learnt: inverses [K, d, d] and coefficients [K, d] of A, B and C, where B has an inverse for every group
+    of arms (group int64 [K]); losses [3]; bias [K, 2], sum of (ybar - y) and number of plays."""
+
+    inv_a: np.ndarray
+    th_a: np.ndarray
+    inv_b: np.ndarray
+    group: np.ndarray
+    th_b: np.ndarray
+    inv_c: np.ndarray
+    th_c: np.ndarray
+    losses: np.ndarray
+    bias: np.ndarray
+
+
+class Parts(NamedTuple):
+    """Options, the model, and work space: pmf, mean, sd [K], pair [2, K], gain [d]."""
+
+    rho: float
+    share: float
+    bias_prior: float
+    temperature: float
+    exploration: float
+    keys: np.ndarray
+    model: Model
+    pmf: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    pair: np.ndarray
+    gain: np.ndarray
+
+
+class Data(NamedTuple):
+    """contexts [n, d]; costs, scores and predicted scores [n, K]; deltas [n, K, K], NaN where they are not known."""
+
+    contexts: np.ndarray
+    costs: np.ndarray
+    scores: np.ndarray
+    predicted: np.ndarray
+    deltas: np.ndarray
 
 
 class MixOptions(Options):
@@ -66,24 +107,25 @@ def mix_weights(losses: np.ndarray, temperature: float, out: np.ndarray) -> None
 
 
 @kernel
-def _values(
-    x: np.ndarray, costs: np.ndarray, mask: np.ndarray, rho: float, share: float, inv_a: np.ndarray,
-    th_a: np.ndarray, inv_b: np.ndarray, group: np.ndarray, th_b: np.ndarray, inv_c: np.ndarray,
-    th_c: np.ndarray, weights: np.ndarray, exploration: float, mean: np.ndarray, sd: np.ndarray,
-) -> None:  # fmt: skip
-    """mean and sd [K] of the value of every arm; mean -inf where the arm is not available."""
+def _values(parts: Parts, x: np.ndarray, costs: np.ndarray, mask: np.ndarray, weights: np.ndarray) -> None:
+    """Fill mean and sd [K] of the value of every arm; mean -inf where the arm is not available."""
+    model, mean, sd = parts.model, parts.mean, parts.sd
     for j in range(mean.size):
         if not mask[j]:
             mean[j], sd[j] = -np.inf, 0.0
             continue
-        f = weights[0] * dot(th_a[j], x) + weights[1] * dot(th_b[j], x) + weights[2] * dot(th_c[j], x)
+        f = (
+            weights[0] * dot(model.th_a[j], x)
+            + weights[1] * dot(model.th_b[j], x)
+            + weights[2] * dot(model.th_c[j], x)
+        )
         width = 0.0
-        if exploration > 0.0:
-            width = weights[0] * np.sqrt(quadratic(inv_a[j], x))
-            width += weights[1] * np.sqrt(quadratic(inv_b[group[j]], x))
-            width += weights[2] * np.sqrt(quadratic(inv_c[j], x))
-        mean[j], slope = value_and_slope(f, costs[j], rho, share)
-        sd[j] = slope * exploration * width
+        if parts.exploration > 0.0:
+            width = weights[0] * np.sqrt(quadratic(model.inv_a[j], x))
+            width += weights[1] * np.sqrt(quadratic(model.inv_b[model.group[j]], x))
+            width += weights[2] * np.sqrt(quadratic(model.inv_c[j], x))
+        mean[j], slope = value_and_slope(f, costs[j], parts.rho, parts.share)
+        sd[j] = slope * parts.exploration * width
 
 
 @kernel
@@ -101,91 +143,54 @@ def draw_largest(keys: np.ndarray, t: int, mean: np.ndarray, sd: np.ndarray) -> 
 
 
 @kernel
-def _learn(
-    x: np.ndarray, arm: int, score: float, predicted: np.ndarray, deltas: np.ndarray, known: np.ndarray,
-    bias_prior: float, inv_a: np.ndarray, th_a: np.ndarray, inv_b: np.ndarray, group: np.ndarray,
-    th_b: np.ndarray, inv_c: np.ndarray, th_c: np.ndarray, losses: np.ndarray, bias: np.ndarray,
-    gain: np.ndarray,
-) -> None:  # fmt: skip
-    """One outcome: losses of the three models first, then the realised bias, then the models.
-
-    bias [K, 2]: sum of (ybar - y) and number of plays; known: bool [K], where predicted and deltas are known.
-    """
-    for m in range(3):
-        theta = th_a if m == 0 else (th_b if m == 1 else th_c)
-        error = score - min(1.0, max(0.0, dot(theta[arm], x)))
-        losses[m] += error * error
-    observe(inv_a[arm], th_a[arm], x, score, 1.0, gain)
-    observe(inv_c[arm], th_c[arm], x, score, 1.0, gain)
-    if known[arm]:
-        for g in range(inv_b.shape[0]):
-            member = False
-            for j in range(group.size):
-                member = member or (group[j] == g and known[j])
-            if not member:
-                continue
-            scale = 1.0 / (1.0 + product(inv_b[g], x, gain))
-            for j in range(group.size):
-                if group[j] == g and known[j]:
-                    target = score
-                    if j != arm:
-                        b = bias[j, 0] / (bias[j, 1] + bias_prior)
-                        surrogate = min(1.0, max(0.0, score + deltas[j]))
-                        target = min(1.0, max(0.0, surrogate - b))
-                    step = scale * (target - dot(th_b[j], x))
-                    for i in range(x.size):
-                        th_b[j, i] += step * gain[i]
-            for i in range(x.size):
-                s = scale * gain[i]
-                for k in range(i + 1):
-                    inv_b[g, i, k] -= s * gain[k]
-        bias[arm, 0] += predicted[arm] - score
-        bias[arm, 1] += 1.0
+def _decide(
+    parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+) -> tuple[int, float]:
+    """Play the largest sampled value; pmf [K] and the mixture weights in the trace."""
+    weights = trace[2:]
+    mix_weights(parts.model.losses, parts.temperature, weights)
+    _values(parts, data.contexts[row], data.costs[row], mask, weights)
+    arm = draw_largest(parts.keys, t, parts.mean, parts.sd)
+    best_probabilities(parts.mean, parts.sd, parts.pmf, parts.pair, CELLS)
+    return arm, parts.pmf[arm]
 
 
 @kernel
-def _run(
-    order: np.ndarray, arrivals: np.ndarray, immediate: bool, first: int, start: int, stop: int,
-    keys: np.ndarray, rho: float, share: float, contexts: np.ndarray, costs: np.ndarray, scores: np.ndarray,
-    predicted: np.ndarray, deltas: np.ndarray, active_from: np.ndarray, active_until: np.ndarray,
-    bias_prior: float, temperature: float, exploration: float, inv_a: np.ndarray, th_a: np.ndarray,
-    inv_b: np.ndarray, group: np.ndarray, th_b: np.ndarray, inv_c: np.ndarray, th_c: np.ndarray,
-    losses: np.ndarray, bias: np.ndarray, actions: np.ndarray, propensities: np.ndarray, traced: np.ndarray,
-) -> None:  # fmt: skip
-    K = costs.shape[1]
-    mask, known = np.ones(K, dtype=np.bool_), np.ones(K, dtype=np.bool_)
-    mean, sd, pmf, scratch, weights = np.empty(K), np.empty(K), np.empty(K), np.empty((2, K)), np.empty(3)
-    gain, delta = np.empty(contexts.shape[1]), np.empty(K)
-    due = np.searchsorted(arrivals[:, 0], start)
-    for t in range(start, stop):
-        row = order[t]
-        for j in range(K):
-            mask[j] = active_from[j] <= t < active_until[j]
-        mix_weights(losses, temperature, weights)
-        for m in range(3):
-            traced[t, m] = weights[m]
-        _values(
-            contexts[row], costs[row], mask, rho, share, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, weights,
-            exploration, mean, sd,
-        )  # fmt: skip
-        arm = draw_largest(keys, first + t - start, mean, sd)
-        best_probabilities(mean, sd, pmf, scratch, CELLS)
-        actions[t], propensities[t] = arm, pmf[arm]
-        waiting = 1 if immediate else 0
-        if not immediate:
-            while due + waiting < arrivals.shape[0] and arrivals[due + waiting, 0] == t:
-                waiting += 1
-        for w in range(waiting):
-            s = t if immediate else arrivals[due + w, 1]
-            played = order[s]
-            for j in range(K):
-                delta[j] = deltas[played, actions[s], j]
-            _learn(
-                contexts[played], actions[s], scores[played, actions[s]], predicted[played], delta, known,
-                bias_prior, inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses, bias, gain,
-            )  # fmt: skip
-        if not immediate:
-            due += waiting
+def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
+    """One outcome: losses of the three models first, then the models, then the realised bias."""
+    model, gain, x, score = parts.model, parts.gain, data.contexts[row], data.scores[row, arm]
+    group, th_b, deltas = model.group, model.th_b, data.deltas[row, arm]
+    for m in range(3):
+        theta = model.th_a if m == 0 else (th_b if m == 1 else model.th_c)
+        error = score - min(1.0, max(0.0, dot(theta[arm], x)))
+        model.losses[m] += error * error
+    observe(model.inv_a[arm], model.th_a[arm], x, score, 1.0, gain)
+    observe(model.inv_c[arm], model.th_c[arm], x, score, 1.0, gain)
+    if np.isnan(deltas[arm]):
+        return
+    for g in range(model.inv_b.shape[0]):
+        member = False
+        for j in range(group.size):
+            member = member or (group[j] == g and not np.isnan(deltas[j]))
+        if not member:
+            continue
+        scale = 1.0 / (1.0 + product(model.inv_b[g], x, gain))
+        for j in range(group.size):
+            if group[j] == g and not np.isnan(deltas[j]):
+                target = score
+                if j != arm:
+                    b = model.bias[j, 0] / (model.bias[j, 1] + parts.bias_prior)
+                    surrogate = min(1.0, max(0.0, score + deltas[j]))
+                    target = min(1.0, max(0.0, surrogate - b))
+                step = scale * (target - dot(th_b[j], x))
+                for i in range(x.size):
+                    th_b[j, i] += step * gain[i]
+        for i in range(x.size):
+            s = scale * gain[i]
+            for k in range(i + 1):
+                model.inv_b[g, i, k] -= s * gain[k]
+    model.bias[arm, 0] += data.predicted[row, arm] - score
+    model.bias[arm, 1] += 1.0
 
 
 def arrival_table(lane: Lane) -> tuple[np.ndarray, bool]:
@@ -202,7 +207,7 @@ def traced_weights(lane: Lane, models: int) -> np.ndarray:
     return lane.meta_weights
 
 
-class CabsMix(Policy):
+class CabsMix(CompiledPolicy):
     """See the module. Needs contexts, predicted scores and costs and surrogate deltas; serves any rho.
 
     The latency term of the utility plays no part in its choice: nothing predicts latencies.
@@ -211,31 +216,50 @@ class CabsMix(Policy):
     Settings: ClassVar = MixOptions
     any_rho: ClassVar[bool] = True
     needs_context: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide, _learn))
 
     def start(self, offline: Offline | None) -> None:
         """A and B from the train split, C from nothing."""
         o, k, d = self.settings, len(self._arms), self.dim
-        self.inv_a, self.th_a = start_inverse(k, d, o.penalty), np.zeros((k, d))
-        self.inv_b, self.th_b = start_inverse(1, d, o.penalty), np.zeros((k, d))
-        self.inv_c, self.th_c = start_inverse(k, d, o.penalty), np.zeros((k, d))
-        # B observes every arm in every round, so all arms known from the start share one inverse
-        self.group = np.zeros(k, dtype=np.int64)
+        inverses = [start_inverse(n, d, o.penalty) for n in (k, 1, k)]
+        thetas = [np.zeros((k, d)) for _ in range(MODELS)]
         if offline is not None and len(offline) and o.warm > 0:
             inverse, theta = offline.once(
                 ("cabs_mix", o.penalty, o.warm),
                 lambda: warm_start(offline.contexts, offline.scores, o.penalty, o.warm),
             )
-            self.inv_a[:], self.inv_b[:] = inverse, inverse
-            self.th_a[:], self.th_b[:] = theta, theta
-        self.losses, self.bias = np.zeros(MODELS), np.zeros((k, 2))
+            for m in range(2):
+                inverses[m][:], thetas[m][:] = inverse, theta
+        # B observes every arm in every round, so all arms known from the start share one inverse
+        self.model = Model(
+            inverses[0], thetas[0], inverses[1], np.zeros(k, dtype=np.int64), thetas[1], inverses[2], thetas[2],
+            np.zeros(MODELS), np.zeros((k, 2)),
+        )  # fmt: skip
+        self._resized()
+
+    def _resized(self) -> None:
+        k = len(self._arms)
+        self._work = np.empty(k), np.empty(k), np.empty(k), np.empty((2, k)), np.empty(self.dim)
+        self._nothing = np.zeros((1, k)), np.zeros((1, k, k))
 
     @property
     def experts(self) -> int:
         """Weights of A, B and C."""
         return MODELS
 
-    def _models(self) -> Models:
-        return self.inv_a, self.th_a, self.inv_b, self.group, self.th_b, self.inv_c, self.th_c
+    def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
+        """Options, at the policy's rho or another, and models."""
+        o = self.settings
+        return Parts(
+            self.rho if rho is None else rho, self.share, o.bias_prior, o.temperature, o.exploration, self.keys, self.model,
+            *self._work,
+        )  # fmt: skip
+
+    def data(self, stream: Stream) -> Data:
+        """Contexts, static costs, scores, predictions and deltas."""
+        return Data(
+            stream.contexts, stream.static_costs, stream.scores, stream.predicted_scores, stream.deltas
+        )
 
     def _costs(self, request: Request) -> np.ndarray:
         name = "predicted_costs" if request.static_costs is None else "static_costs"
@@ -244,7 +268,7 @@ class CabsMix(Policy):
     def weights(self) -> np.ndarray:
         """Current mixture weights [3] of A, B, C."""
         out = np.empty(MODELS)
-        mix_weights(self.losses, self.settings.temperature, out)
+        mix_weights(self.model.losses, self.settings.temperature, out)
         return out
 
     def reads(self) -> Reads:
@@ -257,32 +281,27 @@ class CabsMix(Policy):
         rho, mask = self.rho_of(request), self.mask(request)
         x, predicted = self.need(request, "context", self.dim), self.need(request, "predicted_scores", k)
         surrogate = checks.surrogate(self.name, request.surrogate, k)
-        mean, sd, pmf, weights = np.empty(k), np.empty(k), np.empty(k), self.weights()
-        _values(
-            x, self._costs(request), mask, rho, self.share, *self._models(), weights,
-            self.settings.exploration, mean, sd,
-        )  # fmt: skip
-        arm = int(draw_largest(self.keys, self.round, mean, sd))
-        best_probabilities(mean, sd, pmf, np.empty((2, k)), CELLS)
-        memory = {"context": x.copy(), "predicted": predicted.copy(), "weights": weights}
-        return self._decision(arm, float(pmf[arm]), pmf, rho, memory, surrogate)
+        scores, deltas = self._nothing
+        row, trace = Data(x[None], self._costs(request)[None], scores, scores, deltas), self.new_trace()
+        arm, probability = _decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
+        memory = {"context": x.copy(), "predicted": predicted.copy(), "weights": trace[2:]}
+        pmf = self._work[0].copy()
+        return self._decision(int(arm), float(probability), pmf, rho, memory, surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a realised score and, where deltas are known, from surrogate scores of the other arms."""
-        k = len(self._arms)
-        delta = self.deltas_for(decision, outcome)
-        places = self.today(decision)
-        places = np.arange(k) if places is None else places
-        arm = np.flatnonzero(places == decision.arm)
-        if not len(arm):
+        delta, places = self.deltas_for(decision, outcome), self.today(decision)
+        arm, k = self.arm_today(decision, places), len(self._arms)
+        if arm < 0:
             return False
-        known = (places >= 0) & (delta is not None)
-        predicted = np.where(known, outcome.memory["predicted"][places], 0.0)
-        delta = np.where(known, delta[places], 0.0) if delta is not None else np.zeros(k)
-        _learn(
-            outcome.memory["context"], int(arm[0]), outcome.score, predicted, delta, known,
-            self.settings.bias_prior, *self._models(), self.losses, self.bias, np.empty(self.dim),
-        )  # fmt: skip
+        places = np.arange(k) if places is None else places
+        deltas = np.full((1, k, k), np.nan)
+        if delta is not None:
+            deltas[0, arm] = np.where(places >= 0, delta[places], np.nan)
+        predicted = outcome.memory["predicted"][places][None]
+        scores = np.full((1, k), outcome.score)
+        row = Data(outcome.memory["context"][None], predicted, scores, predicted, deltas)
+        _learn(self.parts(), row, 0, arm, 0)
         return True
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
@@ -290,28 +309,13 @@ class CabsMix(Policy):
         if lane.meta_weights is not None:
             lane.meta_weights[t] = decision.memory["weights"]
 
-    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """The same rounds in a compiled loop."""
-        checks.check_lane(self, stream, lane, start, stop)
-        o = self.settings
-        arrivals, immediate = arrival_table(lane)
-        _run(
-            lane.order, arrivals, immediate, self.round, start, stop, self.keys, self.rho, self.share,
-            stream.contexts, stream.static_costs, stream.scores, stream.predicted_scores, stream.deltas,
-            stream.active_from, stream.active_until, o.bias_prior, o.temperature, o.exploration,
-            *self._models(), self.losses, self.bias, lane.actions, lane.propensities, traced_weights(lane, MODELS),
-        )  # fmt: skip
-        self.round += stop - start
-
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Models, losses and realised biases."""
-        names = ("inv_a", "th_a", "inv_b", "group", "th_b", "inv_c", "th_c", "losses", "bias")
-        return {name: getattr(self, name) for name in names}, {}
+        return self.model._asdict(), {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
-        for name in self.state()[0]:
-            setattr(self, name, np.array(arrays[name]))
+        self.model = Model(*(np.array(arrays[name]) for name in Model._fields))
 
     def layout(self) -> dict[str, checks.Field]:
         """The state's arrays; all arms known from the start share one matrix of B, a later arm has its own."""
@@ -341,18 +345,18 @@ class CabsMix(Policy):
         }  # fmt: skip
 
     def _grow(self) -> None:
-        d, penalty = self.dim, self.settings.penalty
-        for name in ("inv_a", "inv_b", "inv_c"):
-            setattr(self, name, np.concatenate([getattr(self, name), start_inverse(1, d, penalty)]))
+        fresh = start_inverse(1, self.dim, self.settings.penalty)
+        new = {
+            name: np.concatenate([getattr(self.model, name), fresh]) for name in ("inv_a", "inv_b", "inv_c")
+        }
         for name in ("th_a", "th_b", "th_c", "bias"):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros((1, old.shape[1]))]))
+            old = getattr(self.model, name)
+            new[name] = np.concatenate([old, np.zeros((1, old.shape[1]))])
         # an arm that comes later has seen fewer rounds: B keeps an inverse of its own for it
-        self.group = np.append(self.group, len(self.inv_b) - 1)
+        self.model = self.model._replace(group=np.append(self.model.group, len(self.model.inv_b)), **new)
 
     def _shrink(self, index: int) -> None:
-        for name in ("inv_a", "th_a", "inv_c", "th_c", "th_b", "bias", "group"):
-            setattr(self, name, np.delete(getattr(self, name), index, axis=0))
-        used = np.unique(self.group)
-        self.inv_b = np.ascontiguousarray(self.inv_b[used])
-        self.group = np.searchsorted(used, self.group)
+        names = ("inv_a", "th_a", "inv_c", "th_c", "th_b", "bias", "group")
+        left = {name: np.delete(getattr(self.model, name), index, axis=0) for name in names}
+        used, left["group"] = np.unique(left["group"], return_inverse=True)
+        self.model = self.model._replace(inv_b=np.ascontiguousarray(self.model.inv_b[used]), **left)

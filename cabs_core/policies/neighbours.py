@@ -91,14 +91,11 @@ class PointPolicy(StaticPolicy):
 
     def table(self, stream: Stream) -> np.ndarray:
         """Values for all rows; lanes share them."""
+        points = stream.embeddings if self.on_embeddings else stream.contexts
+        if points is None:
+            raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
         key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
-        if key not in stream.fitted:
-            points = stream.embeddings if self.on_embeddings else stream.contexts
-            if points is None:
-                raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
-            stream.fitted[key] = self._scores(points)
-        values: np.ndarray = stream.fitted[key]
-        return values
+        return stream.once(key, lambda: self._scores(points))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What was learnt from the train split."""

@@ -17,7 +17,7 @@ random one, and predictions of the prior are not rescaled where they exceed 1.5 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -25,10 +25,10 @@ from pydantic import Field
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.mix import arrival_table
 from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.regression import dot, observe, quadratic
 
 #: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the penalty
@@ -36,8 +36,36 @@ from cabs_core.regression import dot, observe, quadratic
 MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
 
 
-#: inverse, precision, moment, theta, floor, updated and played of every arm
-Model = tuple[np.ndarray, ...]
+class Model(NamedTuple):
+    """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what is left of
+    the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
+
+    inverse: np.ndarray
+    precision: np.ndarray
+    moment: np.ndarray
+    theta: np.ndarray
+    floor: np.ndarray
+    updated: np.ndarray
+    played: np.ndarray
+
+
+class Parts(NamedTuple):
+    """Options; the model; clock int64 [1], the number of rounds; gain [d], work space."""
+
+    alpha: float
+    gamma: float
+    penalty: float
+    model: Model
+    clock: np.ndarray
+    gain: np.ndarray
+
+
+class Data(NamedTuple):
+    """contexts [n, d] whose last feature is 1; penalties [n, K] of the expected costs; scores [n, K]."""
+
+    contexts: np.ndarray
+    penalties: np.ndarray
+    scores: np.ndarray
 
 
 class ParetoOptions(Options):
@@ -67,89 +95,60 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 
 @kernel
 def _decide(
-    x: np.ndarray, penalties: np.ndarray, mask: np.ndarray, numbers: np.ndarray, clock: np.ndarray,
-    model: Model,
-) -> int:  # fmt: skip
+    parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+) -> tuple[int, float]:  # fmt: skip
     """The arm of largest upper bound less penalty (the first of equals); counts the round."""
-    inverse, _, _, theta, _, updated, played = model
-    alpha, gamma = numbers[0], numbers[1]
+    model, x, clock = parts.model, data.contexts[row], parts.clock
     arm, best = -1, -np.inf
     for j in range(mask.size):
         if mask[j]:
-            idle = clock[0] - max(updated[j], played[j])
-            variance = quadratic(inverse[j], x) * staleness_factor(gamma, idle)
-            value = dot(theta[j], x) + alpha * np.sqrt(max(variance, 1e-12)) - penalties[j]
+            idle = clock[0] - max(model.updated[j], model.played[j])
+            variance = quadratic(model.inverse[j], x) * staleness_factor(parts.gamma, idle)
+            bonus = parts.alpha * np.sqrt(max(variance, 1e-12))
+            value = dot(model.theta[j], x) + bonus - data.penalties[row, j]
             if arm < 0 or value > best:
                 arm, best = j, value
     clock[0] += 1
-    played[arm] = clock[0]
-    return arm
+    model.played[arm] = clock[0]
+    return arm, 1.0
 
 
 @kernel
-def _forget(arm: int, numbers: np.ndarray, now: int, model: Model) -> None:
-    """Discount an arm's model up to round `now`."""
-    inverse, precision, moment, theta, floor, updated, _ = model
-    gamma, penalty = numbers[1], numbers[2]
-    if gamma < 1.0:
-        decay = gamma ** min(now - updated[arm], MAX_STALENESS)
-        d = theta.shape[1]
-        left = floor[arm] * decay
+def _forget(parts: Parts, arm: int) -> None:
+    """Discount an arm's model up to now."""
+    model, now, penalty = parts.model, parts.clock[0], parts.penalty
+    if parts.gamma < 1.0:
+        decay = parts.gamma ** min(now - model.updated[arm], MAX_STALENESS)
+        d = model.theta.shape[1]
+        left = model.floor[arm] * decay
         for i in range(d):
-            moment[arm, i] *= decay
+            model.moment[arm, i] *= decay
             for k in range(d):
-                precision[arm, i, k] *= decay
+                model.precision[arm, i, k] *= decay
         if left < penalty * LEAST_SHARE:
             for i in range(d):
-                precision[arm, i, i] += penalty - left
-            inverse[arm] = np.linalg.inv(precision[arm])
-            theta[arm] = np.dot(inverse[arm], moment[arm])
-            floor[arm] = penalty
+                model.precision[arm, i, i] += penalty - left
+            model.inverse[arm] = np.linalg.inv(model.precision[arm])
+            model.theta[arm] = np.dot(model.inverse[arm], model.moment[arm])
+            model.floor[arm] = penalty
         else:
-            floor[arm] = left
+            model.floor[arm] = left
             for i in range(d):
                 for k in range(d):
-                    inverse[arm, i, k] /= decay
-    updated[arm] = now
+                    model.inverse[arm, i, k] /= decay
+    model.updated[arm] = now
 
 
 @kernel
-def _learn(
-    x: np.ndarray, arm: int, score: float, numbers: np.ndarray, clock: np.ndarray, model: Model,
-    gain: np.ndarray,
-) -> None:  # fmt: skip
-    """Learn an outcome of `arm`; gain [d] is scratch."""
-    _forget(arm, numbers, clock[0], model)
-    inverse, precision, moment, theta, _, _, _ = model
+def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
+    """Learn the score of `arm`."""
+    _forget(parts, arm)
+    model, x, score = parts.model, data.contexts[row], data.scores[row, arm]
     for i in range(x.size):
-        moment[arm, i] += score * x[i]
+        model.moment[arm, i] += score * x[i]
         for k in range(x.size):
-            precision[arm, i, k] += x[i] * x[k]
-    observe(inverse[arm], theta[arm], x, score, 1.0, gain)
-
-
-@kernel
-def _run(
-    order: np.ndarray, arrivals: np.ndarray, immediate: bool, start: int, stop: int, contexts: np.ndarray,
-    penalties: np.ndarray, scores: np.ndarray, active_from: np.ndarray, active_until: np.ndarray,
-    numbers: np.ndarray, clock: np.ndarray, model: Model, gain: np.ndarray, actions: np.ndarray,
-    propensities: np.ndarray,
-) -> None:  # fmt: skip
-    mask = np.ones(scores.shape[1], dtype=np.bool_)
-    due = np.searchsorted(arrivals[:, 0], start)
-    for t in range(start, stop):
-        row = order[t]
-        for j in range(mask.size):
-            mask[j] = active_from[j] <= t < active_until[j]
-        actions[t] = _decide(contexts[row], penalties[row], mask, numbers, clock, model)
-        propensities[t] = 1.0
-        while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
-            s = t if immediate else arrivals[due, 1]
-            past = order[s]
-            _learn(contexts[past], actions[s], scores[past, actions[s]], numbers, clock, model, gain)
-            if immediate:
-                break
-            due += 1
+            model.precision[arm, i, k] += x[i] * x[k]
+    observe(model.inverse[arm], model.theta[arm], x, score, 1.0, parts.gain)
 
 
 def log_costs(means: np.ndarray) -> np.ndarray:
@@ -175,7 +174,7 @@ def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
     return x.T @ x, offline.scores.T @ x
 
 
-class ParetoBandit(Policy):
+class ParetoBandit(CompiledPolicy):
     """See the module. Needs contexts whose last feature is constant, and predicted costs.
 
     It learns scores, so that with cost 'linear' one model serves every rho.
@@ -185,6 +184,7 @@ class ParetoBandit(Policy):
     PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}, "pilot": {"gamma": 1.0}}
     any_rho: ClassVar[bool] = True
     needs_context: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide, _learn))
 
     def start(self, offline: Offline | None) -> None:
         """The prior of the train split; without one, cold models."""
@@ -203,13 +203,31 @@ class ParetoBandit(Policy):
         inverse = np.linalg.inv(precision)
         theta = np.einsum("kij,kj->ki", inverse, moment)
         stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
-        self.model = (inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
-        self.clock = np.zeros(1, dtype=np.int64)
+        self.model = Model(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
+        self.clock, self.gain = np.zeros(1, dtype=np.int64), np.empty(d)
+        self._resized()
 
-    @property
-    def _numbers(self) -> np.ndarray:
+    def _resized(self) -> None:
+        self._no_scores = np.zeros((1, len(self._arms)))
+
+    def parts(self, lane: Lane | None = None) -> Parts:
+        """Options and models."""
         o = self.settings
-        return np.array([o.alpha, o.gamma, o.penalty])
+        return Parts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
+
+    def data(self, stream: Stream) -> Data:
+        """Contexts with their constant, penalties and scores."""
+        costs = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
+
+        def penalties() -> np.ndarray:
+            found = self._penalties(stream.static_costs, self.rho)
+            return np.ascontiguousarray(np.broadcast_to(found, stream.scores.shape))
+
+        return Data(
+            stream.once("pareto_bandit", lambda: counting(stream.contexts)),
+            stream.once(costs, penalties),
+            stream.scores,
+        )
 
     def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
         """Penalties of the arms, for expected costs [..., K]."""
@@ -233,7 +251,8 @@ class ParetoBandit(Policy):
             costs = self.need(
                 request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
             )
-        arm = int(_decide(x, self._penalties(costs, rho), mask, self._numbers, self.clock, self.model))
+        row = Data(x[None], self._penalties(costs, rho)[None], self._no_scores)
+        arm = int(_decide(self.parts(), row, 0, mask, self.round, 0, self.new_trace())[0])
         pmf = np.zeros(k)
         pmf[arm] = 1.0
         return self._decision(arm, 1.0, pmf, rho, {"context": x})
@@ -243,41 +262,13 @@ class ParetoBandit(Policy):
         arm = self.arm_today(decision, self.today(decision))
         if arm < 0:
             return False
-        _learn(
-            outcome.memory["context"],
-            arm,
-            outcome.score,
-            self._numbers,
-            self.clock,
-            self.model,
-            np.empty(self.dim),
-        )
+        scores = np.full_like(self._no_scores, outcome.score)
+        _learn(self.parts(), Data(outcome.memory["context"][None], self._no_scores, scores), 0, arm, 0)
         return True
-
-    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """The same rounds in a compiled loop."""
-        checks.check_lane(self, stream, lane, start, stop)
-        arrivals, immediate = arrival_table(lane)
-        key = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
-        if key not in stream.fitted:
-            stream.fitted[key] = np.ascontiguousarray(
-                np.broadcast_to(self._penalties(stream.static_costs, self.rho), stream.scores.shape)
-            )
-        if "pareto_bandit" not in stream.fitted:
-            stream.fitted["pareto_bandit"] = counting(stream.contexts)
-        _run(
-            lane.order, arrivals, immediate, start, stop, stream.fitted["pareto_bandit"], stream.fitted[key], stream.scores,
-            stream.active_from, stream.active_until, self._numbers, self.clock, self.model, np.empty(self.dim),
-            lane.actions, lane.propensities,
-        )  # fmt: skip
-        self.round += stop - start
-
-    _ARRAYS = ("inverse", "precision", "moment", "theta", "floor", "updated", "played")
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Models, clocks and the arms' prices."""
-        arrays = dict(zip(self._ARRAYS, self.model, strict=True))
-        return arrays | {"clock": self.clock, "price": self.price}, {}
+        return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
 
     def layout(self) -> dict[str, checks.Field]:
         """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
@@ -301,7 +292,7 @@ class ParetoBandit(Policy):
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
-        self.model = tuple(np.array(arrays[name]) for name in self._ARRAYS)
+        self.model = Model(*(np.array(arrays[name]) for name in Model._fields))
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 
     def _grow(self) -> None:
@@ -309,12 +300,14 @@ class ParetoBandit(Policy):
         d, penalty = self.dim, self.settings.penalty
         now = self.clock[0]
         fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)
-        self.model = tuple(
-            np.concatenate([old, np.asarray(new, dtype=old.dtype)[None]])
-            for old, new in zip(self.model, fresh, strict=True)
+        self.model = Model(
+            *(
+                np.append(old, np.array([new], dtype=old.dtype), axis=0)
+                for old, new in zip(self.model, fresh, strict=True)
+            )
         )
         self.price = np.append(self.price, self.price.mean())
 
     def _shrink(self, index: int) -> None:
-        self.model = tuple(np.ascontiguousarray(np.delete(a, index, axis=0)) for a in self.model)
+        self.model = Model(*(np.delete(a, index, axis=0) for a in self.model))
         self.price = np.delete(self.price, index)

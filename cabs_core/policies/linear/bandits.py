@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
+from cabs_core.policies.linear.expert_policy import Expert, ModelOptions, expert
+from cabs_core.policies.linear.kernel_arrays import Mixture
 from cabs_core.policies.linear.policy import LinearPolicy
 
 WARM = 0.3
@@ -71,15 +71,15 @@ OPTIONS: dict[str, type[BanditOptions]] = {
 }
 
 
-def bandit_expert(kind: str, options: Any) -> Expert:
+def bandit_expert(kind: str, o: Any) -> Expert:
     """The expert of a bandit policy with these options."""
-    columns = {
-        "epsilon_greedy": lambda o: {"EPS0": o.eps0, "DECAY": o.decay, "EPS_MIN": o.eps_min},
-        "square_cb": lambda o: {"GAMMA": o.gamma, "POWER": o.gamma_power, "MU": o.mu or 0.0, "CLIP": 1.0},
-        "lin_ucb": lambda o: {"ALPHA": o.alpha},
-        "lin_ts": lambda o: {"V": o.v},
-    }[kind](options)
-    return Expert(kind, kind, options, **columns)
+    own: dict[str, Any] = {
+        "epsilon_greedy": lambda: {"eps0": o.eps0, "decay": o.decay, "eps_min": o.eps_min},
+        "square_cb": lambda: {"gamma": o.gamma, "power": o.gamma_power, "mu": o.mu or 0.0, "clip": 1},
+        "lin_ucb": lambda: {"alpha": o.alpha},
+        "lin_ts": lambda: {"v": o.v},
+    }[kind]()
+    return expert(kind, o, **own)
 
 
 class LinearBandit(LinearPolicy):
@@ -92,10 +92,10 @@ class LinearBandit(LinearPolicy):
         """Options of the bandit of this name."""
         return OPTIONS[base]
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """One expert."""
         return [bandit_expert(self.base, self.settings)]
 
-    def mixture_rules(self) -> dict[int, float]:
+    def mixture(self) -> Mixture:
         """Whether lin_ts computes its propensity by quadrature."""
-        return {kernel_arrays.PROPENSITY: getattr(self.settings, "propensity", "integral") == "integral"}
+        return Mixture(integral=getattr(self.settings, "propensity", "integral") == "integral")

@@ -1,11 +1,11 @@
 """Policies of one or more experts with models of their own: what the linear and the neural ones share.
 
-A subclass says which experts it has (`expert_rules`) and how they are mixed (`mixture_rules`), and holds their models.
+A subclass says which experts it has (`expert_list`) and how they are mixed (`mixture`), and holds their models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -15,10 +15,10 @@ from pydantic import Field
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
-from cabs_core.policies.lanes import Lane
+from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.requests import Decision, Reads, Request
-from cabs_core.utility import margin
+from cabs_core.utility import clipped_utility, margin
 
 
 class ModelOptions(Options):
@@ -34,19 +34,17 @@ class ModelOptions(Options):
     regression: Literal["ridge", "vaw"] = "ridge"
 
 
-class Expert:
-    """One expert: its kind, its regression options, and its row of `kernel_arrays.Rules.params`, by column name."""
+class Expert(NamedTuple):
+    """One expert: its regression, and all its options as kernels take them."""
 
-    def __init__(self, name: str, kind: str, model: ModelOptions, **columns: float) -> None:
-        self.name, self.kind, self.model = name, kind, model
-        self.row = np.zeros(kernel_arrays.PARAMS)
-        self.row[kernel_arrays.KIND] = kernel_arrays.KINDS[kind]
-        self.row[kernel_arrays.REGRESSION] = (
-            kernel_arrays.VAW if model.regression == "vaw" else kernel_arrays.RIDGE
-        )
-        self.row[kernel_arrays.PRUNE] = -1.0
-        for column, value in columns.items():
-            self.row[getattr(kernel_arrays, column)] = float(value)
+    model: ModelOptions
+    options: kernel_arrays.ExpertOptions
+
+
+def expert(kind: str, model: ModelOptions, **options: float) -> Expert:
+    """An expert of a kind in `kernel_arrays.KINDS`, with its options by name."""
+    numbers = {"kind": kernel_arrays.KINDS[kind], "regression": kernel_arrays.REGRESSIONS[model.regression]}
+    return Expert(model, kernel_arrays.ExpertOptions(**numbers, **options))  # type: ignore[arg-type]  # int or float, by name
 
 
 class Inputs(NamedTuple):
@@ -62,17 +60,10 @@ class Inputs(NamedTuple):
 
 
 class Feedback(NamedTuple):
-    """What a decision remembers, rearranged for the current arms.
-
-    arm: the played one, -1 if it has been removed; places: `Policy.today`; affinity, prices, deltas [K]; memory: one
-    decision's `kernel_arrays.Memory`, without its first axis.
-    """
+    """An outcome: the played arm's place among the current ones, the request with its outcomes, and one memory slot."""
 
     arm: int
-    places: np.ndarray | None
-    affinity: np.ndarray
-    prices: np.ndarray
-    deltas: np.ndarray
+    data: kernel_arrays.Data
     memory: kernel_arrays.Memory
 
 
@@ -80,7 +71,7 @@ class ExpertPolicy(Policy):
     """M experts, mixed by exponential weights if M > 1.
 
     Attributes:
-        rules: the experts' parameters and the mixture's.
+        rules: the experts' options and the mixture's.
         uses_surrogates: whether any expert learns from surrogates.
     """
 
@@ -88,13 +79,13 @@ class ExpertPolicy(Policy):
 
     # -- to implement -----------------------------------------------------------------------------------------
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """The experts, in the order of the meta weights."""
         raise NotImplementedError
 
-    def mixture_rules(self) -> dict[int, float]:
-        """Entries of `Rules.meta` that differ from their defaults."""
-        return {}
+    def mixture(self) -> kernel_arrays.Mixture:
+        """How they are mixed."""
+        return kernel_arrays.Mixture()
 
     # -- state ------------------------------------------------------------------------------------------------
 
@@ -119,21 +110,16 @@ class ExpertPolicy(Policy):
 
     def prepare(self) -> None:
         """Experts and rules from the options."""
-        self._experts = self.expert_rules()
-        self.uses_surrogates = any(e.kind == "cabs_c" for e in self._experts)
-        meta = np.zeros(kernel_arrays.META)
-        meta[kernel_arrays.COPIES] = 1
-        meta[kernel_arrays.PROPENSITY] = 1
-        for entry, value in self.mixture_rules().items():
-            meta[entry] = value
-        self.rules = kernel_arrays.Rules(
-            np.stack([e.row for e in self._experts]), meta, np.ascontiguousarray(self.keys)
-        )
+        self._experts = self.expert_list()
+        self.uses_surrogates = any(e.options.kind == kernel_arrays.CABS_C for e in self._experts)
+        options = np.array([e.options for e in self._experts], dtype=kernel_arrays.EXPERTS)
+        self.rules = kernel_arrays.Rules(options, self.mixture(), np.ascontiguousarray(self.keys))
 
     def _set_gamma(self, values: Mapping[str, Any]) -> None:
         """Restore gamma_ix from a saved state: its default depends on the number of arms at the start."""
-        gamma = values.get("gamma_ix", float(self.rules.meta[kernel_arrays.GAMMA_IX]))
-        self.rules.meta[kernel_arrays.GAMMA_IX] = checks.number(self.name, "gamma_ix", gamma, 0.0)
+        mixture = self.rules.mixture
+        gamma = checks.number(self.name, "gamma_ix", values.get("gamma_ix", mixture.gamma_ix), 0.0)
+        self.rules = self.rules._replace(mixture=mixture._replace(gamma_ix=gamma))
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
         """What `_decide` keeps."""
@@ -141,10 +127,14 @@ class ExpertPolicy(Policy):
         chances = checks.probabilities
         return {
             "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
-            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "gap": checks.Field((), None),
-            "certified": checks.Field((), None, dtype=checks.B1), "weights": chances(m), "reach": chances(m, k),
+            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "trace": checks.Field((2 + self.experts,), None),
+            "reach": chances(m, k),
             "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
         }  # fmt: skip
+
+    def _resized(self) -> None:
+        k = len(self._arms)
+        self._zeros = np.zeros((1, k)), np.zeros((1, k, k))
 
     # -- online -----------------------------------------------------------------------------------------------
 
@@ -163,31 +153,81 @@ class ExpertPolicy(Policy):
             margins = margin(prices, 1.0)
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
-    def _feedback(self, decision: Decision, outcome: checks.Outcome) -> Feedback:
-        """The decision's memory for the current arms; PolicyError where surrogates are needed and not known."""
-        kept, places = outcome.memory, self.today(decision)
+    def _request(self, given: Inputs) -> kernel_arrays.Data:
+        """A request as a table with one row."""
+        one, table = self._zeros
+        return kernel_arrays.Data(
+            given.x[None], one, given.margins[None], one, one, given.prices[None], given.affinity[None], table
+        )
+
+    def _kept(self, given: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+        """What a decision remembers, given one slot of the kernels' memory."""
+        kept = {"context": given.x.copy(), "affinity": given.affinity, "prices": given.prices, "trace": trace}
+        return kept | {
+            name: value.copy() for name, value in zip(kernel_arrays.Memory._fields, memory, strict=True)
+        }
+
+    def _feedback(self, decision: Decision, outcome: checks.Outcome) -> Feedback | None:
+        """The decision's memory for the current arms, None where the played one has been removed.
+
+        Raises:
+            PolicyError: surrogates are needed and not known, or all arms' outcomes are.
+        """
+        kept, places, k = outcome.memory, self.today(decision), len(self._arms)
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:
             raise PolicyError(
                 f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
             )
+        reward = outcome.utility(decision.rho)
+        targets = np.full(len(decision.arms), outcome.score if self.target == "score" else reward)
+        if self.full_feedback:
+            y, c = outcome.all_scores, outcome.all_costs
+            if y is None or c is None:
+                raise PolicyError(
+                    f"{self.name} observes every arm: pass all_scores [K] and all_costs [K] to update"
+                )
+            targets = y if self.target == "score" else clipped_utility(y, c, decision.rho)
         values = [kept["affinity"], kept["prices"], deltas, *(kept[n] for n in kernel_arrays.Memory._fields)]
         if places is not None:
             # arms that did not exist then were no neighbours: they learn nothing from this round
             values = [np.ascontiguousarray(np.where(places >= 0, v[..., places], 0.0)) for v in values]
-        affinity, prices, deltas, *parts = values
+            targets = np.where(places >= 0, targets[places], np.nan)
+        affinity, prices, deltas, *memory = values
         arm = self.arm_today(decision, places)
-        return Feedback(arm, places, affinity, prices, deltas, kernel_arrays.Memory(*parts))
+        if arm < 0:
+            return None
+        table = np.zeros((1, k, k))
+        table[0, arm] = deltas
+        one = np.full((1, k), reward), np.full((1, k), outcome.score)
+        data = kernel_arrays.Data(
+            kept["context"][None], targets[None], self._zeros[0], *one, prices[None], affinity[None], table
+        )
+        return Feedback(arm, data, kernel_arrays.Memory(*(value[None] for value in memory)))
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
         """As `Policy.redraw`, with what the other arm reveals."""
-        shared = self.rules.params[:, kernel_arrays.SHARED]
-        memory = kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, shared)
+        memory = kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Gap, certificate and meta weights."""
-        lane.gaps[t] = decision.memory["gap"].item()
-        lane.uncertified += not decision.memory["certified"].item()
+        gap, uncertified, *weights = decision.memory["trace"]
+        lane.gaps[t] = gap
+        lane.uncertified += int(uncertified)
         if lane.meta_weights is not None:
-            lane.meta_weights[t] = decision.memory["weights"]
+            lane.meta_weights[t] = weights
+
+    # -- replay -----------------------------------------------------------------------------------------------
+
+    def data(self, stream: Stream) -> kernel_arrays.Data:
+        """The arrays of a replay in the models' units; computed once per stream and kind of target."""
+        return stream.once(f"data:{self.target}:{self.rho!r}", lambda: self._data(stream))
+
+    def _data(self, stream: Stream) -> kernel_arrays.Data:
+        prices, score = self.rho * stream.predicted_costs, self.target == "score"
+        return kernel_arrays.Data(
+            stream.contexts, stream.scores if score else stream.utilities,
+            margin(stream.predicted_costs, self.rho) if score else np.ones_like(prices),
+            stream.utilities, stream.scores, prices, stream.predicted_scores, stream.deltas,
+        )  # fmt: skip

@@ -23,42 +23,40 @@ def surrogate_value(kind: int, score: float, price: float) -> float:
 
 
 @kernel
-def learn(
-    rules: kernel_arrays.Rules, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray,
-    prices: np.ndarray, deltas: np.ndarray, arm: int, target: float, reward: float, score: float,
-    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
-) -> None:  # fmt: skip
-    """The reward of a decision has come: update the experts' models and the meta weights.
-
-    deltas [K] of the played arm and its score; target and reward of the played arm; score its realised score.
-    """
-    P = rules.params
-    M = memory.pmfs.shape[1]
+def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: int, slot: int) -> None:
+    """The reward of a decision has come (`rounds`): update the experts' models and the meta weights."""
+    experts, model, deltas = parts.rules.experts, parts.model, parts.scratch.deltas
+    M = parts.memory.pmfs.shape[1]
+    for j in range(deltas.size):
+        deltas[j] = data.deltas[row, arm, j]
     if M > 1:
-        _learn_meta(rules, model, prices, deltas, arm, reward, score, s, memory, slot)
+        _learn_meta(parts, data, row, arm, slot)
     for m in range(M):
-        if P[m, kernel_arrays.KIND] == kernel_arrays.CABS_C:
-            _learn_cabs(
-                P, m, model, x, affinity, prices, deltas, arm, target, score, s, memory.reach[slot, m]
-            )
+        if experts[m].kind == kernel_arrays.CABS_C:
+            _learn_cabs(parts, m, data, row, arm, parts.memory.reach[slot, m])
         else:
-            observe(model.inverse[m, arm], model.theta[m, arm], x, target, 1.0, s.gain)
+            target = data.targets[row, arm]
+            observe(
+                model.inverse[m, arm],
+                model.theta[m, arm],
+                data.contexts[row],
+                target,
+                1.0,
+                parts.scratch.gain,
+            )
 
 
 @kernel
 def _learn_cabs(
-    P: np.ndarray, m: int, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray,
-    prices: np.ndarray, deltas: np.ndarray, arm: int, target: float, score: float, s: kernel_arrays.Scratch,
-    reach: np.ndarray,
-) -> None:  # fmt: skip
+    parts: kernel_arrays.Parts, m: int, data: kernel_arrays.Data, row: int, arm: int, reach: np.ndarray
+) -> None:
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
-    K = reach.size
-    form = int(P[m, kernel_arrays.SURROGATE])
-    bias_kind = int(P[m, kernel_arrays.BIAS_KIND])
-    weighting = int(P[m, kernel_arrays.WEIGHTING])
-    shared = P[m, kernel_arrays.SHARED] > 0.0
-    if P[m, kernel_arrays.PRUNE] >= 0.0:
-        keep_large_deltas(deltas, arm, P[m, kernel_arrays.PRUNE], s.keep, s.work)
+    own, model, s, K = parts.rules.experts[m], parts.model, parts.scratch, reach.size
+    x, prices, deltas = data.contexts[row], data.prices[row], s.deltas
+    target, score = data.targets[row, arm], data.scores[row, arm]
+    bias_kind, shared = own.bias, own.shared == 1
+    if own.prune >= 0.0:
+        keep_large_deltas(deltas, arm, own.prune, s.keep, s.work)
     else:
         for j in range(K):
             s.keep[j] = 1.0
@@ -71,7 +69,7 @@ def _learn_cabs(
         if reach[j] <= 0.0 or (s.keep[j] <= 0.0 and bias_kind != 1):
             continue
         theta = model.theta[m, j]
-        surrogate = surrogate_value(form, score + deltas[j], prices[j])
+        surrogate = surrogate_value(own.surrogate, score + deltas[j], prices[j])
         y = target
         weight = 1.0
         if j != arm:
@@ -79,20 +77,20 @@ def _learn_cabs(
             if bias_kind == 1:
                 bias = model.bias[m, j]
             elif bias_kind == 2:
-                bias = model.bias[m, j] / (model.bias_count[m, j] + P[m, kernel_arrays.BIAS_PRIOR])
+                bias = model.bias[m, j] / (model.bias_count[m, j] + own.bias_prior)
             y = surrogate - bias
-            if P[m, kernel_arrays.BIAS_CLIP] > 0.0:
+            if own.clip_surrogates:
                 y = clip01(y)
-            weight = P[m, kernel_arrays.PSEUDO]
+            weight = own.pseudo_weight
         if bias_kind == 1:
             model.bias_count[m, j] += 1.0
             model.bias[m, j] += (surrogate - dot(theta, x) - model.bias[m, j]) / model.bias_count[m, j]
             if s.keep[j] <= 0.0:
                 continue
-        if weighting == 1:
-            y /= max(reach[j], P[m, kernel_arrays.MIN_P])
-        elif weighting == 2:
-            weight /= max(reach[j], P[m, kernel_arrays.MIN_P])
+        if own.importance == 1:
+            y /= max(reach[j], own.min_probability)
+        elif own.importance == 2:
+            weight /= max(reach[j], own.min_probability)
         if weight <= 0.0:
             continue
         if shared:
@@ -104,54 +102,49 @@ def _learn_cabs(
     if shared:
         downdate(model.inverse[m, 0], s.gain, scale)
     if bias_kind == 2:
-        model.bias[m, arm] += surrogate_value(form, affinity[arm], prices[arm]) - target
+        model.bias[m, arm] += surrogate_value(own.surrogate, data.affinity[row, arm], prices[arm]) - target
         model.bias_count[m, arm] += 1.0
 
 
 @kernel
-def _learn_meta(
-    rules: kernel_arrays.Rules, model: kernel_arrays.Model, prices: np.ndarray, deltas: np.ndarray, arm: int,
-    reward: float, score: float, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
-) -> None:  # fmt: skip
+def _learn_meta(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: int, slot: int) -> None:
     """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
 
     doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
     weighted error of the prediction for the played arm; as little biased as the realised loss, far less noisy.
     """
-    P = rules.params
-    M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
-    L = int(rules.meta[kernel_arrays.COPIES])
-    literal = rules.meta[kernel_arrays.META_LOSS] == 1.0
-    robust = rules.meta[kernel_arrays.META_LOSS] == 2.0
+    experts, mixture, model, s = parts.rules.experts, parts.rules.mixture, parts.model, parts.scratch
+    pmfs, q, baseline = parts.memory.pmfs[slot], parts.memory.mixture[slot], parts.memory.baseline[slot]
+    reach, cover, prices = parts.memory.reach[slot], parts.memory.cover[slot], data.prices[row]
+    reward, score = data.rewards[row, arm], data.scores[row, arm]
+    M, K, L = pmfs.shape[0], pmfs.shape[1], mixture.copies
     mu_total = 0.0
     top = np.max(model.log_weights)
     for m in range(M):
         for g in range(L):
-            gamma = rules.meta[kernel_arrays.GAMMA_IX] * 2.0**g
+            gamma = mixture.gamma_ix * 2.0**g
             loss = 0.0
-            if literal and P[m, kernel_arrays.KIND] == kernel_arrays.CABS_C:
+            if mixture.loss == 1 and experts[m].kind == kernel_arrays.CABS_C:
                 for j in range(K):
-                    if memory.reach[slot, m, j] > 0.0 or j == arm:
+                    if reach[m, j] > 0.0 or j == arm:
                         value = reward
                         if j != arm:
-                            value = surrogate_value(
-                                int(P[m, kernel_arrays.SURROGATE]), score + deltas[j], prices[j]
-                            )
-                        loss += (1.0 - value) * memory.pmfs[slot, m, j] / (memory.cover[slot, m, j] + gamma)
-            elif robust:
-                error = memory.baseline[slot, arm] - reward
-                loss = error * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
+                            value = surrogate_value(experts[m].surrogate, score + s.deltas[j], prices[j])
+                        loss += (1.0 - value) * pmfs[m, j] / (cover[m, j] + gamma)
+            elif mixture.loss == 2:
+                error = baseline[arm] - reward
+                loss = error * pmfs[m, arm] / (q[arm] + gamma)
                 for j in range(K):
-                    loss += memory.pmfs[slot, m, j] * (1.0 - memory.baseline[slot, j])
+                    loss += pmfs[m, j] * (1.0 - baseline[j])
             else:
-                loss = (1.0 - reward) * memory.pmfs[slot, m, arm] / (memory.mixture[slot, arm] + gamma)
+                loss = (1.0 - reward) * pmfs[m, arm] / (q[arm] + gamma)
             s.losses[m * L + g] = loss
             mu_total += np.exp(model.log_weights[m * L + g] - top)
-    eta = rules.meta[kernel_arrays.ETA]
+    eta = mixture.eta
     if eta <= 0.0:
         # gamma_min is the first of the grid
         eta = min(
-            rules.meta[kernel_arrays.GAMMA_IX],
+            mixture.gamma_ix,
             np.sqrt(np.log(M * L) / (1.0 + model.scalars[kernel_arrays.SECOND_ORDER])),
         )
     second = 0.0

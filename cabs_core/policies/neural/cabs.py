@@ -28,6 +28,7 @@ from cabs_core.policies.cabs import (
 from cabs_core.policies.linear.bandits import OPTIONS as LINEAR_BANDITS
 from cabs_core.policies.linear.bandits import bandit_expert
 from cabs_core.policies.linear.expert_policy import Expert, ModelOptions
+from cabs_core.policies.linear.kernel_arrays import Mixture
 from cabs_core.policies.neural.policy import NeuralOptions, NeuralPolicy, neural_expert
 
 # what belongs to ridge models only
@@ -53,13 +54,13 @@ class CabsCNeural(NeuralPolicy):
     Settings: ClassVar = NeuralCabsCOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = CabsC.PRESETS
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """One expert, CABS-C."""
         return [_cabs_row(self.settings)]
 
-    def mixture_rules(self) -> dict[int, float]:
+    def mixture(self) -> Mixture:
         """How the arm is chosen from p (option `play`)."""
-        return CabsC.mixture_rules(self)  # type: ignore[arg-type]  # it reads the same options
+        return CabsC.mixture(self)  # type: ignore[arg-type]  # it reads the same options
 
 
 class _UCB(NeuralOptions):
@@ -74,9 +75,9 @@ def _standard_expert(policy: str, name: str, own: dict[str, Any]) -> Expert:
     """A neural bandit as an expert; `own` holds its exploration settings only."""
     try:
         if name == "neural_ucb":
-            return neural_expert(name, "lin_ucb", ALPHA=_UCB(**own).alpha)
+            return neural_expert("lin_ucb", alpha=_UCB(**own).alpha)
         if name == "neural_ts":
-            return neural_expert(name, "lin_ts", V=_TS(**own).v)
+            return neural_expert("lin_ts", v=_TS(**own).v)
         foreign = sorted(set(own) & {*_NOT_NEURAL, "target", "propensity"})
         if foreign:
             raise PolicyError(f"{policy}: expert {name!r} has no options {foreign}")
@@ -131,7 +132,7 @@ class CabsDNeural(NeuralPolicy):
         },
     }
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """The experts of the options."""
         found = []
         for name, own in self.settings.experts:
@@ -153,6 +154,6 @@ class CabsDNeural(NeuralPolicy):
                 found.append(_standard_expert(self.name, name, dict(own)))
         return found
 
-    def mixture_rules(self) -> dict[int, float]:
+    def mixture(self) -> Mixture:
         """Loss, learning rate and grid of the weights."""
-        return CabsD.mixture_rules(self)  # type: ignore[arg-type]  # the same options, arms and horizon
+        return CabsD.mixture(self)  # type: ignore[arg-type]  # the same options, arms and horizon

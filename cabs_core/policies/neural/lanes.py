@@ -21,16 +21,11 @@ from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import normal, uniform
 from cabs_core.policies.linear import experts, kernel_arrays, learning
 from cabs_core.regression.neural import WIDTHS, LastLayers, Layers, NetworkBatch
-from cabs_core.solver import make_workspace
 
 #: streams of a policy's own: experts use NOISE + m, so there are at most 8 experts
 START, SAMPLE = 10, 11
 MAX_EXPERTS = 8
 _FIRST_ROWS = 256
-
-
-#: bias and bias_count [L, M, K], log_weights [L, M copies], scalars [L, 2] of the lanes
-State = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -66,60 +61,48 @@ def _lane_memory(memory: kernel_arrays.Memory, lane: int) -> kernel_arrays.Memor
 
 
 @kernel
-def _decide_lanes(
-    params: np.ndarray, meta: np.ndarray, keys: np.ndarray, values: np.ndarray, squares: np.ndarray,
-    margins: np.ndarray, affinity: np.ndarray, active: np.ndarray, rounds: np.ndarray, state: State,
-    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, arms: np.ndarray,
-    numbers: np.ndarray, mu: np.ndarray,
-) -> None:  # fmt: skip
-    """Every lane decides. values [L, M, K, 1], squares [L, M, K, 1, 1], margins [L, K].
+def _lane_parts(parts: kernel_arrays.Parts, keys: np.ndarray, lane: int) -> kernel_arrays.Parts:
+    """One lane's share of parts whose model and memory have an axis of lanes in front."""
+    rules, model = parts.rules, parts.model
+    return kernel_arrays.Parts(
+        kernel_arrays.Rules(rules.experts, rules.mixture, keys[lane]),
+        kernel_arrays.Model(
+            model.inverse[lane], model.theta[lane], model.bias[lane], model.bias_count[lane],
+            model.log_weights[lane], model.scalars[lane],
+        ),
+        parts.scratch,
+        _lane_memory(parts.memory, lane),
+    )  # fmt: skip
 
-    Fills arms [L], numbers [L, 3] (probability, gap, certified) and mu [L, M].
-    """
-    one = np.ones(1)
-    bias, bias_count, log_weights, scalars = state
-    for lane in range(values.shape[0]):
-        rules = kernel_arrays.Rules(params, meta, keys[lane])
-        model = kernel_arrays.Model(
-            squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
+
+@kernel
+def _decide_lanes(
+    parts: kernel_arrays.Parts, keys: np.ndarray, data: kernel_arrays.Data, active: np.ndarray,
+    rounds: np.ndarray, slots: np.ndarray, arms: np.ndarray, chances: np.ndarray, traces: np.ndarray,
+) -> None:  # fmt: skip
+    """Every lane decides on its row of the data. Fills arms and chances [L] and traces [L, 2 + weights]."""
+    for lane in range(arms.size):
+        arms[lane], chances[lane] = experts.decide(
+            _lane_parts(parts, keys, lane), data, lane, active[lane], rounds[lane], slots[lane], traces[lane]
         )
-        own = _lane_memory(memory, lane)
-        arm, probability, gap, certified = experts.decide(
-            rules, model, one, margins[lane], affinity[lane], active[lane], rounds[lane], s, own, slots[lane]
-        )
-        arms[lane] = arm
-        numbers[lane, 0], numbers[lane, 1], numbers[lane, 2] = probability, gap, 1.0 if certified else 0.0
-        for m in range(mu.shape[1]):
-            mu[lane, m] = s.mu[m]
 
 
 @kernel
 def _learn_lanes(
-    params: np.ndarray, meta: np.ndarray, keys: np.ndarray, values: np.ndarray, squares: np.ndarray,
-    x: np.ndarray, affinity: np.ndarray, prices: np.ndarray, deltas: np.ndarray, arms: np.ndarray,
-    targets: np.ndarray, rewards: np.ndarray, scores: np.ndarray, due: np.ndarray, state: State,
-    s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slots: np.ndarray, counts: np.ndarray,
-    history_x: np.ndarray, history_y: np.ndarray, history_w: np.ndarray,
+    parts: kernel_arrays.Parts, keys: np.ndarray, data: kernel_arrays.Data, x: np.ndarray, arms: np.ndarray,
+    due: np.ndarray, slots: np.ndarray, counts: np.ndarray, history_x: np.ndarray, history_y: np.ndarray,
+    history_w: np.ndarray,
 ) -> None:  # fmt: skip
     """Lanes with due[lane] learn an outcome: update biases and meta weights, add the networks' rows to the history."""
-    one = np.ones(1)
-    bias, bias_count, log_weights, scalars = state
+    values, squares = parts.model.theta, parts.model.inverse
     for lane in range(values.shape[0]):
         if not due[lane]:
             continue
-        rules = kernel_arrays.Rules(params, meta, keys[lane])
         for m in range(values.shape[1]):
             for j in range(values.shape[2]):
                 squares[lane, m, j, 0, 0] = 1.0
                 history_y[lane, counts[lane], m, j] = values[lane, m, j, 0]
-        model = kernel_arrays.Model(
-            squares[lane], values[lane], bias[lane], bias_count[lane], log_weights[lane], scalars[lane]
-        )
-        own = _lane_memory(memory, lane)
-        learning.learn(
-            rules, model, one, affinity[lane], prices[lane], deltas[lane], arms[lane], targets[lane], rewards[lane],
-            scores[lane], s, own, slots[lane],
-        )  # fmt: skip
+        learning.learn(_lane_parts(parts, keys, lane), data, lane, arms[lane], slots[lane])
         n = counts[lane]
         for m in range(values.shape[1]):
             for j in range(values.shape[2]):
@@ -159,20 +142,21 @@ def _draw_batches(
                     w[place, b, j] = history_w[lane, row, m, j]
 
 
+_LEARNT = ("bias", "bias_count", "log_weights", "scalars")
 _NETS = ("flat", "start", "first", "second", "steps")
 
 
 class NeuralLanes:
     """The state of L lanes (one online policy is one lane) and the rounds that they play together.
 
-    params, meta: `kernel_arrays.Rules` without keys; keys uint64 [L, purposes, 2].
+    rules: of any lane; keys uint64 [L, purposes, 2]; model: an axis of lanes, then as for a ridge of one feature.
     """
 
     def __init__(
-        self, shape: Shape, params: np.ndarray, meta: np.ndarray, keys: np.ndarray,
+        self, shape: Shape, rules: kernel_arrays.Rules, keys: np.ndarray,
         states: Sequence[Mapping[str, np.ndarray]],
     ) -> None:  # fmt: skip
-        self.shape, self.params, self.meta = shape, params, meta
+        self.shape, self.rules = shape, rules
         self.keys = np.ascontiguousarray(keys, dtype=np.uint64)
         lanes, m, k, d = len(states), shape.experts, shape.arms, shape.dim
         parts = [{name: s[name][i] for name in _NETS} for s in states for i in range(m)]
@@ -185,7 +169,9 @@ class NeuralLanes:
         def stacked(name: str) -> np.ndarray:
             return np.stack([np.array(s[name], dtype=np.float64) for s in states])
 
-        self.state = stacked("bias"), stacked("bias_count"), stacked("log_weights"), stacked("scalars")
+        self.model = kernel_arrays.Model(
+            np.zeros((lanes, m, k, 1, 1)), np.zeros((lanes, m, k, 1)), *(stacked(name) for name in _LEARNT)
+        )
         self.counts = np.array([len(s["history_x"]) for s in states], dtype=np.int64)
         room = max(_FIRST_ROWS, int(self.counts.max()) + 1)
         self.history = (
@@ -196,16 +182,11 @@ class NeuralLanes:
         for i, s in enumerate(states):
             for array, name in zip(self.history, ("history_x", "history_y", "history_w"), strict=True):
                 array[i, : self.counts[i]] = s[name]
-        solves = bool((params[:, kernel_arrays.KIND] == kernel_arrays.CABS_C).any())
-        self.scratch = kernel_arrays.Scratch(
-            np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(1), np.zeros((m, k, k)),
-            np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * shape.copies), np.zeros(m),
-            make_workspace(k) if solves else np.zeros(1),
-        )  # fmt: skip
+        solves = bool((rules.experts["kind"] == kernel_arrays.CABS_C).any())
+        self.scratch = kernel_arrays.scratch(m, k, 1, shape.copies, solves)
         self.memory = self.slots(1)
-        self.values, self.squares = np.zeros((lanes, m, k, 1)), np.zeros((lanes, m, k, 1, 1))
-        self.arms, self.numbers = np.zeros(lanes, dtype=np.int64), np.zeros((lanes, 3))
-        self.mu = np.zeros((lanes, m))
+        self.arms, self.chances = np.zeros(lanes, dtype=np.int64), np.zeros(lanes)
+        self.traces = np.zeros((lanes, 2 + (m if m > 1 else 0)))
         b = shape.batch
         self.batch = (np.zeros((lanes * m, b, d)), np.zeros((lanes * m, b, k)), np.zeros((lanes * m, b, k)))
         self._wide = None
@@ -248,8 +229,8 @@ class NeuralLanes:
         """State of one lane, from which another NeuralLanes can continue."""
         m, n = self.shape.experts, int(self.counts[lane])
         state = self.nets.arrays(slice(lane * m, (lane + 1) * m))
-        for name, array in zip(("bias", "bias_count", "log_weights", "scalars"), self.state, strict=True):
-            state[name] = array[lane].copy()
+        for name in _LEARNT:
+            state[name] = getattr(self.model, name)[lane].copy()
         for name, array in zip(("history_x", "history_y", "history_w"), self.history, strict=True):
             state[name] = array[lane, :n].copy()
         if self.widths is not None:
@@ -259,18 +240,14 @@ class NeuralLanes:
 
     def slots(self, slots: int) -> kernel_arrays.Memory:
         """Memory of decisions: `kernel_arrays.Memory` with an axis of lanes in front."""
-        lanes, m, k = self.lanes, self.shape.experts, self.shape.arms
-        one, each = (lanes, slots, k), (lanes, slots, m, k)
-        return kernel_arrays.Memory(
-            np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one)
-        )
+        return kernel_arrays.slots((self.lanes, slots), self.shape.experts, self.shape.arms)
 
     def _forward(self, x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(inputs [L M, d], hidden [L M, h]) and the predictions into `values` for contexts x [L, d]."""
+        """(inputs [L M, d], hidden [L M, h]) and the predictions into the model for contexts x [L, d]."""
         m, k = self.shape.experts, self.shape.arms
         inputs = torch.from_numpy(np.repeat(x, m, axis=0)).to(self.shape.device)
         hidden, out = self.nets.forward(inputs[:, None, :])
-        self.values[...] = out[:, 0].cpu().numpy().reshape(self.lanes, m, k, 1)
+        self.model.theta[...] = out[:, 0].cpu().numpy().reshape(self.lanes, m, k, 1)
         return inputs, hidden[:, 0]
 
     def _wide_part(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -279,54 +256,52 @@ class NeuralLanes:
     def _wide_nets(self) -> LastLayers:
         return self.nets if self._wide is None else _Subset(self.nets, self._wide)
 
-    def decide(
-        self, x: np.ndarray, margins: np.ndarray, affinity: np.ndarray, active: np.ndarray,
-        rounds: np.ndarray, memory: kernel_arrays.Memory, slots: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Every lane plays a round; results in `arms`, `numbers`, `mu` and the memory slots [L].
+    def parts(self, memory: kernel_arrays.Memory) -> kernel_arrays.Parts:
+        """What the kernels take, every lane's."""
+        return kernel_arrays.Parts(self.rules, self.model, self.scratch, memory)
 
-        x [L, d]; margins [L, K] multiply predictions into utilities; affinity [L, K]; active bool [L, K]; rounds int64 [L].
+    def decide(
+        self, x: np.ndarray, data: kernel_arrays.Data, active: np.ndarray, rounds: np.ndarray,
+        memory: kernel_arrays.Memory, slots: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Every lane plays a round; results in `arms`, `chances`, `traces` and the memory slots [L].
+
+        x [L, d]; data: a row for every lane, with contexts of a single feature, 1; active bool [L, K]; rounds int64 [L].
         """
         inputs, hidden = self._forward(x)
         self._seen = (inputs, hidden)
-        self.squares[...] = 0.0
+        squares = self.model.inverse
+        squares[...] = 0.0
         if self.widths is not None:
             a, b = self._wide_part(inputs, hidden)
             found = self.widths.squared_widths(a, b, self._wide_nets()).cpu().numpy()
             found = np.maximum(found, 0.0).reshape(self.lanes, len(self.shape.wide), self.shape.arms)
             for i, expert in enumerate(self.shape.wide):
-                self.squares[:, expert, :, 0, 0] = found[:, i]
+                squares[:, expert, :, 0, 0] = found[:, i]
         _decide_lanes(
-            self.params, self.meta, self.keys, self.values, self.squares, margins, affinity, active, rounds,
-            self.state, self.scratch, memory, slots, self.arms, self.numbers, self.mu,
-        )  # fmt: skip
+            self.parts(memory), self.keys, data, active, rounds, slots, self.arms, self.chances, self.traces
+        )
 
     def learn(
-        self, x: np.ndarray, affinity: np.ndarray, prices: np.ndarray, deltas: np.ndarray, arms: np.ndarray,
-        targets: np.ndarray, rewards: np.ndarray, scores: np.ndarray, due: np.ndarray,
-        memory: kernel_arrays.Memory, slots: np.ndarray, everything: np.ndarray | None = None,
-        again: bool = True,
+        self, x: np.ndarray, data: kernel_arrays.Data, arms: np.ndarray, due: np.ndarray,
+        memory: kernel_arrays.Memory, slots: np.ndarray, everything: bool = False, again: bool = True,
     ) -> None:  # fmt: skip
         """Lanes with due [L] learn the outcome of one of their decisions, then train.
 
-        targets, rewards, scores [L] of the played arms [L]: what the networks learn, utilities, realised scores;
-        deltas [L, K]; everything [L, K]: targets of all arms where they are observed;
-        again: whether x may differ from that of the last `decide`.
+        x, data: as for `decide`, of the decisions that were made; arms [L] were played; everything: the targets of all
+        arms are observed (NaN: not); again: whether x may differ from that of the last `decide`.
         """
         inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
         self._seen = None
         self._room()
-        if everything is None:
-            _learn_lanes(
-                self.params, self.meta, self.keys, self.values, self.squares, x, affinity, prices, deltas, arms,
-                targets, rewards, scores, due, self.state, self.scratch, memory, slots, self.counts, *self.history,
-            )  # fmt: skip
+        if not everything:
+            _learn_lanes(self.parts(memory), self.keys, data, x, arms, due, slots, self.counts, *self.history)
         else:
             for lane in np.flatnonzero(due):
                 n = self.counts[lane]
-                known = np.isfinite(everything[lane])
+                known = np.isfinite(data.targets[lane])
                 self.history[0][lane, n] = x[lane]
-                self.history[1][lane, n, :] = np.where(known, everything[lane], 0.0)
+                self.history[1][lane, n, :] = np.where(known, data.targets[lane], 0.0)
                 self.history[2][lane, n, :] = known
                 self.counts[lane] += 1
         every = bool(due.all())

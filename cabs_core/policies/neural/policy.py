@@ -23,10 +23,9 @@ from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
-from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions
+from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions, expert
 from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.policies.requests import Decision, Request
-from cabs_core.utility import clipped_utility, margin
 
 
 class NeuralOptions(Options):
@@ -51,13 +50,16 @@ class NeuralOptions(Options):
     target: Literal["utility", "score"] = "utility"
 
 
-def neural_expert(name: str, kind: str, **columns: float) -> Expert:
-    """An expert whose predictions come from a network; columns of `kernel_arrays.Rules.params`."""
-    return Expert(name, kind, ModelOptions(), **columns)
+def neural_expert(kind: str, **options: float) -> Expert:
+    """An expert whose predictions come from a network."""
+    return expert(kind, ModelOptions(), **options)
 
 
 class NeuralPolicy(ExpertPolicy):
-    """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models."""
+    """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models.
+
+    Its rounds are not those of `rounds`: the networks of all trials decide and train as one batch of tensors.
+    """
 
     Settings: ClassVar = NeuralOptions
 
@@ -67,28 +69,29 @@ class NeuralPolicy(ExpertPolicy):
         if len(self._experts) > MAX_EXPERTS:
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
         # linear policies may share one matrix among their arms to save time; here every arm has its own model
-        self.rules.params[:, kernel_arrays.SHARED] = 0.0
+        self.rules.experts["shared"] = 0
 
     def start(self, offline: Offline | None) -> None:
         """Untrained networks."""
+        self._resized()
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
     def _shape(self, lanes: int = 1, arms: int | None = None) -> Shape:
         o = self.settings
-        wide = tuple(i for i, e in enumerate(self._experts) if e.kind in ("lin_ucb", "lin_ts") and _wide(e))
+        wide = tuple(i for i, e in enumerate(self._experts) if e.options.alpha > 0 or e.options.v > 0)
         return Shape(
             self.dim, o.hidden, arms or len(self._arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
-            wide, int(self.rules.meta[kernel_arrays.COPIES]), len(self._experts), _device(o.device, lanes * len(self._experts)),
+            wide, self.rules.mixture.copies, len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
     def _lanes(
         self, states: Sequence[Mapping[str, np.ndarray]], keys: np.ndarray, arms: int | None = None
     ) -> NeuralLanes:
-        return NeuralLanes(self._shape(len(states), arms), self.rules.params, self.rules.meta, keys, states)
+        return NeuralLanes(self._shape(len(states), arms), self.rules, keys, states)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Networks, Adam's moments, covariances, biases, meta weights and the history they train on."""
-        return self.core.part(0), {"gamma_ix": float(self.rules.meta[kernel_arrays.GAMMA_IX])}
+        return self.core.part(0), {"gamma_ix": self.rules.mixture.gamma_ix}
 
     def layout(self) -> dict[str, checks.Field]:
         """`NeuralLanes.part` for these arms, features, networks and experts."""
@@ -108,11 +111,6 @@ class NeuralPolicy(ExpertPolicy):
             )
             fields["widths"] = width
         return fields
-
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps; gap and certificate as arrays of one entry."""
-        one = checks.Field((1,), None)
-        return super().memory_layout(arms) | {"gap": one, "certified": one}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
@@ -147,47 +145,24 @@ class NeuralPolicy(ExpertPolicy):
     def _decide(self, request: Request) -> Decision:
         """One round; the decision remembers context and probabilities for its update."""
         given, core = self._inputs(request), self.core
-        core.decide(
-            given.x[None], given.margins[None], given.affinity[None], given.mask[None], np.array([self.round]), core.memory,
-            np.zeros(1, dtype=np.int64),
-        )  # fmt: skip
-        kept = {"context": given.x.copy(), "affinity": given.affinity, "prices": given.prices}
-        kept |= {"gap": core.numbers[0, 1:2].copy(), "certified": core.numbers[0, 2:].copy()}
-        kept |= {"weights": core.mu[0].copy()}
-        kept |= {
-            name: value[0, 0].copy()
-            for name, value in zip(kernel_arrays.Memory._fields, core.memory, strict=True)
-        }
-        arm, pmf = int(core.arms[0]), core.memory.mixture[0, 0].copy()
-        if self.rules.meta[kernel_arrays.PLAY]:
-            pmf = np.eye(len(pmf))[arm]
-        return self._decision(arm, float(core.numbers[0, 0]), pmf, given.rho, kept, given.surrogate)
+        data = self._request(given)._replace(contexts=np.ones((1, 1)))
+        zero = np.zeros(1, dtype=np.int64)
+        core.decide(given.x[None], data, given.mask[None], np.array([self.round]), core.memory, zero)
+        arm, memory = int(core.arms[0]), [value[0, 0] for value in core.memory]
+        pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
+        kept = self._kept(given, core.traces[0].copy(), memory)
+        return self._decision(arm, float(core.chances[0]), pmf, given.rho, kept, given.surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome and train; False if its arm has been removed since."""
         given = self._feedback(decision, outcome)
-        everything = self._everything(decision, outcome)
-        if given.arm < 0:
+        if given is None:
             return False
-        if everything is not None and given.places is not None:
-            everything = np.where(given.places >= 0, everything[given.places], np.nan)
-        score, reward = float(outcome.score), float(outcome.utility(decision.rho))
-        memory = kernel_arrays.Memory(*(value[None, None] for value in given.memory))
         self.core.learn(
-            outcome.memory["context"][None], given.affinity[None], given.prices[None], given.deltas[None],
-            np.array([given.arm]), np.array([score if self.any_rho_now() else reward]), np.array([reward]),
-            np.array([score]), np.array([True]), memory, np.zeros(1, dtype=np.int64),
-            None if everything is None else everything[None],
+            given.data.contexts, given.data._replace(contexts=np.ones((1, 1))), np.array([given.arm]), np.array([True]),
+            kernel_arrays.Memory(*(value[None] for value in given.memory)), np.zeros(1, dtype=np.int64), self.full_feedback,
         )  # fmt: skip
         return True
-
-    def _everything(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
-        if not self.full_feedback:
-            return None
-        y, c = outcome.all_scores, outcome.all_costs
-        if y is None or c is None:
-            raise PolicyError(f"{self.name} observes every arm: pass all_scores and all_costs [K] to update")
-        return y if self.any_rho_now() else clipped_utility(y, c, decision.rho)
 
     # -- replay -----------------------------------------------------------------------------------------------
 
@@ -209,10 +184,6 @@ class NeuralPolicy(ExpertPolicy):
             torch.set_num_threads(before)
 
 
-def _wide(expert: Expert) -> bool:
-    return bool(expert.row[kernel_arrays.ALPHA] > 0 or expert.row[kernel_arrays.V] > 0)
-
-
 def _device(wanted: str, networks: int) -> str:
     if wanted == "cpu":
         return "cpu"
@@ -231,10 +202,8 @@ def _play(
     first = policies[0]
     core = first._lanes([p.core.part(0) for p in policies], np.stack([p.keys for p in policies]))
     count, k = len(lanes), len(stream.arms)
-    prices = first.rho * stream.predicted_costs
-    scores = first.any_rho_now()
-    margins = margin(stream.predicted_costs, first.rho) if scores else np.ones_like(prices)
-    targets = stream.scores if scores else stream.utilities
+    table = first.data(stream)
+    ones = np.ones((count, 1))
     delayed = lanes[0].arrivals is not None
     memory, zeros = core.memory, np.zeros(count, dtype=np.int64)
     if delayed:
@@ -254,34 +223,18 @@ def _play(
             np.broadcast_to((stream.active_from <= t) & (t < stream.active_until), (count, k))
         )
         slots = np.full(count, t) if delayed else zeros
-        core.decide(
-            stream.contexts[rows],
-            margins[rows],
-            stream.predicted_scores[rows],
-            active,
-            offset + t,
-            memory,
-            slots,
-        )
+        data = kernel_arrays.Data(ones, *(values[rows] for values in table[1:]))
+        core.decide(stream.contexts[rows], data, active, offset + t, memory, slots)
         for i, lane in enumerate(lanes):
-            lane.actions[t], lane.propensities[t] = core.arms[i], core.numbers[i, 0]
-            lane.gaps[t] = core.numbers[i, 1]
-            lane.uncertified += core.numbers[i, 2] == 0.0
+            lane.actions[t], lane.propensities[t] = core.arms[i], core.chances[i]
+            lane.gaps[t] = core.traces[i, 0]
+            lane.uncertified += int(core.traces[i, 1])
             if lane.meta_weights is not None:
-                lane.meta_weights[t] = core.mu[i]
+                lane.meta_weights[t] = core.traces[i, 2:]
         if not delayed:
-            _learn(
-                core,
-                stream,
-                prices,
-                targets,
-                rows,
-                core.arms.copy(),
-                everyone,
-                memory,
-                slots,
-                first,
-                again=False,
+            arms = core.arms.copy()
+            core.learn(
+                stream.contexts[rows], data, arms, everyone, memory, slots, first.full_feedback, again=False
             )
             continue
         while True:
@@ -297,23 +250,11 @@ def _play(
                 break
             rows = np.array([lane.order[past[i]] for i, lane in enumerate(lanes)])
             arms = np.array([lane.actions[past[i]] for i, lane in enumerate(lanes)])
-            _learn(core, stream, prices, targets, rows, arms, due, memory, past, first, again=True)
+            data = kernel_arrays.Data(ones, *(values[rows] for values in table[1:]))
+            core.learn(stream.contexts[rows], data, arms, due, memory, past, first.full_feedback)
     for i, policy in enumerate(policies):
         policy.core = policy._lanes([core.part(i)], policy.keys[None])
         policy.round += stop - start
-
-
-def _learn(
-    core: NeuralLanes, stream: Stream, prices: np.ndarray, targets: np.ndarray, rows: np.ndarray,
-    arms: np.ndarray, due: np.ndarray, memory: kernel_arrays.Memory, slots: np.ndarray, policy: NeuralPolicy,
-    again: bool,
-) -> None:  # fmt: skip
-    core.learn(
-        stream.contexts[rows], stream.predicted_scores[rows], prices[rows],
-        stream.deltas[rows, arms].astype(np.float64), arms, targets[rows, arms],
-        stream.utilities[rows, arms], stream.scores[rows, arms], due, memory, slots, targets[rows] if policy.full_feedback else None,
-        again=again,
-    )  # fmt: skip
 
 
 class NeuralUCBOptions(NeuralOptions):
@@ -342,6 +283,6 @@ class NeuralUCB(NeuralPolicy):
         """No exploration where everything is observed."""
         return {"alpha": 0.0} if base == "neural_ucb_full" else {}
 
-    def expert_rules(self) -> list[Expert]:
+    def expert_list(self) -> list[Expert]:
         """One expert."""
-        return [neural_expert(self.base, "lin_ucb", ALPHA=self.settings.alpha)]
+        return [neural_expert("lin_ucb", alpha=self.settings.alpha)]
