@@ -1,8 +1,8 @@
 """Which text of a conversation to route by: the last user message, the first, or all of them (`cabs serve --route-by`).
 
-    python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--json FILE]
+    python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--mixed] [--json FILE]
 
-Queries of a task become turns of conversations (`cabs_core.replay.sessions`). A share of the later turns is made into
+Queries of a task, or with `--mixed` of any, become turns of conversations (`cabs_core.replay.sessions`). A share of the later turns is made into
 follow-ups that say nothing ("make it shorter"): the task, and so every model's score and cost, stay those of the turn before.
 Kernel ridge on TF-IDF, trained on single queries, routes every turn by the text in question; mean clipped utility at rho 150,
 without stickiness and costs of contexts, which are the same for all texts. Errors: over splits, or over conversations where
@@ -64,7 +64,11 @@ def one_split(pool_name: str, seed: int, args: argparse.Namespace) -> dict[tuple
         for trial in range(args.trials):
             rng = np.random.default_rng([seed, trial, 7])
             order, turns = in_conversations(
-                query_order(seed, pool_name, trial, len(test)), outcomes.tasks[test], None, options, rng
+                query_order(seed, pool_name, trial, len(test)),
+                np.zeros(len(test)) if args.mixed else outcomes.tasks[test],
+                None,
+                options,
+                rng,
             )
             follows = rng.random(len(order)) < share
             said: list[str] = []
@@ -127,6 +131,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--turns", type=float, default=4.0)
+    parser.add_argument("--mixed", action="store_true", help="the subject changes: turns are of any task")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     print("| pool | follow-ups | routed by | utility | against last_user |\n|---|---|---|---|---|")
