@@ -215,6 +215,10 @@ def judge(seed: int, most: int = 20_000) -> Judged:
     )
 
 
+def _judge(job: tuple[int, int]) -> Judged:
+    return judge(*job)
+
+
 def wrong(verdict: Verdict, gains: dict[str, tuple[float, float, float]]) -> bool:
     """Whether a decision contradicts the truth."""
     gain, quality, saved = gains[verdict.router]
@@ -296,7 +300,11 @@ def main() -> None:
     args = parser.parse_args()
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        rows = pool.starmap(judge, jobs, chunksize=1)
+        rows = []
+        for row in pool.imap(_judge, jobs):
+            rows.append(row)
+            if len(rows) % 20 == 0:
+                print(f"{len(rows)} of {len(jobs)} tables", flush=True)
     for row in rows:
         if row.refused or any(v[3] for v in row.verdicts) or row.promise[:2] == (True, False):
             w = row.world

@@ -303,8 +303,8 @@ def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
         model=model, utility=utility, quality=quality, saved=saved, queries=queries,
         queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
-        score=score, score_low=None if math.isnan(spread) else score - spread,
-        score_high=None if math.isnan(spread) else score + spread, cost=float(1000 * a.mean("cost")[i]),
+        score=score, score_low=None if math.isnan(spread) else max(score - spread, 0.0),
+        score_high=None if math.isnan(spread) else min(score + spread, 1.0), cost=float(1000 * a.mean("cost")[i]),
         model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
         gain=estimate(*gap(0.0, 1000 / rho, -1000.0), compared) if rho > 0 else None,
     )  # fmt: skip

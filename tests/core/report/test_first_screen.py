@@ -498,3 +498,15 @@ def test_banners_name_missing_rhos_and_models_beyond_any_worth(pages):
     assert f"Replayed at 4 of the pool's {len(wanted)} values of ρ" in said[0] and "50, 100" in said[0]
     dear = SimpleNamespace(problem=SimpleNamespace(costs=np.full((5, 3), 0.5)))
     assert any("costs more than a right answer is worth" in b for b in banners(data, dear))
+
+
+def test_no_term_of_the_field_stands_unexplained_on_the_first_screen(pages):
+    """What comes before the table of contents, without commands: a term is allowed where its sentence says what it is."""
+    page = pages[1].path.read_text(encoding="utf-8")
+    first = page[page.index("<main") : page.index('<nav aria-label="Sections"')]
+    first = re.sub(r"<script.*?</script>|<code.*?</code>", "", first, flags=re.S)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", first))
+    assert "held-out queries" in text
+    for sentence in re.split(r"(?<=[.;!?]) ", text):
+        if re.search(r"ρ|\b(rho|oracle|regime|surrogate|propensity|arm)s?\b", sentence, re.IGNORECASE):
+            assert "dollar value of" in sentence, sentence
