@@ -56,16 +56,15 @@ def test_stars_words_and_per_cent(said) -> None:
 def test_several_judges(said) -> None:
     names = shown("source")["source"]["columns"]
     text = said(
-        lambda f: f.assign(judge_a=f["correct"], judge_b=f["correct"], judge_c=1 - f["correct"]), columns=names
+        lambda f: f.assign(judge_a=f["correct"], judge_b=f["correct"], judge_c=1 - f["correct"]),
+        columns=names,
     )
     assert "means of 3 judges (judge_a, judge_b, judge_c)" in text
 
 
 def test_costs_and_the_unit_of_latencies(said) -> None:
-    prices = {k: v for k, v in shown("prices").items()}
-    text = said(
-        lambda f: f.assign(n_input_tokens=100, n_output_tokens=50), **prices, columns={"cost": None}
-    )
+    prices = shown("prices")
+    text = said(lambda f: f.assign(n_input_tokens=100, n_output_tokens=50), **prices, columns={"cost": None})
     assert "costs: from prices" in text and re.search(r"large +0\.\d+ +0\.75", text)
     text = said(lambda f: f.assign(latency_ms=1200), columns={"latency": "latency_ms"})
     assert "read as milliseconds; median 1.2 s" in text

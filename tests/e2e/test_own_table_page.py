@@ -29,7 +29,9 @@ def test_your_own_table(tmp_path: Path) -> None:
     assert "1,800 rows, 600 queries x 3 models" in done.stdout and "held-out queries)" in done.stdout
     assert "small was not tried on" in done.stdout
     reports = tmp_path / ".cabs/artifacts/reports"
-    full, partly = (json.loads((reports / name / "verdict.json").read_text()) for name in ("support", "partly"))
+    full, partly = (
+        json.loads((reports / name / "verdict.json").read_text()) for name in ("support", "partly")
+    )
     # of the example, easy questions are for small and hard ones for large: a router pays
     assert full["headline"].startswith("Deploy") and full["goal"]["confirmed"]
     assert any("small was not tried on" in warning for warning in partly["warnings"])

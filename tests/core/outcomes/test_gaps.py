@@ -23,11 +23,15 @@ def table(gaps: str, n: int = 600, seed: int = 0) -> pd.DataFrame:
     """`large` is right in 90 % of the easy prompts and 70 % of the hard ones (with the word proof), `small` in 90 % and 10 %."""
     rng = np.random.default_rng(seed)
     hard = rng.random(n) < 0.4
-    text = [f"{'proof' if h else 'sum'} {' '.join(rng.choice(WORDS[:4], 6))} {rng.integers(1e9):x}" for h in hard]
+    text = [
+        f"{'proof' if h else 'sum'} {' '.join(rng.choice(WORDS[:4], 6))} {rng.integers(1e9):x}" for h in hard
+    ]
     rows = []
     for model, chance, usd in (("large", (0.9, 0.7), 1e-2), ("small", (0.9, 0.1), 1e-3)):
         score = rng.random(n) < np.where(hard, chance[1], chance[0])
-        lacks = {"hard": hard & (rng.random(n) < 0.9), "random": rng.random(n) < 0.3}.get(gaps, np.zeros(n, bool))
+        lacks = {"hard": hard & (rng.random(n) < 0.9), "random": rng.random(n) < 0.3}.get(
+            gaps, np.zeros(n, bool)
+        )
         rows += [(i, text[i], model, float(score[i]), usd * rng.uniform(0.5, 1.5))
                  for i in range(n) if model == "large" or not lacks[i]]  # fmt: skip
     return pd.DataFrame(rows, columns=["query_id", "prompt", "model", "score", "cost"])
@@ -98,23 +102,25 @@ def test_full_tables_are_as_ever(with_gaps, pool_file) -> None:
 def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: Path) -> None:
     found = overview(with_gaps(table("hard")))
     assert "600 queries x 2 models" in found.text and "small was not tried on" in found.text
-    with pytest.raises(DataError, match="queries_kept fails: .*missing: predict"):
+    with pytest.raises(DataError, match=r"queries_kept fails: .*missing: predict"):
         overview(pool_file(source={"kind": "file", "path": "table.parquet"}))
 
 
 def test_what_cannot_be_is_refused(with_gaps, tmp_path: Path) -> None:
     frame = table("hard")
-    with pytest.raises(PoolError, match="missing is predict, which cannot be used with replay.condition"):
+    with pytest.raises(PoolError, match="missing is predict, which cannot be used with replay"):
         with_gaps(frame, replay={"condition": "task_shift"})
     few = frame[(frame["model"] == "large") | (frame["query_id"] < 3)]
-    with pytest.raises(DataError, match="'small' has .* answers .*; 5 are needed"):
+    with pytest.raises(DataError, match=r"'small' has .* answers .*; 5 are needed"):
         load_outcomes(with_gaps(few))
 
 
 def problem_of(pool_file, outcomes: Outcomes):
     split = make_splits(outcomes, pool_file.pool.split)
     x = np.array([[float(p.startswith("proof")), 1.0, len(p) / 50] for p in outcomes.prompts])
-    pool = pool_file.pool.model_copy(update={"oracle": pool_file.pool.oracle.model_copy(update={"kind": "ridge"})})
+    pool = pool_file.pool.model_copy(
+        update={"oracle": pool_file.pool.oracle.model_copy(update={"kind": "ridge"})}
+    )
     oracles = train_oracles(x, outcomes, split, pool.oracle, features=pool.features)
     return build_problems(outcomes, split, x, oracles, pool)["test"]
 
@@ -135,7 +141,9 @@ def test_estimates_rest_on_real_answers(with_gaps, tmp_path: Path) -> None:
         # wrong predictions: the estimate stays that of the real answers
         lifted = replace(problem, predicted_scores=problem.predicted_scores + 0.3)
         cells = real_values(lifted, 0.0)
-        truth = full[full["model"] == "small"].set_index("query_id").loc[problem.query_ids.astype(int), "score"]
+        truth = (
+            full[full["model"] == "small"].set_index("query_id").loc[problem.query_ids.astype(int), "score"]
+        )
         off.append(cells.score[:, j].mean() - truth.mean())
         assert (cells.score[:, 1 - j] == problem.scores[:, 1 - j]).all()
     assert abs(np.mean(off)) < 0.03 and len(set(off)) == 8

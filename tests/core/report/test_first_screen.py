@@ -18,6 +18,7 @@ from cabs_core.report.cards import fields, money
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
+from cabs_core.report.savings import savings_against_models
 
 RHOS = (0, 300, 500, 900)
 
@@ -213,7 +214,7 @@ def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
     points = [(p["cost"].mean(), p["score"].mean()) for p in (own(rounds, "hier_mix", r) for r in RHOS)]
     tables = {r: own(rounds, "hier_mix", r).groupby("query_index")[["score", "cost"]].mean() for r in RHOS}
     rng = np.random.default_rng(5)
-    for row in verdicts.savings_against_models(evidence, "hier_mix").itertuples():
+    for row in savings_against_models(evidence, "hier_mix").itertuples():
         alone = outcomes[outcomes["model"] == row.model].sort_values("query_index")
         cost = hull_cost(points, alone["score"].mean())
         share = math.nan if math.isnan(cost) else 1 - cost / alone["cost"].mean()

@@ -12,7 +12,7 @@ from cabs_core.metrics import TwoWayError
 from cabs_core.report.verdict import Estimate, estimate
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
-SEEDS = (1, 2, 4, 5, 7, 8)
+SEEDS = (1, 3, 4, 11, 12, 13)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,10 @@ def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
     assert found["verdicts"] == 2 * len(SEEDS) and found["wrong"] == 0
     worlds = [row.world for row in judged]
     assert {w.gaps for w in worlds} == {"none", "random", "hard"}
-    assert {w.kind for w in worlds} == {"right", "graded", "stars"} and {w.pays for w in worlds} == {True, False}
+    assert {w.kind for w in worlds} == {"right", "graded", "stars"} and {w.pays for w in worlds} == {
+        True,
+        False,
+    }
 
 
 def test_what_is_said_names_the_gaps_and_no_term_of_the_field(judged: list[Judged]) -> None:
@@ -62,10 +65,7 @@ def test_truth_is_the_mean_over_many_tables() -> None:
     kinds = np.random.default_rng(0).choice(len(w.frequency), w.prompts, p=w.frequency)
     scores, costs, _ = w.drawn(np.random.default_rng(1), kinds)
 
-    class Problem:
-        arms = [f"model_{j}" for j in range(len(w.usd))]
-
-    truth = Truth(w, kinds, Problem())  # type: ignore[arg-type]
+    truth = Truth(w, kinds, [f"model_{j}" for j in range(len(w.usd))])
     mean = (truth.weight[:, None] * truth._means(truth.score)).mean(axis=0)
     assert mean == pytest.approx(scores.mean(axis=0), abs=0.02)
     assert (truth._means(truth.cost)).mean(axis=0) == pytest.approx(costs.mean(axis=0), rel=0.05)
