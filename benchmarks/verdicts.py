@@ -197,7 +197,7 @@ def judge(seed: int, most: int = 20_000) -> Judged:
     }
     evidence = Replays(test, dict.fromkeys(results, Path()), {})
     object.__setattr__(evidence, "results", results)
-    truth = Truth(w, kinds[table.query_ids.astype(int)[split == "test"]], test)
+    truth = Truth(w, kinds[table.query_ids.astype(int)[split == "test"]], test.arms)
     said, verdicts = [seen.text, ""], []
     for rho in w.rhos:
         best = max(ROUTERS, key=lambda policy: evidence.played(policy).mean("utility")[w.rhos.index(rho)])
@@ -215,6 +215,10 @@ def judge(seed: int, most: int = 20_000) -> Judged:
     )
 
 
+def _judge(job: tuple[int, int]) -> Judged:
+    return judge(*job)
+
+
 def wrong(verdict: Verdict, gains: dict[str, tuple[float, float, float]]) -> bool:
     """Whether a decision contradicts the truth."""
     gain, quality, saved = gains[verdict.router]
@@ -226,18 +230,18 @@ def wrong(verdict: Verdict, gains: dict[str, tuple[float, float, float]]) -> boo
 class Truth:
     """Expected utility, score and cost of every model on every kind of prompt, and how much each test prompt stands for."""
 
-    def __init__(self, w: World, kinds: np.ndarray, test: ReplayProblem) -> None:
+    def __init__(self, w: World, kinds: np.ndarray, arms: list[str]) -> None:
         rng = np.random.default_rng([w.seed, 2])
         every = np.arange(len(w.frequency))
         self.score, self.cost, _ = w.drawn(rng, np.repeat(every, DRAWS))
         self.cells = len(every)
         self.kinds = kinds
-        place = [int(arm.removeprefix("model_")) for arm in test.arms]
+        place = [int(arm.removeprefix("model_")) for arm in arms]
         self.score, self.cost = self.score[:, place], self.cost[:, place]
         counts = np.bincount(kinds, minlength=len(every))
         self.weight = (w.frequency / np.maximum(counts, 1))[kinds]
         self.weight /= self.weight.mean()
-        self.arms = list(test.arms)
+        self.arms = arms
 
     def _means(self, values: np.ndarray) -> np.ndarray:
         means: np.ndarray = values.reshape(self.cells, DRAWS, -1).mean(axis=1)[self.kinds]
@@ -246,7 +250,9 @@ class Truth:
     def gain(self, result: ReplayResult, model: str, rho: float) -> tuple[float, float, float]:
         """(utility, quality: router minus model; share of the model's cost saved) in truth."""
         j = self.arms.index(model)
-        values = [self._means(v) for v in (clipped_utility(self.score, self.cost, rho), self.score, self.cost)]
+        values = [
+            self._means(v) for v in (clipped_utility(self.score, self.cost, rho), self.score, self.cost)
+        ]
         weight = self.weight[result.order]
         own = [float((weight * v[result.order, result.actions]).mean()) for v in values]
         other = [float((self.weight * v[:, j]).mean()) for v in values]
@@ -296,17 +302,34 @@ def main() -> None:
     args = parser.parse_args()
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
-        rows = pool.starmap(judge, jobs, chunksize=1)
+        rows = []
+        for row in pool.imap(_judge, jobs):
+            rows.append(row)
+            if len(rows) % 20 == 0:
+                print(f"{len(rows)} of {len(jobs)} tables", flush=True)
     for row in rows:
         if row.refused or any(v[3] for v in row.verdicts) or row.promise[:2] == (True, False):
             w = row.world
-            print(w.seed, w.prompts, len(w.usd), w.gaps, w.kind, "pays" if w.pays else "", row.refused, row.verdicts, row.promise)
+            print(
+                w.seed,
+                w.prompts,
+                len(w.usd),
+                w.gaps,
+                w.kind,
+                "pays" if w.pays else "",
+                row.refused,
+                row.verdicts,
+                row.promise,
+            )
     found = summary(rows)
     print(json.dumps(found, indent=1))
     if args.messages:
         write_text(args.messages, "\n\n".join(f"=== table {r.world.seed}\n{r.text}" for r in rows) + "\n")
     if args.out:
-        said = [{"seed": r.world.seed, "prompts": r.world.prompts, "verdicts": r.verdicts, "promise": r.promise} for r in rows]
+        said = [
+            {"seed": r.world.seed, "prompts": r.world.prompts, "verdicts": r.verdicts, "promise": r.promise}
+            for r in rows
+        ]
         write_text(args.out, json.dumps({**found, "each": said}, indent=1))
 
 

@@ -142,7 +142,8 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 
 
 @click.command()
-@click.option("--pool", required=True, help="Name of the model pool; its chain must have been run.")
+@pool_argument
+@pool_option("Name of the model pool; its chain must have been run. `cabs evaluate NAME` is the same.")
 @click.option(
     "--log",
     help="Event log (SQLite file, PostgreSQL URL) or table (.csv, .parquet). Default: the deployed router's.",
@@ -154,7 +155,9 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print every estimate of score, cost and utility as JSON."
 )
-def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None, as_json: bool) -> None:
+def evaluate(
+    name: str | None, pool: str | None, log: str | None, policies: str | None, rhos: str | None, as_json: bool
+) -> None:
     """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
 
     A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
@@ -175,7 +178,7 @@ def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None,
             f"{rhos!r}: expected numbers separated by commas, such as --rho 0,300"
         ) from None
     names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
-    chain, made = Chain(ArtifactStore(), find_pool(pool)), None
+    chain, made = Chain(ArtifactStore(), find_pool(pool_name(name, pool))), None
     target = chain.stage("off_policy")
     if log or names or chosen:
         inputs = chain.require(target)

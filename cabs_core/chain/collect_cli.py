@@ -73,7 +73,10 @@ def judge() -> None:
 
 
 @judge.command("sample")
-@pool_option("Name of the model pool; its answers must have been collected.")
+@pool_argument
+@pool_option(
+    "Name of the model pool; its answers must have been collected. `cabs judge sample NAME` is the same."
+)
 @click.option(
     "--number",
     type=click.IntRange(2, 100_000),
@@ -85,7 +88,7 @@ def judge() -> None:
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), default="labels.csv", show_default=True
 )
-def sample(pool: str | None, number: int, seed: int, out: Path) -> None:
+def sample(name: str | None, pool: str | None, number: int, seed: int, out: Path) -> None:
     """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
 
     It holds all models' answers to prompts that are drawn at random, in random order and without the models' names. Put the
@@ -98,7 +101,7 @@ def sample(pool: str | None, number: int, seed: int, out: Path) -> None:
 
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
-    chain = Chain(ArtifactStore(), find_pool(pool_name(None, pool)))
+    chain = Chain(ArtifactStore(), find_pool(pool_name(name, pool)))
     found = sheet(chain.verified(chain.stage("answers")), number, seed)
     found.to_csv(out, index=False)
     click.echo(
@@ -110,16 +113,17 @@ def sample(pool: str | None, number: int, seed: int, out: Path) -> None:
 
 
 @judge.command("show")
-@pool_option("Name of the model pool; its scores must have been made.")
+@pool_argument
+@pool_option("Name of the model pool; its scores must have been made. `cabs judge show NAME` is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
-def show(pool: str | None, as_json: bool) -> None:
+def show(name: str | None, pool: str | None, as_json: bool) -> None:
     """Print how well the pool's judges agree with people, and what they favour, with 95 % intervals."""
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.scores import INSTRUMENT
     from cabs_core.collect.instrument import in_words
     from cabs_core.pools import find_pool
 
-    chain = Chain(ArtifactStore(), find_pool(pool_name(None, pool)))
+    chain = Chain(ArtifactStore(), find_pool(pool_name(name, pool)))
     text = (chain.verified(chain.stage("scores")) / INSTRUMENT).read_text(encoding="utf-8")
     if as_json:
         click.echo(text)

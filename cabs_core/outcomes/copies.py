@@ -73,9 +73,7 @@ def _linked(texts: list[str]) -> np.ndarray:
     known = [normal(text) for text in texts]
     first: dict[str, int] = {}
     group = np.array([first.setdefault(key, i) for i, key in enumerate(known)], dtype=np.int64)
-    long = np.array(
-        [i for i in first.values() if known[i].count(" ") + 1 >= _FEWEST_WORDS], dtype=np.int64
-    )
+    long = np.array([i for i in first.values() if known[i].count(" ") + 1 >= _FEWEST_WORDS], dtype=np.int64)
     if len(long) < 2:
         return group
     runs, signatures = _signatures([known[i] for i in long])
@@ -88,7 +86,9 @@ def _linked(texts: list[str]) -> np.ndarray:
         pair = np.column_stack([start[bucket], np.arange(len(long))])
         pairs.append(pair[pair[:, 0] != pair[:, 1]])
     a, b = np.unique(np.concatenate(pairs), axis=0).T
-    alike = (signatures[a] == signatures[b]).mean(axis=1) >= _ALIKE - 0.15  # most of the others need no second look
+    alike = (signatures[a] == signatures[b]).mean(
+        axis=1
+    ) >= _ALIKE - 0.15  # most of the others need no second look
     alike[alike] = [_jaccard(runs[i], runs[j]) >= _ALIKE for i, j in zip(a[alike], b[alike], strict=True)]
     links = coo_matrix((np.ones(int(alike.sum())), (a[alike], b[alike])), shape=(len(long), len(long)))
     _, part = connected_components(links, directed=False)

@@ -124,7 +124,9 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
     said = []
     random = [arm for arm, found in gaps.items() if found["at_random"]]
     if random:
-        listed = ", ".join(f"{arm} on {gaps[arm]['missing']:,} prompts ({gaps[arm]['share']:.0%})" for arm in random)
+        listed = ", ".join(
+            f"{arm} on {gaps[arm]['missing']:,} prompts ({gaps[arm]['share']:.0%})" for arm in random
+        )
         said.append(
             f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
             "is predicted from the words of the prompts, and the verdict rests on what they did score elsewhere."
@@ -135,7 +137,10 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
         shown = [
             f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference {c['difference']:+.3f}, "
             f"95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
-            for key, who in (("others", "the other models score"), ("own", "by the words of the prompts it would score"))
+            for key, who in (
+                ("others", "the other models score"),
+                ("own", "by the words of the prompts it would score"),
+            )
             if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
         ]
         said.append(

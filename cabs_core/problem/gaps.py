@@ -70,7 +70,9 @@ def real_values(
         return value
 
     return Cells(
-        corrected(clipped_utility(score, cost, rho), clipped_utility(predicted, problem.predicted_costs, rho)),
+        corrected(
+            clipped_utility(score, cost, rho), clipped_utility(predicted, problem.predicted_costs, rho)
+        ),
         corrected(score, predicted),
         corrected(cost, problem.predicted_costs),
     )

@@ -96,6 +96,9 @@ def saving_note(v: Verdict) -> str:
     if v.saved is None:
         return f"{v.model} costs nothing" if not v.model_cost > 0 else "not known without the replays"
     spread = "" if v.saved.low is None else f", 95 % interval {_range_whole(v.saved)}"
+    if v.saved.value < -0.005:
+        more = f"{label(v.router)} costs {percent_text(-v.saved.value)} more than {v.model}"
+        return f"{more}{spread and spread + ' of the saving'}; at {_points(v.quality)}"
     would = f"that {label(v.router)} would save, " if v.decision == "keep" else ""
     return f"of the cost of {v.model}{spread}; {would}at {_points(v.quality)}"
 

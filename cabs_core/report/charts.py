@@ -16,8 +16,9 @@ from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
 from cabs_core.report.recovery import recovery
+from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import number_text, percent_text
-from cabs_core.report.verdict import routers, savings_against_models
+from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
 

@@ -112,7 +112,8 @@ class PoolData:
         left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
         return (
             f"Incomplete: ρ = {_some(left_out)} left out of every comparison, because not all policies were "
-            f"replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing."
+            f"replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. ρ is "
+            "1 / dollar value of a right answer."
         )
 
     def unranked_text(self) -> str:

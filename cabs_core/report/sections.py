@@ -426,7 +426,7 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
     absent = [r for r in wanted if r not in replayed]
     if absent:
         said.append(
-            f"Replayed at {len(replayed)} of the pool's {len(wanted)} values of ρ; missing: {_listed(absent)}; "
+            f"Replayed at {len(replayed)} of the pool's {len(wanted)} values of ρ (1 / dollar value of a right answer); missing: {_listed(absent)}; "
             f"“cabs run --pool {data.pool}” makes them."
         )
     if data.missing:
@@ -444,8 +444,8 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
         worthless = [r for r in rhos if (r * cost >= 1).mean() > 0.5]
         if len(worthless) > len(rhos) / 2:
             said.append(
-                f"At {len(worthless)} of {len(rhos)} values of ρ above 0 a call to most of the models costs more than a right answer is worth. "
-                f"Smaller ρ (a right answer worth more than ${1 / min(worthless):.3g}) tell more."
+                f"At {len(worthless)} of {len(rhos)} values of ρ (1 / dollar value of a right answer) above 0 a call to most of the models costs more than a right "
+                f"answer is worth. Smaller ρ (a right answer worth more than ${1 / min(worthless):.3g}) tell more."
             )
     return said
 

@@ -16,10 +16,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.special import stdtrit
 
-from cabs_core.metrics import TwoWayError, bootstrap_ratio, cost_at_score, non_decreasing_hull, two_way_error
+from cabs_core.metrics import TwoWayError, two_way_error
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played, error_of
@@ -31,21 +30,6 @@ MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
 _POWER = 0.8
-_REPLICATES = 1000
-
-
-@dataclass(frozen=True)
-class Saving:
-    """Share of a model's cost that a router saves at the model's quality, with its two-sided 95 % interval.
-
-    `share` is None where the router does not reach that quality, or the model costs nothing. `low` (`high`) is None
-    where at least 2.5 % (97.5 %) of the resamples of the queries do not reach it; both are None where nothing was
-    resampled.
-    """
-
-    share: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -190,7 +174,10 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         weights = _regime_weights(data, a)
         spread = error_of(a.plays[0], weights @ a.score, weights @ a.trials["score"]).margin
         if np.array_equal(a.rhos, b.rhos) and evidence.problem.observed is not None:
-            gap, by_trial = weights @ (a.utility - b.utility), weights @ (a.trials["utility"] - b.trials["utility"])
+            gap, by_trial = (
+                weights @ (a.utility - b.utility),
+                weights @ (a.trials["utility"] - b.trials["utility"]),
+            )
             difference, error = float(by_trial.mean()), error_of(a.plays[0], gap, by_trial)
             utility = estimate(difference, error, compared)
         if np.array_equal(a.rhos, b.rhos):
@@ -303,75 +290,11 @@ def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
         model=model, utility=utility, quality=quality, saved=saved, queries=queries,
         queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
-        score=score, score_low=None if math.isnan(spread) else score - spread,
-        score_high=None if math.isnan(spread) else score + spread, cost=float(1000 * a.mean("cost")[i]),
+        score=score, score_low=None if math.isnan(spread) else max(score - spread, 0.0),
+        score_high=None if math.isnan(spread) else min(score + spread, 1.0), cost=float(1000 * a.mean("cost")[i]),
         model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
         gain=estimate(*gap(0.0, 1000 / rho, -1000.0), compared) if rho > 0 else None,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Hulls:
-    """Mean costs and scores of a router over rho: as measured `[R]`, and in B resamples of the queries `[R, B]`."""
-
-    costs: np.ndarray
-    scores: np.ndarray
-    costs_again: np.ndarray
-    scores_again: np.ndarray
-
-
-def hulls(router: Played) -> Hulls:
-    """Points of a router over rho and their bootstrap replicates; the same resamples for every router and model."""
-    return Hulls(
-        router.mean("cost"),
-        router.mean("score"),
-        np.maximum(bootstrap_ratio(router.plays * router.cost, router.plays, replicates=_REPLICATES), 0.0),
-        bootstrap_ratio(router.plays * router.score, router.plays, replicates=_REPLICATES),
-    )
-
-
-def _saving(own: Hulls, score: float, cost: float, again: tuple[np.ndarray, np.ndarray] | None) -> Saving:
-    if not cost > 0:
-        return Saving(None, None, None)
-    share = 1 - cost_at_score(own.costs, own.scores, score) / cost
-    if math.isnan(share):
-        return Saving(None, None, None)
-    if again is None:
-        return Saving(share, None, None)
-    targets, spent = again
-    values = np.full(
-        len(targets), -np.inf
-    )  # a resample in which the quality is not reached saves less than nothing
-    for i, (target, money) in enumerate(zip(targets, spent, strict=True)):
-        x, y = non_decreasing_hull(own.costs_again[:, i], own.scores_again[:, i])
-        if target <= y[-1] and money > 0:
-            values[i] = 1 - np.interp(target, y, x) / money
-    low, high = np.quantile(values, [0.025, 0.975], method="nearest")
-    return Saving(
-        float(share), float(low) if math.isfinite(low) else None, float(high) if math.isfinite(high) else None
-    )
-
-
-def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
-    """What a router saves at the quality of each single model on the replayed queries.
-
-    Columns: model, model_score, model_cost (USD per 1,000), share, low, high (NaN where `Saving` has None).
-    """
-    p, own, cells = evidence.problem, hulls(evidence.played(router)), evidence.real()
-    rows = []
-    for j, arm in enumerate(p.arms):
-        score, cost = cells.score[:, j], cells.cost[:, j]
-        again = (
-            (bootstrap_ratio(score, replicates=_REPLICATES), bootstrap_ratio(cost, replicates=_REPLICATES))
-            if p.n > 1
-            else None
-        )
-        saving = _saving(own, float(score.mean()), float(cost.mean()), again)
-        rows.append(
-            {"model": arm, "model_score": score.mean(), "model_cost": 1000 * cost.mean(), **asdict(saving)}
-        )
-    frame = pd.DataFrame(rows).astype({"share": float, "low": float, "high": float})
-    return frame.sort_values("model_score", ascending=False, kind="stable", ignore_index=True)
 
 
 def headline(verdict: Verdict, label: Callable[[str], str]) -> str:

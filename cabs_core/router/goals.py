@@ -297,6 +297,9 @@ def _sentence(goal: Goal, a: Answer, shown: str, queries: int) -> str:
         else f"mean score {a.score:.3f} ({a.against} alone: {a.against_score:.3f})"
     )
     figures = ", ".join(filter(None, [" and ".join(said), quality])) + f" for {money}"
+    if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
+        asked = f"{100 * (goal.quality or 0):g} % of {shown}'s quality"
+        return f"Nothing cheaper is sure to reach {asked} on {queries:,} held-out queries: keep {shown}, {money}."
     what = f"keep {shown}" if a.policy is None else f"deploy {shown}"
     if a.policy is not None and a.rho:
         what += f" with a right answer valued at {_usd(1 / a.rho)}"

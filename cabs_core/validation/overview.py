@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.catalog import encoder_record
 from cabs_core.errors import DataError, PoolError, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.outcomes.copies import copies_text
@@ -18,6 +19,9 @@ from cabs_core.validation.catalog import CHECKS, Stage, warning_text
 from cabs_core.validation.run import run_checks
 
 _LISTED = 12
+#: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell, and gigabytes of an
+#: empty table, by `python -m benchmarks.scale` (docs/measurements.md, "A large table")
+_LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 386 / 3e6, 1.7 / 3e6, 0.4
 STAGES: tuple[Stage, ...] = ("outcomes", "splits")
 
 
@@ -56,6 +60,7 @@ def overview(pool_file: PoolFile) -> Overview:
         *_latencies(outcomes, pool_file),
         *_repeated(outcomes),
         *_rhos(outcomes, pool_file),
+        *_effort(outcomes, pool_file),
     ]
     return Overview(outcomes, tuple(lines), (*failed, *_warnings(outcomes, pool_file)))
 
@@ -212,6 +217,20 @@ def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
             "(replay.rhos: auto)"
         )
     return lines
+
+
+def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """Time and memory that a large table will take, as far as they were measured."""
+    cells = outcomes.scores.size
+    if cells < _LARGE:
+        return []
+    known = encoder_record(pool_file.pool.encoder.name)
+    more = "" if known and known.fitted else ", and embedding, whose rate `cabs run` shows"
+    return [
+        f"large: {cells:,} outcomes will take about {max(cells * _SECONDS / 60, 1):.0f} minutes of processor time and "
+        f"{_LEAST_GIGABYTES + cells * _GIGABYTES:.1f} GB of memory; on top come the replays{more}. Fewer models or prompts take less in "
+        "proportion"
+    ]
 
 
 def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import click
 
-from cabs_core.chain.options import parse_rhos, pool_option
+from cabs_core.chain.options import parse_rhos, pool_argument, pool_name, pool_option
 
 
 @click.command()
-@pool_option("Check this pool only. Default: every active pool with artifacts.")
+@pool_argument
+@pool_option(
+    "Check this pool only; `cabs check NAME` is the same. Default: every active pool with artifacts."
+)
 @click.option(
     "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
 )
@@ -22,6 +25,7 @@ from cabs_core.chain.options import parse_rhos, pool_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{place, name, outcome, text, run_id}].")
 @click.option("--warnings-as-errors", is_flag=True, help="Fail on warnings too.")
 def check(
+    name: str | None,
     pool: str | None,
     rhos: str | None,
     quick: bool,
@@ -44,6 +48,7 @@ def check(
     def notify(text: str) -> None:
         click.echo(text, err=True)
 
+    pool = pool_name(name, pool) if name or pool else None
     pools = [active_pool(pool)] if pool else active_pools()[0]
     with open_instance() as instance:
         cases = []

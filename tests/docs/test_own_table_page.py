@@ -63,7 +63,7 @@ def test_several_judges(said) -> None:
 
 
 def test_costs_and_the_unit_of_latencies(said) -> None:
-    prices = {k: v for k, v in shown("prices").items()}
+    prices = shown("prices")
     text = said(lambda f: f.assign(n_input_tokens=100, n_output_tokens=50), **prices, columns={"cost": None})
     assert "costs: from prices" in text and re.search(r"large +0\.\d+ +0\.75", text)
     text = said(lambda f: f.assign(latency_ms=1200), columns={"latency": "latency_ms"})

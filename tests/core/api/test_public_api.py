@@ -37,6 +37,24 @@ def problem() -> ReplayProblem:
     return synthetic_problem(n=150, K=4, d=5)
 
 
+def test_contexts_of_other_size_are_played_or_refused() -> None:
+    from cabs_core import replay, synthetic_problem
+
+    problem = synthetic_problem(n=120, K=3, d=4)
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(problem.n, 7)), rng.normal(size=(len(problem.offline_scores), 7))
+    other = problem.with_contexts(*wide)
+    assert (
+        other.dim == 7
+        and other.metadata["contexts"] == "own"
+        and other.content_hash() != problem.content_hash()
+    )
+    assert (replay(other, "lin_ucb", 300.0, 1).actions != replay(problem, "lin_ucb", 300.0, 1).actions).any()
+    for x, offline in ((wide[0][:5], wide[1]), (wide[0][:, :6], wide[1]), (wide[0], wide[1][:5])):
+        with pytest.raises(DataError, match=r"expected \[120, d\] and"):
+            problem.with_contexts(x, offline)
+
+
 def test_import_is_light():
     code = (
         "import sys, time\nbegin = time.perf_counter()\nimport cabs_core\nspent = time.perf_counter() - begin\n"

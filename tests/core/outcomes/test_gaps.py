@@ -102,16 +102,16 @@ def test_full_tables_are_as_ever(with_gaps, pool_file) -> None:
 def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: Path) -> None:
     found = overview(with_gaps(table("hard")))
     assert "600 queries x 2 models" in found.text and "small was not tried on" in found.text
-    with pytest.raises(DataError, match="queries_kept fails: .*missing: predict"):
+    with pytest.raises(DataError, match=r"queries_kept fails: .*missing: predict"):
         overview(pool_file(source={"kind": "file", "path": "table.parquet"}))
 
 
 def test_what_cannot_be_is_refused(with_gaps, tmp_path: Path) -> None:
     frame = table("hard")
-    with pytest.raises(PoolError, match="missing is predict, which cannot be used with replay.condition"):
+    with pytest.raises(PoolError, match="missing is predict, which cannot be used with replay"):
         with_gaps(frame, replay={"condition": "task_shift"})
     few = frame[(frame["model"] == "large") | (frame["query_id"] < 3)]
-    with pytest.raises(DataError, match="'small' has .* answers .*; 5 are needed"):
+    with pytest.raises(DataError, match=r"'small' has .* answers .*; 5 are needed"):
         load_outcomes(with_gaps(few))
 
 

@@ -18,6 +18,7 @@ from cabs_core.report.cards import fields, money
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
+from cabs_core.report.savings import savings_against_models
 
 RHOS = (0, 300, 500, 900)
 
@@ -213,7 +214,7 @@ def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
     points = [(p["cost"].mean(), p["score"].mean()) for p in (own(rounds, "hier_mix", r) for r in RHOS)]
     tables = {r: own(rounds, "hier_mix", r).groupby("query_index")[["score", "cost"]].mean() for r in RHOS}
     rng = np.random.default_rng(5)
-    for row in verdicts.savings_against_models(evidence, "hier_mix").itertuples():
+    for row in savings_against_models(evidence, "hier_mix").itertuples():
         alone = outcomes[outcomes["model"] == row.model].sort_values("query_index")
         cost = hull_cost(points, alone["score"].mean())
         share = math.nan if math.isnan(cost) else 1 - cost / alone["cost"].mean()
@@ -498,3 +499,15 @@ def test_banners_name_missing_rhos_and_models_beyond_any_worth(pages):
     assert f"Replayed at 4 of the pool's {len(wanted)} values of ρ" in said[0] and "50, 100" in said[0]
     dear = SimpleNamespace(problem=SimpleNamespace(costs=np.full((5, 3), 0.5)))
     assert any("costs more than a right answer is worth" in b for b in banners(data, dear))
+
+
+def test_no_term_of_the_field_stands_unexplained_on_the_first_screen(pages):
+    """What comes before the table of contents, without commands: a term is allowed where its sentence says what it is."""
+    page = pages[1].path.read_text(encoding="utf-8")
+    first = page[page.index("<main") : page.index('<nav aria-label="Sections"')]
+    first = re.sub(r"<script.*?</script>|<code.*?</code>", "", first, flags=re.S)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", first))
+    assert "held-out queries" in text
+    for sentence in re.split(r"(?<=[.;!?]) ", text):
+        if re.search(r"ρ|\b(rho|oracle|regime|surrogate|propensity|arm)s?\b", sentence, re.IGNORECASE):
+            assert "dollar value of" in sentence, sentence

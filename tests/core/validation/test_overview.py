@@ -73,6 +73,22 @@ def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_pa
         overview(load_pool_file(given(tmp_path, support_table(30))))
 
 
+def test_a_large_table_is_told_what_it_will_take(cabs_home: Path, tmp_path: Path, monkeypatch) -> None:
+    from cabs_core.validation import overview as module
+
+    path = given(tmp_path, support_table())
+    assert "processor time" not in overview(load_pool_file(path)).text
+    monkeypatch.setattr(module, "_LARGE", 900)
+    monkeypatch.setattr(module, "_SECONDS", 0.2)
+    found = overview(load_pool_file(path))
+    assert (
+        "large: 900 outcomes will take about 3 minutes of processor time and 0.4 GB of memory" in found.text
+    )
+    assert "and embedding, whose rate" in found.text
+    fitted = overview(load_pool_file(given(tmp_path, support_table(), "encoder: {name: tfidf-svd}\n")))
+    assert "processor time" in fitted.text and "embedding" not in fitted.text
+
+
 MISTAKES = {
     "wrong column": (lambda f: f.rename(columns={"score": "quality"}), "no column 'score'"),
     "scores of 0 to 100": (lambda f: f.assign(score=f["score"] * 100), "set score_range: [0, 100]"),

@@ -1,0 +1,71 @@
+"""Verdicts on tables of known truth: some of `make verdicts`, and what its bookkeeping promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
+from cabs_core.metrics import TwoWayError
+from cabs_core.report.verdict import Estimate, estimate
+
+#: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
+SEEDS = (1, 3, 4, 11, 12, 13)
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[Judged]:
+    return [judge(seed, most=300) for seed in SEEDS]
+
+
+def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
+    found = summary(judged)
+    assert found["refused"] == 0, [row.refused for row in judged]
+    assert found["verdicts"] == 2 * len(SEEDS) and found["wrong"] == 0
+    worlds = [row.world for row in judged]
+    assert {w.gaps for w in worlds} == {"none", "random", "hard"}
+    assert {w.kind for w in worlds} == {"right", "graded", "stars"} and {w.pays for w in worlds} == {
+        True,
+        False,
+    }
+
+
+def test_what_is_said_names_the_gaps_and_no_term_of_the_field(judged: list[Judged]) -> None:
+    for row in judged:
+        assert ("ot tried" in row.text) == (row.world.gaps != "none")
+        _, verdicts = row.text.split("headline:", 1)
+        said = "\n".join(line for line in verdicts.splitlines() if not line.startswith("export:"))
+        assert not any(word in said.lower() for word in ("rho", "oracle", "regime", "arm ")), said
+
+
+def test_the_same_seed_is_the_same_table(judged: list[Judged]) -> None:
+    again = judge(SEEDS[0], most=300)
+    assert again.verdicts == judged[0].verdicts
+
+
+def test_a_wrong_decision_is_called_wrong() -> None:
+    from cabs_core.report.verdict import Verdict
+
+    def decided(decision: str) -> Verdict:
+        near = estimate(0.05, TwoWayError(0.01, 30.0), 1)
+        return Verdict(1.0, 1.0, decision, "ridge", 3, "m", near, near, Estimate(0.0), 100, None, 0.8, 0.7, 0.9, 1.0, 0.7, 1.0)  # fmt: skip
+
+    nothing = dict.fromkeys(ROUTERS, (-0.01, -0.02, 0.0))
+    cheaper = dict.fromkeys(ROUTERS, (-0.001, -0.005, 0.3))
+    better = {**nothing, "hier_mix": (0.03, 0.03, 0.0)}
+    assert wrong(decided("deploy"), nothing) and not wrong(decided("deploy"), cheaper)
+    assert wrong(decided("keep"), better) and not wrong(decided("keep"), nothing)
+    assert not wrong(decided("unsure"), better)
+
+
+def test_truth_is_the_mean_over_many_tables() -> None:
+    w = replace(world(5, 300), prompts=40_000)
+    kinds = np.random.default_rng(0).choice(len(w.frequency), w.prompts, p=w.frequency)
+    scores, costs, _ = w.drawn(np.random.default_rng(1), kinds)
+
+    truth = Truth(w, kinds, [f"model_{j}" for j in range(len(w.usd))])
+    mean = (truth.weight[:, None] * truth._means(truth.score)).mean(axis=0)
+    assert mean == pytest.approx(scores.mean(axis=0), abs=0.02)
+    assert (truth._means(truth.cost)).mean(axis=0) == pytest.approx(costs.mean(axis=0), rel=0.05)
