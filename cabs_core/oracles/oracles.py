@@ -154,7 +154,13 @@ class Oracles:
         if (kind or self.chosen["features"]) == "head":
             if self.head_pca is None:
                 raise DataError("these oracles have no contexts from the network's feature head")
-            return self.head_pca.transform(self._network("features", embeddings, prompt_lengths))
+            parts = [slice(start, start + ROWS) for start in range(0, max(len(embeddings), 1), ROWS)]
+            return np.concatenate(
+                [
+                    self.head_pca.transform(self._network("features", embeddings[p], prompt_lengths[p]))
+                    for p in parts
+                ]
+            )
         return self.pca.transform(embeddings)
 
     def _predictor(self, name: str) -> ScorePredictor:
