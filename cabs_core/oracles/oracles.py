@@ -21,6 +21,7 @@ from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import ROWS, PcaFeatures, length_features
+from cabs_core.predictors.kernel_ridge import KernelPredictor
 from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.predictors.simple import KnnPredictor
 
@@ -266,13 +267,16 @@ class Oracles:
             for k, v in without_prefix("scaling", arrays).items()
         }
         pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
+        predictors = {
+            current_name(n): load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]
+        }
+        near, kernel = predictors.get("knn"), predictors.get("kernel_ridge")
+        if isinstance(near, KnnPredictor) and isinstance(kernel, KernelPredictor):
+            kernel.knn_.share(near)
         return cls(
             arms=settings["arms"],
             inputs=settings["inputs"],
-            predictors={
-                current_name(n): load_score_predictor(folder / "predictors" / n)
-                for n in settings["predictors"]
-            },
+            predictors=predictors,
             costs=CostPredictor.load(folder / "predictors" / "cost"),
             context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
             correlation=CorrelationPropagation(arrays["correlation"]),
