@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,4 +27,13 @@ def _build(
     # by its name: every stage imports heavy packages that the others do without
     stage = import_module(target.definition.module)
     summary: dict[str, Any] = stage.build(chain, target, folder, inputs, options)
+    _give_back()
     return summary
+
+
+def _give_back() -> None:
+    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would come on top."""
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # where the C library is not glibc
+        ctypes.CDLL(None).malloc_trim(0)

@@ -21,6 +21,7 @@ from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import ROWS, PcaFeatures, length_features
+from cabs_core.predictors.kernel_ridge import KernelPredictor
 from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.predictors.simple import KnnPredictor
 
@@ -154,7 +155,13 @@ class Oracles:
         if (kind or self.chosen["features"]) == "head":
             if self.head_pca is None:
                 raise DataError("these oracles have no contexts from the network's feature head")
-            return self.head_pca.transform(self._network("features", embeddings, prompt_lengths))
+            parts = [slice(start, start + ROWS) for start in range(0, max(len(embeddings), 1), ROWS)]
+            return np.concatenate(
+                [
+                    self.head_pca.transform(self._network("features", embeddings[p], prompt_lengths[p]))
+                    for p in parts
+                ]
+            )
         return self.pca.transform(embeddings)
 
     def _predictor(self, name: str) -> ScorePredictor:
@@ -260,13 +267,16 @@ class Oracles:
             for k, v in without_prefix("scaling", arrays).items()
         }
         pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
+        predictors = {
+            current_name(n): load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]
+        }
+        near, kernel = predictors.get("knn"), predictors.get("kernel_ridge")
+        if isinstance(near, KnnPredictor) and isinstance(kernel, KernelPredictor):
+            kernel.knn_.share(near)
         return cls(
             arms=settings["arms"],
             inputs=settings["inputs"],
-            predictors={
-                current_name(n): load_score_predictor(folder / "predictors" / n)
-                for n in settings["predictors"]
-            },
+            predictors=predictors,
             costs=CostPredictor.load(folder / "predictors" / "cost"),
             context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
             correlation=CorrelationPropagation(arrays["correlation"]),

@@ -14,7 +14,7 @@ import numpy as np
 SQUARED_NORM = 16.0
 CONSTANT = 2.0
 #: prompts that are transformed at once
-ROWS = 65_536
+ROWS = 32_768
 
 
 @dataclass(frozen=True)

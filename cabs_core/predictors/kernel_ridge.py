@@ -121,10 +121,13 @@ class KernelPredictor(ScorePredictor):
     def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
         logs = np.log1p(lengths)
         self.log_center_, self.log_scale_ = float(logs.mean()), float(max(logs.std(), 1e-6))
-        self.norm_ = float(max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
-        points = self._points(x, lengths)
+        # in blocks: a copy of the train split would be as large as everything else together
+        blocks = [slice(start, start + 2048) for start in range(0, len(x), 2048)]
+        squares = np.concatenate([(x[rows] ** 2).sum(axis=1) for rows in blocks])
+        self.norm_ = float(max(np.sqrt(squares.mean()), 1e-12))
         rng = np.random.default_rng([seed, 21])
-        self._set_marks(points[rng.permutation(len(points))[: self.landmarks]])
+        chosen = rng.permutation(len(x))[: self.landmarks]
+        self._set_marks(self._points(x[chosen], lengths[chosen]))
         m = len(self.marks_)
         self.mean_ = y.mean(axis=0)
         centred = y - self.mean_
@@ -134,12 +137,10 @@ class KernelPredictor(ScorePredictor):
         # features K_nm L^-T with K_mm = L L': the ridge penalty is then the RKHS norm
         factor = cholesky(self._rbf(self.marks_) + 1e-6 * np.eye(m), lower=True)
         gram, moment = np.zeros((m, m)), np.zeros((m, y.shape[1]))
-        for start in range(0, len(points), 2048):
-            rows = slice(start, start + 2048)
-            block = self._rbf(points[rows])
+        for rows in blocks:
+            block = self._rbf(self._points(x[rows], lengths[rows]))
             gram += block.T @ block
             moment += block.T @ targets[rows]
-        del points, centred  # as large as the train split
         gram = solve_triangular(factor, solve_triangular(factor, gram, lower=True).T, lower=True)
         moment = solve_triangular(factor, moment, lower=True)
         values, basis = eigh(0.5 * (gram + gram.T))

@@ -158,6 +158,11 @@ class KnnPredictor(ScorePredictor):
         if self._known:
             self.points_, self.half_ = lists.points, lists.half
 
+    def share(self, other: KnnPredictor) -> None:
+        """Hold train prompts that another predictor holds as well only once."""
+        if np.array_equal(self.points_, other.points_) and np.array_equal(self.scores_, other.scores_):
+            self.points_, self.half_, self.scores_ = other.points_, other.half_, other.scores_
+
     def with_k(self, k: int) -> Self:
         """The same train prompts with another k; nothing is copied."""
         near = copy(self)

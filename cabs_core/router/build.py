@@ -215,13 +215,16 @@ def build_bundle(
     }  # fmt: skip
     made.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
     made.fit_for_serving(stream.offline)
+    del validation, stream  # what is as large as the train split goes as soon as it is done with
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
+        del made, oracles, test
         if transformer:
             write_transformer(pool.encoder, encoding, folder / ENCODER, int8=said.int8)
             if said.int8:
                 held_out = [table.prompts[i] for i in validation_rows(split)]
+                validation = ReplayProblem.load(inputs["replay_problem"] / "validation")
                 check_int8(folder, settings, validation, held_out, rho)
         else:
             write_fitted(
@@ -234,7 +237,9 @@ def build_bundle(
                 if table.answered is None
                 else np.where(table.answered == 1, table.scores, np.nan)
             )
-            Neighbours.of(vectors[train], texts, real[train], test.arms, seed).save(folder / "neighbours")
+            Neighbours.of(vectors[train], texts, real[train], [a["name"] for a in arms], seed).save(
+                folder / "neighbours"
+            )
         trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
         np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
         (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
