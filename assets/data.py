@@ -101,7 +101,7 @@ def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> 
             "outcomes",
             **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
             description="Scores and costs of every model on every query: read from the pool's source, checked, and "
-            "cut to the queries that every chosen model answered.",
+            "cut to the queries that every chosen model answered." + specs.FRESHNESS,
             metadata=schema(OUTCOMES),
             freshness_policy=MONTHLY,
         )

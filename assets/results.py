@@ -29,7 +29,7 @@ with specs.preview("freshness policies"):
     deps=_MARTS,
     freshness_policy=_WEEKLY,
     description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
-    "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance.",
+    "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
 )
 def report(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource

@@ -1,6 +1,6 @@
 """The demo's chain on an object store and on a folder: contents, time, a second run, a second machine.
 
-    python -m benchmarks.object_store [--rho 0,300] [--policies a,b] [--delay-ms 20] [--fail-every 50] [--json figures.json]
+    python -m benchmarks.object_store [--pool demo] [--rho 0,300] [--policies a,b] [--delay-ms 20] [--fail-every 50] [--json figures.json]
 
 The store is moto's S3 on 127.0.0.1, reached through the real s3fs; two homes are two machines. `--delay-ms` makes every
 answer of the store that late, `--fail-every` lets every n-th request fail with 503. Prints seconds by the clock and of
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -105,10 +106,15 @@ def folder_records(folder: Path) -> dict[str, str]:
     return {p.parent.relative_to(folder).as_posix(): json.loads(p.read_text())["content"] for p in paths}
 
 
-def cabs_run(home: Path, words: list[str], settings: Mapping[str, str]) -> dict[str, float]:
+def cabs_run(
+    home: Path, words: list[str], settings: Mapping[str, str], pool_file: Path | None = None
+) -> dict[str, float]:
     """Seconds of `cabs run` and the runs that it launched."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_", "AWS_"))}
     more = {"CABS_HOME": str(home), "DAGSTER_HOME": str(home / "dagster"), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    if pool_file:
+        (home / "pools").mkdir(parents=True, exist_ok=True)
+        shutil.copy(pool_file, home / "pools")
     begin, used = time.perf_counter(), _processor_seconds()
     done = subprocess.run(
         [sys.executable, "-c", "from cabs_dagster.cli import main; main()", "run", *words],
@@ -127,17 +133,17 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(words: list[str], store: Store) -> dict[str, Any]:
+def measure(words: list[str], store: Store, pool_file: Path | None = None) -> dict[str, Any]:
     """All figures: the store, the store again, the store from another home, a folder."""
     with tempfile.TemporaryDirectory(prefix="object-store-") as temporary:
         folder = Path(temporary)
         remote = {**store.settings, "CABS_ARTIFACTS": "s3://cabs/team"}
-        found: dict[str, Any] = {"store": cabs_run(folder / "one", words, remote)}
+        found: dict[str, Any] = {"store": cabs_run(folder / "one", words, remote, pool_file)}
         found["store"]["requests"] = store.requests
         made = store.records("team/")
-        found["second run"] = cabs_run(folder / "one", words, remote)
-        found["second machine"] = cabs_run(folder / "two", words, remote)
-        found["folder"] = cabs_run(folder / "alone", words, {})
+        found["second run"] = cabs_run(folder / "one", words, remote, pool_file)
+        found["second machine"] = cabs_run(folder / "two", words, remote, pool_file)
+        found["folder"] = cabs_run(folder / "alone", words, {}, pool_file)
         local = folder_records(folder / "alone" / "artifacts")
         found["artifacts"] = len(made)
         found["computed again"] = sorted(k for k, v in store.records("team/").items() if made.get(k) != v)
@@ -152,6 +158,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, print, exit with 1 where something does not hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pool", default="demo")
+    parser.add_argument(
+        "--pool-file", type=Path, help="file of the pool, where it is not one that is shipped"
+    )
     parser.add_argument("--rho", default="0,300", help="rhos to play")
     parser.add_argument("--policies", default="", help="policies to play; default: the pool's")
     parser.add_argument("--delay-ms", type=float, default=0.0)
@@ -160,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with Store(delay_s=given.delay_ms / 1e3, fail_every=given.fail_every) as store:
         more = ["--policies", given.policies] if given.policies else []
-        found = measure(["--pool", given.pool, "--rho", given.rho, *more], store)
+        found = measure(["--pool", given.pool, "--rho", given.rho, *more], store, given.pool_file)
     print(json.dumps(found, indent=1))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -11,7 +11,10 @@ import dagster as dg
 
 from cabs_core.errors import CabsError
 
-_PASSED = ("CABS_", "DAGSTER_HOME", "HF_", "OMP_NUM_THREADS", "PYTHONPATH")
+#: Begin the names of settings that a step on another node gets. Credentials are the nodes' own: Ray shows what it is given.
+_PASSED = (
+    "CABS_", "DAGSTER_HOME", "HF_", "OMP_NUM_THREADS", "PYTHONPATH", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
+)  # fmt: skip
 EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
@@ -25,6 +28,11 @@ def executor_name() -> str:
     if name not in EXECUTORS:
         raise CabsError(f"CABS_EXECUTOR is {name!r}; expected one of {', '.join(EXECUTORS)}")
     return name
+
+
+def passed() -> list[str]:
+    """NAME=value of what steps in processes of a cluster's nodes need: the same places and settings as this process."""
+    return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 
 def executor() -> dg.ExecutorDefinition:
@@ -45,8 +53,7 @@ def executor() -> dg.ExecutorDefinition:
         {
             "ray": {
                 "address": os.environ.get("RAY_ADDRESS"),
-                # Steps run in processes of the cluster's nodes: they need the same places and settings as this one.
-                "env_vars": [f"{k}={v}" for k, v in os.environ.items() if k.startswith(_PASSED)],
+                "env_vars": passed(),
             }
         }
     )

@@ -79,6 +79,10 @@ def ray_tags() -> dict[str, str]:
     return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})} if gpus else {}
 
 
+#: stands in the description of an asset with partitions that has a freshness policy
+FRESHNESS = " Its freshness is the asset's, not a pool's: one pool that was made again makes all look fresh."
+
+
 @contextmanager
 def preview(feature: str) -> Iterator[None]:
     """Silence the lifecycle warning of one listed feature."""

@@ -16,8 +16,9 @@ import yaml
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.errors import CabsError
 from cabs_dagster.build import build_defs
+from cabs_dagster.executors import passed
 from cabs_dagster.instance import template
-from cabs_dagster.specs import USED
+from cabs_dagster.specs import FRESHNESS, USED
 from dbt_like_sql import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,3 +206,18 @@ def test_dg_check_defs_passes_without_secrets(tmp_path: Path) -> None:
     assert done.returncode == 0, output
     for word in ("Deprecat", "Superse", "PreviewWarning", "BetaWarning"):
         assert word not in output, output
+
+
+def test_steps_on_other_nodes_get_places_but_no_credentials(monkeypatch) -> None:
+    for name in ("CABS_ARTIFACTS", "AWS_ENDPOINT_URL", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"):
+        monkeypatch.setenv(name, "s3://cabs/team")
+    names = {word.partition("=")[0] for word in passed()}
+    assert {"CABS_ARTIFACTS", "AWS_ENDPOINT_URL"} <= names
+    assert not {"AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"} & names
+
+
+def test_freshness_of_an_asset_with_partitions_says_what_it_means(specs) -> None:
+    """Dagster evaluates a freshness policy for an asset as a whole."""
+    found = {name for name, spec in specs.items() if spec.freshness_policy and spec.partitions_def}
+    assert found == {"outcomes", "report"}
+    assert all((specs[name].description or "").endswith(FRESHNESS) for name in found)
