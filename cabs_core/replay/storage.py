@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import name_and_options, split_name, with_options
+from cabs_core.catalog import REFERENCE, name_and_options, split_name, with_options
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -441,7 +441,7 @@ def _run_record(
         "pool_description": "",
         "synthetic": False,
         "paper_benchmark": None,
-        "reference_policy": "lin_ucb",
+        "reference_policy": REFERENCE,
         "encoder": None,
         "condition": getattr(result, "condition", "none"),
         "split_kind": None,
