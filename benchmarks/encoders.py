@@ -54,7 +54,8 @@ def fitted(kind: str, prompts: Sequence[str]) -> Encode:
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         vectors = (table.transform(texts) @ reduced.components_.T).astype(np.float32)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.maximum(lengths, 1e-12))
 
     return encode
 

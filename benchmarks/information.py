@@ -97,7 +97,7 @@ def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
     probes, rows = probes_of(parts["test"].made), []
     for verifier, wrong in VERIFIERS.items():
         for rho in SHORT_RHOS:
-            tried = {None: parts["validation"].plain(rho).mean()}
+            tried: dict[int | None, float] = {None: parts["validation"].plain(rho).mean()}
             tried |= {p: parts["validation"].probed(rho, p, wrong).mean() for p in probes}
             probe = max(tried, key=lambda p: tried[p])
             plain = parts["test"].plain(rho)

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import boto3
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from cabs_core.artifacts.provenance import RECORD_NAME

@@ -60,7 +60,8 @@ def one_split(pool_name: str, seed: int, args: argparse.Namespace) -> dict[tuple
     options, results = Sessions(turns=args.turns), {}
     for share in SHARES:
         texts: dict[str, list[str]] = {name: [] for name in TEXTS}
-        rows, sessions = [], []
+        rows = []
+        sessions: list[int] = []
         for trial in range(args.trials):
             rng = np.random.default_rng([seed, trial, 7])
             order, turns = in_conversations(

@@ -80,8 +80,8 @@ def expected_utility(
     return blend
 
 
-def may_keep(sticky: Sticky, in_tools: bool) -> bool:
-    """Whether a turn of a conversation may keep the model of the turn before, at this stickiness."""
+def may_keep(sticky: str, in_tools: bool) -> bool:
+    """Whether a turn of a conversation may keep the model of the turn before, by `sticky`, one of `Sticky`."""
     return sticky == "session" or (sticky == "tools" and in_tools)
 
 

@@ -38,12 +38,30 @@ from cabs_core.catalog.regimes import (
     regime_of,
     regime_table,
 )
+from cabs_core.catalog.roles import (
+    BEST_SINGLE,
+    COLD_START,
+    DEFAULT_POLICIES,
+    NO_ROUTERS,
+    ORACLE_BEST,
+    PROPOSED,
+    RANDOM,
+    REFERENCE,
+)
 from cabs_core.catalog.sources import SourceRecord, sources
 
 __all__ = [
+    "BEST_SINGLE",
+    "COLD_START",
     "CONDITIONS",
+    "DEFAULT_POLICIES",
     "FIXED_PRESETS",
+    "NO_ROUTERS",
+    "ORACLE_BEST",
     "PRESET_TEXT",
+    "PROPOSED",
+    "RANDOM",
+    "REFERENCE",
     "REGIMES",
     "STREAM_CONDITIONS",
     "Condition",

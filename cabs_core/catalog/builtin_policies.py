@@ -23,6 +23,7 @@ BUILT_IN = (
         title="Random",
         description="the uniformly random arm.",
         feedback="none",
+        style=(8, "2 3", 0),
     ),
     PolicyRecord(
         "best_single",
@@ -32,6 +33,7 @@ BUILT_IN = (
         description="the one arm that did best on the train split at this rho.",
         feedback="none",
         start="labels",
+        style=(9, "6 3", 7),
     ),
     PolicyRecord(
         "oracle_best",
@@ -40,6 +42,7 @@ BUILT_IN = (
         title="Best arm per query",
         description="the best arm of each query: an upper bound, not a router.",
         feedback="full",
+        style=(9, "8 3 2 3", 3),
     ),
     PolicyRecord(
         "knn",
@@ -51,6 +54,7 @@ BUILT_IN = (
         start="labels",
         presets=("default", "literal"),
         references=("Hu et al. 2024, RouterBench: the kNN router",),
+        style=(5, "6 3", 6),
     ),
     PolicyRecord(
         "ridge",
@@ -60,6 +64,7 @@ BUILT_IN = (
         description="the ridge regression router fitted on the train split.",
         feedback="none",
         start="labels",
+        style=(2, "6 3", 4),
     ),
     PolicyRecord(
         "carrot",
@@ -70,6 +75,7 @@ BUILT_IN = (
         feedback="none",
         start="labels",
         references=("Somerstep et al. 2025, CARROT: a cost aware rate optimal router",),
+        style=(4, "6 3", 5),
     ),
     PolicyRecord(
         "kernel_ridge",
@@ -82,6 +88,7 @@ BUILT_IN = (
         aliases=("kernel",),
         random_key="kernel",
         references=("Williams and Seeger 2001: the Nystrom approximation",),
+        style=(3, "", 3),
     ),
     *STATIC_ROUTERS,
     PolicyRecord(
@@ -94,6 +101,8 @@ BUILT_IN = (
         preset_starts=_WARM,
         tuning={"eps0": (0.05, 0.1, 0.2, 0.5, 1.0), "penalty": _PENALTY, "target": _TARGET},
         references=("Langford and Zhang 2007: the epoch-greedy algorithm",),
+        style=(7, "", 0),
+        headline=True,
     ),
     PolicyRecord(
         "square_cb",
@@ -105,6 +114,7 @@ BUILT_IN = (
         preset_starts=_WARM,
         tuning={"gamma": (16.0, 32.0, 64.0, 128.0, 256.0), "penalty": _PENALTY, "target": _TARGET},
         references=("Foster and Rakhlin 2020: Beyond UCB",),
+        style=(6, "6 3", 1),
     ),
     PolicyRecord(
         "lin_ucb",
@@ -116,6 +126,8 @@ BUILT_IN = (
         preset_starts=_WARM,
         tuning={"alpha": (0.05, 0.1, 0.2, 0.4, 0.8), "penalty": _PENALTY, "target": _TARGET},
         references=("Li et al. 2010: a contextual-bandit approach to news article recommendation",),
+        style=(8, "", 6),
+        headline=True,
     ),
     PolicyRecord(
         "lin_ts",
@@ -127,6 +139,8 @@ BUILT_IN = (
         preset_starts=_WARM,
         tuning={"v": (0.03, 0.05, 0.1, 0.2, 0.4), "penalty": _PENALTY, "target": _TARGET},
         references=("Agrawal and Goyal 2013: Thompson sampling with linear payoffs",),
+        style=(2, "", 7),
+        headline=True,
     ),
     PolicyRecord(
         "lin_ucb_full",
@@ -138,6 +152,9 @@ BUILT_IN = (
         presets=_COLD_OR_WARM,
         preset_starts=_WARM,
         tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "target": _TARGET},
+        style=(9, "2 3", 1),
+        headline=True,
+        bandit="lin_ucb",
     ),
     PARETO_BANDIT,
     PolicyRecord(
@@ -157,6 +174,8 @@ BUILT_IN = (
             "pseudo_weight": (1.0, 0.5),
         },
         references=("the paper, Algorithm 1",),
+        style=(5, "", 3),
+        headline=True,
     ),
     PolicyRecord(
         "cabs_d_linear",
@@ -178,6 +197,9 @@ BUILT_IN = (
             ),
         },
         references=("the paper, Algorithm 2",),
+        style=(0, "", 2),
+        headline=True,
+        experts=("cabs_c_linear", "lin_ts"),
     ),
     PolicyRecord(
         "cabs_mix",
@@ -192,6 +214,8 @@ BUILT_IN = (
             "warm": (0.1, 0.3, 1.0),
             "penalty": _PENALTY,
         },
+        style=(4, "", 1),
+        headline=True,
     ),
     PolicyRecord(
         "hier_mix",
@@ -206,6 +230,8 @@ BUILT_IN = (
             "anchor_weight": (0.6, 0.9, 0.97),
             "anchor_context": (0.05, 0.1, 0.2),
         },
+        style=(1, "", 0),
+        headline=True,
     ),
     PolicyRecord(
         "neural_ucb",
@@ -215,6 +241,7 @@ BUILT_IN = (
         description="NeuralUCB: a small network, optimism from its last layer.",
         tuning={"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": _RATES, "target": _TARGET},
         references=("Zhou et al. 2020: neural contextual bandits with UCB-based exploration",),
+        style=(7, "6 3", 2),
     ),
     PolicyRecord(
         "neural_ucb_full",
@@ -224,6 +251,8 @@ BUILT_IN = (
         description="NeuralUCB's learner with the rewards of all arms observed.",
         feedback="full",
         tuning={"learning_rate": _RATES, "penalty": (1e-4, 1e-3, 1e-2), "target": _TARGET},
+        style=(0, "2 3", 2),
+        bandit="neural_ucb",
     ),
     PolicyRecord(
         "cabs_c_neural",
@@ -241,6 +270,8 @@ BUILT_IN = (
             "learning_rate": _RATES,
         },
         references=("the paper, Algorithm 1",),
+        style=(3, "6 3", 5),
+        headline=True,
     ),
     PolicyRecord(
         "cabs_d_neural",
@@ -257,5 +288,8 @@ BUILT_IN = (
             "learning_rate": _RATES,
         },
         references=("the paper, Algorithm 2",),
+        style=(6, "", 4),
+        headline=True,
+        experts=("cabs_c_neural", "neural_ucb"),
     ),
 )

@@ -44,6 +44,10 @@ class PolicyRecord:
         preset_starts: {preset: start} where a preset starts from something else.
         tuning: {option: values} of the grid that tuning searches; empty: nothing to tune.
         references: where it comes from.
+        experts: policies that it mixes; reports compare it with them.
+        bandit: of an upper bound, the policy with the same learner that sees the played arm's reward alone.
+        style: (number of the palette's colour, dash pattern, number of the symbol) in plots; None: made from the name.
+        headline: whether plots show it from the start.
         aliases: earlier names, accepted wherever a name is.
         random_key: name that its random numbers are drawn by; empty: its own. Kept when a policy is renamed.
     """
@@ -59,6 +63,10 @@ class PolicyRecord:
     preset_starts: Mapping[str, Start] = field(default_factory=dict, hash=False)
     tuning: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
     references: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
+    bandit: str = ""
+    style: tuple[int, str, int] | None = None
+    headline: bool = False
     aliases: tuple[str, ...] = ()
     random_key: str = ""
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cabs_core.catalog import policy_record, split_name
+from cabs_core.catalog import RANDOM, policy_record, split_name
 
 #: How far the mean utility of CABS-D may lie below its better expert's before there is a warning.
 EXPERT_TOLERANCE = 0.02
-#: decoupled policy: the policies that are its experts when run alone
-EXPERTS = {
-    "cabs_d_linear": ("lin_ts", "cabs_c_linear"),
-    "cabs_d_neural": ("neural_ucb", "cabs_c_neural"),
-}
-#: full feedback: the bandit with the same learner and features
-MATCHED = {"lin_ucb_full": "lin_ucb", "neural_ucb_full": "neural_ucb"}
 
 
 def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -29,21 +22,22 @@ def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
     own = cells[policy]
     base, preset = split_name(policy)
+    record = policy_record(base)
     warnings: list[str] = []
     if own["uncertified rounds"]:
         warnings.append(f"{own['uncertified rounds']} rounds were played from a solution without certificate")
-    if base != "random" and own["utility"] + 2 * own["standard error"] < own["random utility"]:
+    if base != RANDOM and own["utility"] + 2 * own["standard error"] < own["random utility"]:
         warnings.append(
             f"utility {own['utility']:.4f} is below that of random play, {own['random utility']:.4f}"
         )
-    if policy_record(base).learns and own["arms played"] == 1:
+    if record.learns and own["arms played"] == 1:
         warnings.append("every round of every trial played the same arm")
 
     def related(name: str) -> Mapping[str, Any] | None:
         same = f"{name}@{preset}" if preset in policy_record(name).presets[1:] else name
         return cells.get(same) or cells.get(name)
 
-    experts = [cell for cell in map(related, EXPERTS.get(base, ())) if cell]
+    experts = [cell for cell in map(related, record.experts) if cell]
     if experts:
         best = max(experts, key=lambda cell: cell["utility"])
         if own["utility"] + EXPERT_TOLERANCE + _margin(own, best) < best["utility"]:
@@ -51,7 +45,7 @@ def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"utility {own['utility']:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
                 f"{best['utility']:.4f}"
             )
-    bandit = related(MATCHED[base]) if base in MATCHED else None
+    bandit = related(record.bandit) if record.bandit else None
     if bandit and own["utility"] + _margin(own, bandit) < bandit["utility"]:
         warnings.append(
             f"with full feedback utility is {own['utility']:.4f}, with bandit feedback {bandit['utility']:.4f}: "

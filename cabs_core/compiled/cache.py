@@ -109,4 +109,4 @@ def writable(folder: str, temporary: str | None = None) -> str:
     return copy
 
 
-config.CACHE_DIR = writable(config.CACHE_DIR)
+config.CACHE_DIR = writable(config.CACHE_DIR)  # type: ignore[attr-defined]  # numba sets its options when imported

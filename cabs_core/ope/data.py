@@ -132,7 +132,9 @@ def read_events(
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)
     decided = Counter(d.session for d in rows if d.session is not None)
-    clusters = [f"session {d.session}" if decided[d.session] > 1 else d.prompt_hash for d in rows]
+    clusters = [
+        d.prompt_hash if d.session is None or decided[d.session] < 2 else f"session {d.session}" for d in rows
+    ]
     return LoggedData(
         arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
         costs=np.array([r.cost for r in found]), features=leading(vectors, components),

@@ -41,7 +41,7 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         first = np.arange(len(unique))
         first[group] = outcomes.copies
         result = _cut(group, group_held_out, split, first)
-    names = np.array(SPLITS)[result]
+    names: np.ndarray = np.array(SPLITS)[result]
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
             raise DataError(

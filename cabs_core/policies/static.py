@@ -22,6 +22,7 @@ from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.utility import expected_utility
 
 if TYPE_CHECKING:
@@ -69,10 +70,41 @@ class StaticPolicy(Policy):
         self.round += stop - start
 
 
-class RandomPolicy(StaticPolicy):
+@kernel
+def _decide_uniformly(
+    parts: tuple[np.ndarray, np.ndarray], data: None, row: int, mask: np.ndarray, t: int, slot: int,
+    trace: np.ndarray,
+) -> tuple[int, float]:  # fmt: skip
+    """Draw an available arm; parts: keys, and pmf [K] to fill."""
+    keys, pmf = parts
+    count = mask.sum()
+    for j in range(pmf.size):
+        pmf[j] = mask[j] / count
+    arm = draw(pmf, uniform(keys, ACTION, t, 0))
+    return arm, pmf[arm]
+
+
+@kernel
+def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
+    """Rewards change nothing."""
+
+
+class RandomPolicy(CompiledPolicy):
     """Uniform over the available arms."""
 
+    learns = False
     any_rho: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide_uniformly, _learn_nothing))
+
+    def start(self, offline: Offline | None) -> None:
+        """Nothing to prepare."""
+
+    def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Keys, and room for probabilities."""
+        return self.keys, np.empty(len(self._arms))
+
+    def data(self, stream: Stream) -> None:
+        """It reads nothing."""
 
     def reads(self) -> Reads:
         """Nothing."""
@@ -80,36 +112,9 @@ class RandomPolicy(StaticPolicy):
 
     def _decide(self, request: Request) -> Decision:
         """Draw an arm."""
-        rho, mask = self.rho_of(request), self.mask(request)
-        pmf = mask / mask.sum()
-        arm = int(draw(pmf, uniform(self.keys, ACTION, self.round, 0)))
-        return self._decision(arm, float(pmf[arm]), pmf, rho)
-
-    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Play by a compiled loop."""
-        checks.check_lane(self, stream, lane, start, stop)
-        _random_run(
-            self.keys, self.round, start, stop, stream.active_from, stream.active_until, lane.actions,
-            lane.propensities,
-        )  # fmt: skip
-        self.round += stop - start
-
-
-@kernel
-def _random_run(
-    keys: np.ndarray, first: int, start: int, stop: int, active_from: np.ndarray, active_until: np.ndarray,
-    actions: np.ndarray, propensities: np.ndarray,
-) -> None:  # fmt: skip
-    pmf = np.empty(active_from.size)
-    for t in range(start, stop):
-        count = 0
-        for j in range(pmf.size):
-            pmf[j] = 1.0 if active_from[j] <= t < active_until[j] else 0.0
-            count += pmf[j] > 0.0
-        for j in range(pmf.size):
-            pmf[j] /= count
-        actions[t] = draw(pmf, uniform(keys, ACTION, first + t - start, 0))
-        propensities[t] = pmf[actions[t]]
+        rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
+        arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
+        return self._decision(int(arm), float(probability), parts[1], rho)
 
 
 class BestSingle(StaticPolicy):

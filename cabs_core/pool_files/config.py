@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from cabs_core.catalog import CONDITIONS, current_name, sources, with_options
+from cabs_core.catalog import CONDITIONS, DEFAULT_POLICIES, REFERENCE, current_name, sources, with_options
 from cabs_core.paths import safe_name
 from cabs_core.pool_files.collect import Collect
 from cabs_core.pool_files.goals import Goal
@@ -31,12 +31,6 @@ from cabs_core.pool_files.rhos import PAPER_GRID, rounded_rho
 from cabs_core.pool_files.sessions import Sessions
 
 RHO_GRID = PAPER_GRID
-DEFAULT_POLICIES = (
-    "random", "best_single", "oracle_best", "knn", "ridge", "carrot", "kernel_ridge",
-    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb_full",
-    "cabs_c_linear", "cabs_d_linear", "cabs_mix", "hier_mix",
-    "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
-)  # fmt: skip
 
 #: fields that say which outcomes a pool has
 OUTCOME_FIELDS = (
@@ -421,7 +415,7 @@ class ModelPool(_Strict):
     collect: Collect | None = Field(
         None, description="source kind collect: whom to ask, what it may cost, how answers are scored"
     )
-    reference_policy: Text = Field("lin_ucb", description="Relative cumulative regret is measured against it")
+    reference_policy: Text = Field(REFERENCE, description="Relative cumulative regret is measured against it")
     tuning_budget: int = Field(
         12, ge=0, le=1000, description="Validation configurations tried per policy; 0: none"
     )

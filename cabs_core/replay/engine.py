@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from cabs_core.catalog import current_name, random_key
+from cabs_core.catalog import PROPOSED, current_name, random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
@@ -90,7 +90,7 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
 
 def replay(
     problem: ReplayProblem,
-    policy: str | ExternalPolicy = "cabs_d_linear",
+    policy: str | ExternalPolicy = PROPOSED,
     rho: float = 300.0,
     trials: int | Sequence[int] = 10,
     seed: int = 0,

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import name_and_options, split_name, with_options
+from cabs_core.catalog import REFERENCE, name_and_options, split_name, with_options
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -194,8 +194,10 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
         values[place] = raw[column]
         return values.reshape(trials, rounds)
 
-    played = (shaped(name, dtype) for name, dtype in _TRACE.items())
-    return StoredTrace(run, *played, costs=shaped("cost", np.float32) if costs else None)
+    order, actions, propensities, rewards = (shaped(name, dtype) for name, dtype in _TRACE.items())
+    return StoredTrace(
+        run, order, actions, propensities, rewards, shaped("cost", np.float32) if costs else None
+    )
 
 
 def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -441,7 +443,7 @@ def _run_record(
         "pool_description": "",
         "synthetic": False,
         "paper_benchmark": None,
-        "reference_policy": "lin_ucb",
+        "reference_policy": REFERENCE,
         "encoder": None,
         "condition": getattr(result, "condition", "none"),
         "split_kind": None,

@@ -163,7 +163,7 @@ def tune(
         candidates = configurations(policy, budget, seed, (grids or {}).get(policy))
         for step, options in enumerate(candidates):
             extra = dict((fixed or {}).get(policy, {}))
-            if split_name(policy)[0] == "lin_ts":
+            if "propensity" in policy_class(policy).settings_for(split_name(policy)[0]).model_fields:
                 extra.setdefault("propensity", "sampled")
             runs = [
                 replay(problem, policy, rho=r, trials=trials, seed=seed, options={**extra, **options})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cabs_core.catalog import NO_ROUTERS
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.tables import error_text, percent_text
@@ -146,11 +147,7 @@ def as_good(data: PoolData, router: str) -> list[str]:
     found = []
     for policy in data.ranked:
         pair = data.pair(policy, router)
-        if (
-            policy not in (router, "random", "best_single")
-            and pair is not None
-            and not bool(pair["significant"])
-        ):
+        if policy not in (router, *NO_ROUTERS) and pair is not None and not bool(pair["significant"]):
             found.append(policy)
     return found
 

@@ -8,6 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.plots import Choice, Figure, FigureTable, bars, intervals, lines, points
 from cabs_core.plots.charts import NARROW, cost_scale, end_labels, short
 from cabs_core.plots.theme import Style, default_styles
@@ -82,11 +83,11 @@ def overview(data: PoolData) -> Figure:
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
     marts = data.mart("pareto_frontier")
-    shown = headline(list(data.board.index), data.best, data.reference) - {"lin_ucb_full"}
+    shown = headline(list(data.board.index), data.best, data.reference) - {
+        p for p in data.board.index if data.board.loc[p, "kind"] == "upper bound"
+    }
     drawn = [
-        p
-        for p in data.board.index
-        if p not in ("best_single", "random", "oracle_best") and (marts["policy"] == p).any()
+        p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and (marts["policy"] == p).any()
     ]
     frames = []
     for policy in drawn:
@@ -204,7 +205,7 @@ def _span(frame: pd.DataFrame, models: pd.DataFrame | None) -> float:
 def regret(data: PoolData) -> Figure | None:
     """Cumulative regret by round, absolute and relative to the reference policy, by regime (RQ4)."""
     curves = data.mart("regret_curves")
-    curves = curves[curves["policy"] != "oracle_best"]
+    curves = curves[curves["policy"] != ORACLE_BEST]
     levels = [level for level in ("overall", *LEVELS) if (curves["regime"] == level).any()]
     levels = list(dict.fromkeys(levels))
     kinds = [("absolute", "cumulative_regret")]
@@ -279,8 +280,8 @@ def utility_by_rho(data: PoolData) -> Figure:
     """Utility minus the reference's, over rho."""
     table = data.mart("utility_by_rho").pivot_table(index="rho", columns="policy", values="utility")
     relative = data.reference in table.columns
-    order = [p for p in data.board.index if p != "oracle_best" and p in table.columns]
-    shown = headline(order, data.best, data.reference) | {"best_single"}
+    order = [p for p in data.board.index if p != ORACLE_BEST and p in table.columns]
+    shown = headline(order, data.best, data.reference) | {BEST_SINGLE}
     base = table[data.reference] if relative else 0.0
     what = f"utility minus {label(data.reference)}'s" if relative else "utility (0 to 1)"
     frames = []

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import BEST_SINGLE
 from cabs_core.metrics.people import Estimate, corrected_mean
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
@@ -147,7 +148,7 @@ def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], jud
         if row["query_id"] in place and row["model"] in arm and row[f"people {judges[0]}"] is not None:
             people[place[row["query_id"]], arm[row["model"]]] = row[f"people {judges[0]}"]
     assert case.rho is not None
-    weight = _weights(evidence, case.router, case.rho) - _weights(evidence, "best_single", case.rho)
+    weight = _weights(evidence, case.router, case.rho) - _weights(evidence, BEST_SINGLE, case.rho)
     judged = (weight * clipped_utility(problem.scores, problem.costs, case.rho)).sum(axis=1)
     by_people = (weight * clipped_utility(np.nan_to_num(people), problem.costs, case.rho)).sum(axis=1)
     labelled = ~np.isnan(people).any(axis=1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from cabs_core.catalog import NO_ROUTERS
 from cabs_core.report.data import PoolData
-from cabs_core.report.names import encoder_label, label
+from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import error_text
 
 
@@ -96,7 +97,7 @@ def encoders(data: PoolData) -> str:
         rank = theirs.loc[data.best, "rank"]
         text = f"With {other} instead of {name} the best router is {label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
         text += "" if rank == 1 else f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
-        reading = [p for p in data.ranked if p not in ("random", "best_single")]
+        reading = [p for p in data.ranked if p not in NO_ROUTERS]
         gaps = [g for g in (data.twin(p, pool) for p in reading) if g is not None]
         if gaps:
             more, less = (sum(g[2] and sign * g[0] > 0 for g in gaps) for sign in (1, -1))
@@ -155,9 +156,7 @@ def rq4(data: PoolData) -> str:
         return f"The reference policy {label(data.reference)} was not replayed, so relative regret is not defined."
     out = []
     online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
-    wanted = [
-        p for p in dict.fromkeys((*online, "cabs_d_linear", "cabs_c_linear", "lin_ts")) if p != data.reference
-    ]
+    wanted = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
     for policy in wanted:
         own = curves[curves["policy"] == policy].sort_values("round")
         if own.empty:

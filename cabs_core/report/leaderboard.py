@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from cabs_core.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
 from cabs_core.report.tables import Cell, Table, estimate, number, percent, words
@@ -34,12 +35,12 @@ def tables(
         if found:
             said = (said_by or {}).get(info["pool"]) or summary(found, label)
         elif data.ranked:
-            said = f"No verdict without the policy best_single; best is {label(data.best)}"
+            said = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
         else:
             said = f"No ranking: {data.unranked_text()}"
         pools.append((info["title"], said))
         line: Any = data.board.loc[found[0].router] if found else None
-        lead: Any = data.pair(found[0].router, "best_single") if found else None
+        lead: Any = data.pair(found[0].router, BEST_SINGLE) if found else None
         rows.append(
             [
                 Cell(_marked(info["title"], info), numeric=False, link=f"{info['pool']}/index.html"),

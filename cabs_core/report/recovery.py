@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cabs_core.catalog import STREAM_CONDITIONS, policy_record
+from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM, STREAM_CONDITIONS
 from cabs_core.plots import Choice, Figure, FigureTable, lines
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
@@ -19,7 +19,7 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     if not later and (condition not in STREAM_CONDITIONS or condition == "sessions"):
         return None  # conversations change nothing along the stream
     curves = data.mart("regret_curves")
-    curves = curves[curves["recent_regret"].notna() & ~curves["policy"].isin(["oracle_best", "random"])]
+    curves = curves[curves["recent_regret"].notna() & ~curves["policy"].isin([ORACLE_BEST, RANDOM])]
     if curves.empty:
         return None
     rounds = int(data.mart("regret_curves")["round"].max())
@@ -43,9 +43,8 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
             )  # fmt: skip
             rows.append([label(policy), LEVEL_NAMES[level], *_figures(frames[-1], marks)])
     styles = {label(p): style(p) for p in order}
-    shown = headline(order, data.best, data.reference) | {
-        p for p in order if policy_record(p).family == "static" and p in ("best_single", "kernel_ridge")
-    }
+    static = [p for p in order if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
+    shown = headline(order, data.best, data.reference) | {*static[:1], *({BEST_SINGLE} & set(order))}
     says = _says(later, condition)
     window = int(curves["round"].min())
     first = next((r for r in rows if r[0] == label(data.best)), None)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
 from cabs_core.plots.page import tie
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.names import encoder_label, label
+from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict
 
@@ -226,7 +227,7 @@ def efficiency(data: PoolData) -> Table:
     """AIQ, accuracy, money."""
     aiq = data.mart("aiq").set_index("policy")
     savings = data.mart("cost_savings")
-    single = savings[savings["baseline"] == "best_single"].set_index("policy")
+    single = savings[savings["baseline"] == BEST_SINGLE].set_index("policy")
     reference = savings[savings["baseline"] == data.reference].set_index("policy")
     gain, gain_se = 100 * single["performance_gain"], 100 * single["performance_gain_se"]
     real = set(data.board[data.board["rank"].notna()].index)
@@ -300,8 +301,17 @@ def arms(data: PoolData) -> Table | None:
     shares = shares[
         shares["regime"] == ("overall" if (shares["regime"] == "overall").any() else shares["regime"].iloc[0])
     ]
-    wanted = [data.best, data.reference, "cabs_d_linear", "cabs_c_linear", "lin_ts", "hier_mix", "cabs_mix", "kernel_ridge",
-              "best_single", "oracle_best"]  # fmt: skip
+    mixtures = [p for p in data.ranked if p in policies() and policies()[p].family == "mix"]
+    static = [p for p in data.ranked if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
+    wanted = [
+        data.best,
+        data.reference,
+        *with_experts(data.board.index),
+        *mixtures,
+        *static[:1],
+        BEST_SINGLE,
+        ORACLE_BEST,
+    ]
     chosen = [p for p in dict.fromkeys(wanted) if p in data.board.index][:_SHADED_POLICIES]
     if not chosen:
         return None

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS
 from cabs_core.metrics import TwoWayError, two_way_error
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played, error_of
 
-#: Policies that are not routers and cannot be deployed as one.
-NO_ROUTERS = ("random", "best_single")
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01
 #: Nor does a smaller share of the bill.
@@ -137,7 +136,7 @@ def routers(data: PoolData) -> list[str]:
 def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
     """The decision over all rhos and, given the evidence, at each; none where no router or single model was replayed."""
     names = routers(data)
-    if not names or "best_single" not in data.ranked:
+    if not names or BEST_SINGLE not in data.ranked:
         return []
     found = [_overall(data, evidence, names)]
     if evidence is None:
@@ -146,15 +145,15 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
     table = table[table["policy"].isin(names) & table["rho"].isin(data.compared)]
     for rho, rows in table.groupby("rho"):
         best = rows.set_index("policy").loc[names, "utility"].idxmax()
-        if ("best_single", rho) in evidence.folders and (best, rho) in evidence.folders:
+        if (BEST_SINGLE, rho) in evidence.folders and (best, rho) in evidence.folders:
             found.append(verdict_at(evidence, str(best), float(rho), len(names)))
     return found
 
 
 def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Verdict:
     """The mean over all rhos, from the marts and, where they are at hand, the replays."""
-    router, line, single = names[0], data.board.loc[names[0]], data.board.loc["best_single"]
-    pair = data.pair(router, "best_single")
+    router, line, single = names[0], data.board.loc[names[0]], data.board.loc[BEST_SINGLE]
+    pair = data.pair(router, BEST_SINGLE)
     difference = float(line["utility"] - single["utility"]) if pair is None else float(pair["difference"])
     queries, compared = int(data.info["queries"]), len(names)
     known = {} if pair is None else {key: float(pair[key]) for key in ("se_trials", "se_queries")}
@@ -168,7 +167,7 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
     quality, saved = Estimate(float(line["score"] - single["score"])), None
     model, spread = "the best model of each value", None
     if evidence is not None:
-        a, b = evidence.played(router), evidence.played("best_single")
+        a, b = evidence.played(router), evidence.played(BEST_SINGLE)
         names_of = {model_of(evidence, float(rho)) for rho in b.rhos}
         model = names_of.pop() if len(names_of) == 1 else model
         weights = _regime_weights(data, a)
@@ -234,7 +233,7 @@ def _quality_and_saved(
 
 def model_of(evidence: Evidence, rho: float) -> str:
     """The model that `best_single` plays at a rho (the most played, where models come and go)."""
-    actions = evidence.trace("best_single", rho).actions
+    actions = evidence.trace(BEST_SINGLE, rho).actions
     return evidence.problem.arms[int(np.bincount(actions.ravel()).argmax())]
 
 
@@ -267,7 +266,7 @@ def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | Non
 
 def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End) -> Verdict:
     model = model_of(evidence, rho)
-    a, b = evidence.played(router, end, model), evidence.played("best_single", end, model)
+    a, b = evidence.played(router, end, model), evidence.played(BEST_SINGLE, end, model)
     i, j = a.at(rho), b.at(rho)
     plays = a.plays[i]
     queries = int((plays > 0).sum())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import encoder_record, policy_record, random_key
+from cabs_core.catalog import BEST_SINGLE, encoder_record, policy_record, random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
@@ -97,7 +97,7 @@ def choose_policy(
         np.add.at(total, found.order.ravel(), found.rewards.ravel())
         return total / len(found.order)
 
-    base = per_query("best_single")
+    base = per_query(BEST_SINGLE)
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     for policy in names:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import COLD_START
 from cabs_core.encoders import embed_prompts
 from cabs_core.errors import RouterError
 from cabs_core.oracles.problems import build_problems
@@ -33,7 +34,7 @@ from cabs_core.router.server.upstreams import Upstream
 MEAN, PER_DECADE = 0.6, 0.1
 LOWEST, HIGHEST = 0.3, 0.9
 EPSILON = 0.1
-POLICY, PRIOR_ROUNDS = "pareto_bandit", 20.0
+PRIOR_ROUNDS = 20.0
 #: characters of a token, and output tokens of a call, that are expected
 _CHARACTERS, _OUTPUT = 4.0, 200.0
 _PROMPTS = 600
@@ -120,7 +121,7 @@ def build_cold(
     pool = ModelPool.model_validate(
         {
             "name": name, "source": {"kind": "synthetic"}, "encoder": {"name": encoder}, "oracle": {"kind": "ridge"},
-            "models": models, "replay": {"rhos": sorted({*grid, *([rho] if rho is not None else [])})}, "policies": [POLICY],
+            "models": models, "replay": {"rhos": sorted({*grid, *([rho] if rho is not None else [])})}, "policies": [COLD_START],
         }
     )  # fmt: skip
     split = make_splits(table, pool.split)
@@ -145,10 +146,10 @@ def build_cold(
         place["oracles"] = place["oracles"] / "o"
         for part, problem in build_problems(table, split, vectors, oracles, pool).items():
             problem.save(place["replay_problem"] / part)
-        tuned = {POLICY: {"options": {"prior_rounds": PRIOR_ROUNDS}}}
+        tuned = {COLD_START: {"options": {"prior_rounds": PRIOR_ROUNDS}}}
         (place["tuning"] / "tuning.json").write_text(json.dumps(tuned), encoding="utf-8")
         build_bundle(
-            target, pool, place, policy=policy or POLICY, rho=rho, epsilon=EPSILON if epsilon is None else epsilon, mode=mode,
+            target, pool, place, policy=policy or COLD_START, rho=rho, epsilon=EPSILON if epsilon is None else epsilon, mode=mode,
             encoding={"identity": report.identity, "dtype": report.dtype}, prompts=False,
             free=[m for m in models if upstreams[m].free], provenance={"cold": True},
         )  # fmt: skip

@@ -113,7 +113,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
             problems.append(f"{arm['model']} was never played: the log says nothing about it")
         if arm["calls"] >= 20 and arm["failed"] > arm["calls"] / 2:
             problems.append(f"more than half of the calls of {arm['model']} failed")
-    failures = [
+    failures: list[dict[str, Any]] = [
         {"model": arm, "reason": reason, "calls": count, "last": ts}
         for arm, reason, count, ts in events.failures(manifest.id)
     ]

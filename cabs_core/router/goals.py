@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cabs_core.artifacts import Chain
-from cabs_core.catalog import policy_label
+from cabs_core.catalog import NO_ROUTERS, policy_label
 from cabs_core.errors import DataError
 from cabs_core.inputs import tuned_options
 from cabs_core.metrics import TwoWayError, standard_error, two_way_error
@@ -114,7 +114,7 @@ def answer_for(chain: Chain, goal: Goal) -> Answer:
         goal,
         ReplayProblem.load(inputs["replay_problem"] / "validation"),
         ReplayProblem.load(inputs["replay_problem"] / "test"),
-        [p for p in pool.policies if deployable(p) and p not in ("random", "best_single")],
+        [p for p in pool.policies if deployable(p) and p not in NO_ROUTERS],
         rhos=pool.replay.rhos,
         options=tuned_options(inputs),
         trials=min(pool.replay.trials, _TRIALS),

@@ -211,7 +211,8 @@ async def _complete(request: Request, dialect: str) -> Response:
                 "content": None,
                 "tool_calls": [{"id": f"call_{number}", "type": "function", "function": call}],
             }
-            found["choices"][0] |= {"message": message, "finish_reason": "tool_calls"}
+            first: dict[str, Any] = found["choices"][0]
+            first |= {"message": message, "finish_reason": "tool_calls"}
         content = json.dumps(found).encode()
         _charge(model, usage)
         content = content[: len(content) // 2] if "cut" in behaves else content
