@@ -205,14 +205,11 @@ async def _complete(request: Request, dialect: str) -> Response:
             and body.get("tools")
             and body["messages"][-1]["role"] != "tool"
         ):
-            call = {"name": body["tools"][0]["function"]["name"], "arguments": "{}"}
-            message = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": f"call_{number}", "type": "function", "function": call}],
-            }
+            function = {"name": body["tools"][0]["function"]["name"], "arguments": "{}"}
+            calls = [{"id": f"call_{number}", "type": "function", "function": function}]
             first: dict[str, Any] = found["choices"][0]
-            first |= {"message": message, "finish_reason": "tool_calls"}
+            first["message"] = {"role": "assistant", "content": None, "tool_calls": calls}
+            first["finish_reason"] = "tool_calls"
         content = json.dumps(found).encode()
         _charge(model, usage)
         content = content[: len(content) // 2] if "cut" in behaves else content
