@@ -117,10 +117,16 @@ class Proxy:
     def rows(self, answer: requests.Response | None = None) -> list[Logged]:
         """The log once all calls have ended; of one call where it is given."""
         events = EventLog(self.log, read_only=True)
+        call = None if answer is None else answer.headers["x-litellm-call-id"]
+        found: list[Logged] = []
+
+        def ended() -> bool:
+            found[:] = [d for d in events.decisions() if call is None or d.call_id == call]
+            return bool(found) and all(d.status != "decided" for d in found)
+
         try:
-            wait(lambda: all(d.status != "decided" for d in events.decisions()), 15.0)
-            call = None if answer is None else answer.headers["x-litellm-call-id"]
-            return [d for d in events.decisions() if call is None or d.call_id == call]
+            wait(ended, 15.0)
+            return found
         finally:
             events.close()
 
