@@ -19,7 +19,7 @@ help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
-	@echo "make gauntlet set up, play 100 behaviours of providers and clients against the server and the LiteLLM plug-in"
+	@echo "make gauntlet set up, play 150 behaviours of providers and clients against the server and the LiteLLM plug-in"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, run the benchmarks"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"

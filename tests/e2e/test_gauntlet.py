@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.gauntlet.environment import make_routers  # noqa: E402
-from tests.gauntlet.play import THEMES, behaviours, play_all, row  # noqa: E402
-from tests.gauntlet.stage import Stage  # noqa: E402
+from tests.gauntlet.environment import make_routers
+from tests.gauntlet.play import THEMES, behaviours, play_all, row
+from tests.gauntlet.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 SHORT = {theme: [b for b in behaviours(short=True) if b.theme == theme] for theme in THEMES}

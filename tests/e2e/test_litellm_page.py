@@ -103,7 +103,9 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         name = answers[0].headers["x-cabs-decision"]
         call = {"call_id": answers[1].headers["x-litellm-call-id"], "score": 0.5}
         for said in ({"id": name, "score": 1.0}, call):
-            found = requests.post(f"{url}/cabs/feedback", json=said, headers=headers, timeout=60)
+            found = requests.post(
+                f"{url}/cabs/feedback", json=said, headers=headers, timeout=600
+            )  # the first one compiles
             assert found.json() == {"result": "recorded"}, found.text
         stranger = requests.post(
             f"{url}/cabs/feedback", json=call, headers={"authorization": "Bearer sk-wrong"}, timeout=60

@@ -30,9 +30,8 @@ def _another(word: str) -> Callable[[Stage], Seen]:
             answers = [server.ask() for _ in range(4)]
             failed = {d.status for a in answers for d in server.of(a) if d.arm != server.arms[0]}
         seen = sorted({(a.status_code, a.headers.get("x-cabs-model")) for a in answers})
-        return seen == [(200, server.arms[0])] and failed <= {
-            "error"
-        }, f"{seen}, the others: {failed or 'not tried'}"
+        good = seen == [(200, server.arms[0])] and failed <= {"error"}
+        return good, f"{seen}, the others: {failed or 'not tried'}"
 
     return play
 
@@ -54,9 +53,8 @@ def times_out(stage: Stage) -> Seen:
         seconds = time.monotonic() - begin
         rows = [d.status for a in answers for d in server.of(a)]
     seen = {a.status_code for a in answers}
-    return seen == {200} and rows.count(
-        "answered"
-    ) == 3, f"{seen} in {seconds:.1f} s, attempts {sorted(set(rows))}"
+    good = seen == {200} and rows.count("answered") == 3
+    return good, f"{seen} in {seconds:.1f} s, attempts {sorted(set(rows))}"
 
 
 @behaviour()
@@ -95,10 +93,8 @@ def all_revoked(stage: Stage) -> Seen:
     with server.behaving("revoked"):
         answer = server.ask()
     error = answer.json()["error"]
-    return (answer.status_code, error["type"]) == (
-        502,
-        "upstream_error",
-    ), f"{answer.status_code} {error['type']}"
+    good = (answer.status_code, error["type"]) == (502, "upstream_error")
+    return good, f"{answer.status_code} {error['type']}"
 
 
 @behaviour(short=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
+from pathlib import Path
 
 from cabs_core.router import promote, read_manifest, roll_back
 
@@ -12,7 +14,7 @@ from .stage import Server, Stage, user, wait
 from .state import Load
 
 
-def _folder(stage: Stage, name: str, policy: str = "carrot"):
+def _folder(stage: Stage, name: str, policy: str = "carrot") -> Path:
     folder = stage.folder / name / "router"
     folder.parent.mkdir()
     promote(stage.routers / policy, folder)
@@ -39,8 +41,9 @@ def promoted_and_rolled_back(stage: Stage) -> Seen:
         time.sleep(0.5)
     bundles = {d.bundle for d in server.rows()}
     good = swapped and back and set(load.seen) == {"200"} and bundles == {first, second}
+    good = bool(good)
     return (
-        bool(good),
+        good,
         f"{dict(load.seen)}, promoted {bool(swapped)}, rolled back {bool(back)}, {len(bundles)} bundles in the log",
     )
 
@@ -57,9 +60,8 @@ def damaged(stage: Stage) -> Seen:
         told = wait(lambda: server.metrics().get("cabs_keeper_failures_total", 0.0) > 0)
         time.sleep(1.0)
     good = told and _serves(server) == first and set(load.seen) == {"200"}
-    return bool(
-        good
-    ), f"{dict(load.seen)}, counted: {bool(told)}, the old one serves: {_serves(server) == first}"
+    good = bool(good)
+    return good, f"{dict(load.seen)}, counted: {bool(told)}, the old one serves: {_serves(server) == first}"
 
 
 @behaviour()
@@ -74,16 +76,13 @@ def scores_across_a_promotion(stage: Stage) -> Seen:
     swapped = wait(lambda: _serves(server) == second)
     said = server.post("/v1/feedback", {"id": names[0], "score": 1.0}).json()["result"]
     after = server.metrics()["cabs_cap_spent_usd"]
-    return bool(
-        swapped
-    ) and said == "recorded" and after >= spent > 0, f"{said}, spent {spent:.4f}, then {after:.4f} USD"
+    good = bool(swapped) and said == "recorded" and after >= spent > 0
+    return good, f"{said}, spent {spent:.4f}, then {after:.4f} USD"
 
 
 @behaviour(short=True)
 def learnt_survives_a_restart(stage: Stage) -> Seen:
     """Scores, SIGTERM, start -> what was learnt is there at once, from a checkpoint"""
-    import signal
-
     folder = _folder(stage, "learnt", "hier_mix")
     server = stage.fresh(folder)
     for i in range(20):
@@ -94,9 +93,8 @@ def learnt_survives_a_restart(stage: Stage) -> Seen:
     checkpoint = list(server.folder.rglob("learned.json"))
     server.start()
     after = server.metrics().get("cabs_learnt_rewards")
-    return bool(learnt) and after == 20 and bool(
-        checkpoint
-    ), f"{after:.0f} of 20 learnt, checkpoints: {len(checkpoint)}"
+    good = bool(learnt) and after == 20 and bool(checkpoint)
+    return good, f"{after:.0f} of 20 learnt, checkpoints: {len(checkpoint)}"
 
 
 @behaviour()

@@ -284,10 +284,8 @@ def langchain_tools(stage: Stage) -> Seen:
         call = chat.invoke([question])
         final = chat.invoke([question, call, ToolMessage("rain", tool_call_id=call.tool_calls[0]["id"])])
     same = call.response_metadata["model_name"] == final.response_metadata["model_name"]
-    return (
-        same and "rain" in final.content,
-        f"{call.tool_calls[0]['name']}, then {final.content!r}, one model: {same}",
-    )
+    good = same and "rain" in final.content
+    return good, f"{call.tool_calls[0]['name']}, then {final.content!r}, one model: {same}"
 
 
 @behaviour("langchain_openai")

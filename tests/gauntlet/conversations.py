@@ -111,9 +111,8 @@ def model_fails_within(stage: Stage) -> Seen:
     with server.behaving({server.arms.index(first): "broken"}):
         second = server.ask(ruled(TEXT), headers=headers).headers["x-cabs-model"]
     models = {server.ask(ruled(TEXT), headers=headers).headers["x-cabs-model"] for _ in range(6)}
-    return second != first and models == {
-        second
-    }, f"another one: {second != first}, afterwards {len(models)} model(s)"
+    good = second != first and models == {second}
+    return good, f"another one: {second != first}, afterwards {len(models)} model(s)"
 
 
 @behaviour(short=True)
@@ -122,10 +121,8 @@ def images_only(stage: Stage) -> Seen:
     server = stage.server()
     answer = server.ask(user([IMAGE]))
     (row,) = server.of(answer)
-    return (
-        answer.status_code == 200 and row.mode == "fallback",
-        f"{answer.status_code}, {row.arm}, {row.mode}",
-    )
+    good = answer.status_code == 200 and row.mode == "fallback"
+    return good, f"{answer.status_code}, {row.arm}, {row.mode}"
 
 
 @behaviour()
@@ -134,10 +131,8 @@ def system_only(stage: Stage) -> Seen:
     server = stage.server()
     answer = server.ask([{"role": "system", "content": "Say hello."}])
     (row,) = server.of(answer)
-    return (
-        answer.status_code == 200 and row.mode == "fallback",
-        f"{answer.status_code}, {row.arm}, {row.mode}",
-    )
+    good = answer.status_code == 200 and row.mode == "fallback"
+    return good, f"{answer.status_code}, {row.arm}, {row.mode}"
 
 
 @behaviour(short=True)
@@ -150,9 +145,8 @@ def a_score_for_the_session(stage: Stage) -> Seen:
     said = [server.post("/v1/feedback", {"session": "scored", "score": 1.0}).json()["result"]]
     said.append(server.post("/v1/feedback", {"id": names[-1], "score": 1.0}).json()["result"])
     (drawn,) = [d for d in server.rows() if d.id in names and d.kept is None]
-    return said == ["recorded", "duplicate"] and drawn.id == names[
-        0
-    ], f"{said}, credited to the first turn: {drawn.id == names[0]}"
+    good = said == ["recorded", "duplicate"] and drawn.id == names[0]
+    return good, f"{said}, credited to the first turn: {drawn.id == names[0]}"
 
 
 def _capable(stage: Stage) -> Server:

@@ -82,9 +82,8 @@ def the_bill(stage: Stage) -> Seen:
     logged = events.spent()
     events.close()
     billed = sum(i * PRICE["input"] + o * PRICE["output"] for _, i, o in server.bill()) / 1e6
-    return not wrong and abs(
-        logged / billed - 1
-    ) < 1e-3, f"{len(wrong)} errors, billed {billed:.4f}, logged {logged:.4f} USD"
+    good = not wrong and abs(logged / billed - 1) < 1e-3
+    return good, f"{len(wrong)} errors, billed {billed:.4f}, logged {logged:.4f} USD"
 
 
 @behaviour()
@@ -116,9 +115,8 @@ def a_long_context_moves_nobody(stage: Stage) -> Seen:
         server.post("/v1/feedback", {"id": said.headers["x-cabs-decision"], "score": 1.0})
     server.rows()
     after = shares()
-    return after.count(favourite) >= before.count(
-        favourite
-    ) - 5, f"{before.count(favourite)} of 25 before, {after.count(favourite)} after"
+    good = after.count(favourite) >= before.count(favourite) - 5
+    return good, f"{before.count(favourite)} of 25 before, {after.count(favourite)} after"
 
 
 @behaviour()

@@ -22,9 +22,8 @@ def _answers(path: str) -> Callable[[Stage], Seen]:
         body, text = ANSWERS[path]
         answer = server.post(path, {"model": "cabs", **body})
         (row,) = server.of(answer)
-        return TEXT in text(answer.json()) and near(
-            row.cost, USUAL
-        ), f"{answer.status_code}, {text(answer.json())!r}"
+        good = TEXT in text(answer.json()) and near(row.cost, USUAL)
+        return good, f"{answer.status_code}, {text(answer.json())!r}"
 
     return play
 
@@ -152,9 +151,8 @@ def metrics_are_sound(stage: Stage) -> Seen:
         for n in ("cost_usd_total", "tokens_total")
     )
     buckets = any('le="120"' in k for k in after if k.startswith("cabs_upstream_seconds_bucket"))
-    return not falls and told == set(
-        kinds
-    ) and by_model and buckets, f"{len(kinds)} figures, {len(told)} with HELP, falling: {falls}"
+    good = not falls and told == set(kinds) and by_model and buckets
+    return good, f"{len(kinds)} figures, {len(told)} with HELP, falling: {falls}"
 
 
 @behaviour()

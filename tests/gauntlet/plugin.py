@@ -117,10 +117,16 @@ class Proxy:
     def rows(self, answer: requests.Response | None = None) -> list[Logged]:
         """The log once all calls have ended; of one call where it is given."""
         events = EventLog(self.log, read_only=True)
+        call = None if answer is None else answer.headers["x-litellm-call-id"]
+        found: list[Logged] = []
+
+        def ended() -> bool:
+            found[:] = [d for d in events.decisions() if call is None or d.call_id == call]
+            return bool(found) and all(d.status != "decided" for d in found)
+
         try:
-            wait(lambda: all(d.status != "decided" for d in events.decisions()), 15.0)
-            call = None if answer is None else answer.headers["x-litellm-call-id"]
-            return [d for d in events.decisions() if call is None or d.call_id == call]
+            wait(ended, 15.0)
+            return found
         finally:
             events.close()
 
@@ -146,9 +152,8 @@ def routed(stage: Stage) -> Seen:
     good = (
         answer.status_code == 200 and [d.status for d in rows] == ["answered"] and near(rows[0].cost, USUAL)
     )
-    return good and answer.headers["x-cabs-decision"] == rows[
-        0
-    ].id, f"{answer.status_code}, {[(d.status, d.cost) for d in rows]}"
+    good = good and answer.headers["x-cabs-decision"] == rows[0].id
+    return good, f"{answer.status_code}, {[(d.status, d.cost) for d in rows]}"
 
 
 @behaviour(*NEEDS)
@@ -194,11 +199,8 @@ def scored(stage: Stage) -> Seen:
     again = [proxy.post("/cabs/feedback", {"response_id": value, "score": s}).status_code for s in (1.0, 0.0)]
     bad = [proxy.post("/cabs/feedback", {"id": "nobody", "score": 1.0}).status_code]
     bad.append(proxy.post("/cabs/feedback", {"response_id": value, "score": 1.0}, key="sk-wrong").status_code)
-    return said == ["recorded"] * 3 and again == [200, 409] and bad[0] == 404 and bad[1] in (400, 401), (
-        said,
-        again,
-        bad,
-    )
+    good = said == ["recorded"] * 3 and again == [200, 409] and bad[0] == 404 and bad[1] in (400, 401)
+    return good, ((said, again, bad))
 
 
 @behaviour(*NEEDS, "openai")
@@ -221,9 +223,8 @@ def openai_through_the_proxy(stage: Stage) -> Seen:
         ]  # fmt: skip
     rows = [d for d in proxy.rows() if d.id in names]
     seen = (len({d.arm for d in rows}), sum(d.kept is None for d in rows))
-    return seen == (1, 1) and len(
-        rows
-    ) == 4, f"{seen[0]} model(s), {seen[1]} decision(s) of {len(rows)} steps"
+    good = seen == (1, 1) and len(rows) == 4
+    return good, f"{seen[0]} model(s), {seen[1]} decision(s) of {len(rows)} steps"
 
 
 @behaviour(*NEEDS)
@@ -234,9 +235,8 @@ def messages_through_the_proxy(stage: Stage) -> Seen:
         "/v1/messages", {"model": "cabs", "max_tokens": 50, "messages": user("In Anthropic's way?")}
     )
     rows = proxy.rows(answer) if "x-litellm-call-id" in answer.headers else []
-    return answer.status_code == 200 and [d.status for d in rows] == [
-        "answered"
-    ], f"{answer.status_code}, {[d.status for d in rows]}"
+    good = answer.status_code == 200 and [d.status for d in rows] == ["answered"]
+    return good, f"{answer.status_code}, {[d.status for d in rows]}"
 
 
 @behaviour(*NEEDS)
@@ -264,7 +264,5 @@ def killed(stage: Stage) -> Seen:
     kept = {d.id for d in proxy.rows()}
     names = [a.headers["x-cabs-decision"] for a in answers]
     said = proxy.post("/cabs/feedback", {"id": names[-1], "score": 1.0}).json().get("result")
-    return (
-        set(names) <= kept and said == "recorded" and proxy.ask().status_code == 200,
-        f"{len(set(names) - kept)} of 5 lost, {said}",
-    )
+    good = set(names) <= kept and said == "recorded" and proxy.ask().status_code == 200
+    return good, f"{len(set(names) - kept)} of 5 lost, {said}"

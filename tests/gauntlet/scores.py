@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from .callers import ONE, TWO, keyed
 from .play import Seen, behaviour
-from .stage import ROOT, Stage, user
+from .stage import ROOT, Stage, user, wait
 
 
 @behaviour(short=True)
@@ -51,10 +52,8 @@ def after_a_retry(stage: Stage) -> Seen:
     server.post("/v1/feedback", {"call_id": answer.headers["x-request-id"], "score": 1.0})
     rows = server.of(answer)
     conflict = server.post("/v1/feedback", {"id": rows[-1].id, "score": 0.0}).status_code
-    return (
-        rows[-1].status == "answered" and conflict == 409,
-        f"{[d.status for d in rows]}, the last one is scored: {conflict == 409}",
-    )
+    good = rows[-1].status == "answered" and conflict == 409
+    return good, f"{[d.status for d in rows]}, the last one is scored: {conflict == 409}"
 
 
 @behaviour(short=True)
@@ -77,7 +76,7 @@ def taken_back_from_a_shell(stage: Stage) -> Seen:
         server.post("/v1/feedback", {"id": name, "score": 1.0})
 
     def learnt(count: int) -> bool:
-        return any(server.metrics().get("cabs_learnt_rewards", -1.0) == count or _pause() for _ in range(60))
+        return bool(wait(lambda: server.metrics().get("cabs_learnt_rewards") == count))
 
     before = learnt(3)
     command = [
@@ -85,16 +84,8 @@ def taken_back_from_a_shell(stage: Stage) -> Seen:
         "--router", str(server.router), "--log", server.log,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    return before and done.returncode == 0 and learnt(
-        2
-    ), f"3 learnt: {before}; then: {done.stdout.strip() or done.stderr.strip()[-200:]}"
-
-
-def _pause() -> bool:
-    import time
-
-    time.sleep(0.25)
-    return False
+    good = before and done.returncode == 0 and learnt(2)
+    return good, f"3 learnt: {before}; then: {done.stdout.strip() or done.stderr.strip()[-200:]}"
 
 
 @behaviour(short=True)
@@ -113,8 +104,6 @@ def costs_of_clients(stage: Stage) -> Seen:
 @behaviour()
 def zeros_of_a_stranger(stage: Stage) -> Seen:
     """Another key posts 20 zeros for decisions that are not its own -> none counts"""
-    from .callers import ONE, TWO, keyed
-
     server = keyed(stage)
     names = [server.ask(user(f"Question {i}"), headers=ONE).headers["x-cabs-decision"] for i in range(20)]
     seen = {server.post("/v1/feedback", {"id": n, "score": 0.0}, headers=TWO).status_code for n in names}

@@ -204,16 +204,27 @@ class Server:
 
     def rows(self) -> list[Logged]:
         """The log, once every call has ended."""
-        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
-        try:
-            wait(lambda: all(d.status != "decided" for d in events.decisions()), 10.0)
-            return events.decisions()
-        finally:
-            events.close()
+        return self._settled(lambda rows: True)
 
     def of(self, answer: requests.Response) -> list[Logged]:
-        """The attempts at a request."""
-        return [d for d in self.rows() if d.call_id == answer.headers["x-request-id"]]
+        """The attempts at a request, once they have ended."""
+        name = answer.headers["x-request-id"]
+        found = self._settled(lambda rows: any(d.call_id == name for d in rows))
+        return [d for d in found if d.call_id == name]
+
+    def _settled(self, there: Callable[[list[Logged]], bool]) -> list[Logged]:
+        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
+        found: list[Logged] = []
+
+        def ended() -> bool:
+            found[:] = events.decisions()
+            return there(found) and all(d.status != "decided" for d in found)
+
+        try:
+            wait(ended, 10.0)
+            return found
+        finally:
+            events.close()
 
 
 class Stage:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import requests
+
 from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.router import EventLog
 
 from .play import Seen, Skip, behaviour
-from .stage import Server, Stage, user, wait
+from .stage import ROOT, Server, Stage, user, wait
 
 
 class Load(threading.Thread):
@@ -29,8 +33,6 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         """Ask."""
-        import requests
-
         http = requests.Session()
         http.trust_env = False
         i = 0
@@ -56,8 +58,6 @@ class Load(threading.Thread):
 
 
 def _postgres(stage: Stage) -> Postgres:
-    import importlib.util
-
     if importlib.util.find_spec("psycopg2") is None or program("initdb") is None:
         raise Skip("needs psycopg2 and a PostgreSQL server")
     database = Postgres()
@@ -248,9 +248,8 @@ def a_worker_hangs(stage: Stage) -> Seen:
         os.kill(before[0], signal.SIGCONT)
         time.sleep(1.0)
     seen = one.seen + two.seen + three.seen + four.seen
-    return set(seen) == {"200"} and _workers(
-        server
-    ) == before, f"{dict(seen)}, the same workers: {_workers(server) == before}"
+    good = set(seen) == {"200"} and _workers(server) == before
+    return good, f"{dict(seen)}, the same workers: {_workers(server) == before}"
 
 
 @behaviour()
@@ -265,18 +264,13 @@ def a_worker_dies(stage: Stage) -> Seen:
         for i in range(10)
     ]
     again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 30.0)
-    return set(seen) == {200} and bool(
-        again
-    ), f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"
+    good = set(seen) == {200} and bool(again)
+    return good, f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"
 
 
 @behaviour()
 def compacted(stage: Stage) -> Seen:
     """`cabs-router log compact` beside a running server -> it serves on, counters and spending stay"""
-    import sys
-
-    from .stage import ROOT
-
     server = stage.fresh()
     for i in range(30):
         server.ask(user(f"Question {i}"))

@@ -62,9 +62,8 @@ def error_with_the_first_piece(stage: Stage) -> Seen:
         lost = [d for a in answers for d in server.of(a) if d.status == "error"]
     whole = all(a.text.rstrip().endswith("[DONE]") for a in answers)
     costs = {bool(d.cost and d.estimated) for d in lost}
-    return whole and costs <= {
-        True
-    }, f"whole: {whole}, {len(lost)} failed attempts, all with a cost: {costs <= {True}}"
+    good = whole and costs <= {True}
+    return good, f"whole: {whole}, {len(lost)} failed attempts, all with a cost: {costs <= {True}}"
 
 
 @behaviour(short=True)
