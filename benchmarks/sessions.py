@@ -1,6 +1,6 @@
 """What stickiness is worth in conversations: policies on real tables under condition `sessions`, with and without it.
 
-    python -m benchmarks.sessions [--pools NAME ...] [--splits 3] [--trials 3] [--turns 4] [--cached 0.1] [--tools 0] [--json FILE]
+    python -m benchmarks.sessions [--pools NAME ...] [--policies NAME ...] [--splits 3] [--trials 3] [--turns 4] [--cached 0.1] [--tools 0] [--json FILE]
 
 Queries of a task are grouped into conversations (`cabs_core.replay.sessions`); all policies and settings hold the same ones,
 so differences are paired. Tables, features and splits are those of `cabs bench study --protocol field` (costs scaled to a
@@ -67,14 +67,14 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         problem(cabs_home() / "studies" / "sessions", pool, "clean", s, FIELD_SETUP)
         for s in range(args.splits)
     ]
-    for policy, options in POLICIES.items():
+    for policy in args.policies:
         for rho in RHOS:
             found: dict[str, list[dict[str, float]]] = {mode: [] for mode in modes}
             gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
             for each in problems:
                 played = {
                     mode: replay(
-                        each, policy, rho=rho, trials=args.trials, condition="sessions", options=options, threads=1,
+                        each, policy, rho=rho, trials=args.trials, condition="sessions", options=POLICIES[policy], threads=1,
                         sessions={"turns": args.turns, "cached": args.cached, "tools": args.tools, "sticky": mode},
                     )
                     for mode in modes
@@ -102,7 +102,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"\n### {pool}\n\n| policy | stickiness | utility | score | USD per 1,000 | switches | utility gained | cost |"
         )
         print("|---|---|---|---|---|---|---|---|")
-        for policy in POLICIES:
+        for policy in dict.fromkeys(row["policy"] for row in rows):
             own = [row for row in rows if (row["pool"], row["policy"]) == (pool, policy)]
             for mode in modes:
                 at = {k: float(np.mean([row[mode][k] for row in own])) for k in own[0][mode]}
@@ -126,6 +126,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pools", nargs="+", default=POOLS)
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--turns", type=float, default=4.0)
