@@ -64,14 +64,13 @@ def test_better_levels_with_worse_contrasts_are_not_chosen(data, monkeypatch):
     def knows_levels(self, x, lengths):
         rows = [at[row.tobytes()] for row in x]
         level = y[rows].mean(axis=1, keepdims=True)
-        return 0.9 * level + 0.1 * (1.0 - y[rows])
+        return level - 0.02 * (y[rows] - level)
 
     monkeypatch.setattr(KernelPredictor, "_predict", knows_levels)
     oracles = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK, kind="auto"))
     errors = oracles.metrics["validation"]
-    assert errors["accuracy"]["kernel_ridge"] == min(errors["accuracy"].values())
+    assert errors["accuracy"]["kernel_ridge"] < errors["accuracy"]["ridge"]
     assert errors["contrasts"]["kernel_ridge"] > errors["contrasts"]["ridge"]
-    assert errors["accuracy"]["ridge"] > errors["accuracy"]["kernel_ridge"]
     assert oracles.chosen["accuracy"] != "kernel_ridge"
 
 
