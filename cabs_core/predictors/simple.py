@@ -9,15 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cabs_core.errors import PolicyError
-<<<<<<< HEAD
-from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
-from cabs_core.predictors.neighbour_lists import NeighbourLists, halves, search
-=======
 from cabs_core.predictors.base import ScorePredictor, State, Validation, contrasts, held_out_part
-
-#: train prompts from which neighbours are searched below a bound, which every _STRIDE-th prompt gives
-_MANY, _STRIDE = 16_384, 16
->>>>>>> cf79c10 (Predictor of tasks; predictors of scores are chosen by contrasts between arms)
+from cabs_core.predictors.neighbour_lists import NeighbourLists, halves, search
 
 
 class MeanPredictor(ScorePredictor):

@@ -14,11 +14,8 @@ from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under, splits
 from cabs_core.pool_files.config import Features, Oracle, Split
-<<<<<<< HEAD
-from cabs_core.replay.engine import make_stream
-=======
 from cabs_core.predictors import KernelPredictor
->>>>>>> cf79c10 (Predictor of tasks; predictors of scores are chosen by contrasts between arms)
+from cabs_core.replay.engine import make_stream
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
 
