@@ -30,7 +30,8 @@ def model_card(arms: Sequence[str], chosen: Mapping[str, str], metrics: Mapping[
         values = ", ".join(
             f"{name} {value:.5g}" for name, value in sorted(errors.items(), key=lambda p: p[1])
         )
-        lines.append(f"| {head} | {chosen.get(head, '')} | {values} |")
+        used = chosen.get("accuracy" if head == "contrasts" else head, "")
+        lines.append(f"| {head} | {used} | {values} |")
     log = m.get("training")
     if log:
         lines += [

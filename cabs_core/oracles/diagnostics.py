@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
+from cabs_core.predictors.base import contrasts
 from cabs_core.threads import one_blas_thread
 
 BINS = 10
@@ -30,7 +31,8 @@ def diagnose(
     """Diagnostics of every head on the test split.
 
     Returns JSON values:
-        heads: per head, the candidates' squared error, and for each the paired difference candidate - used with
+        heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors of scores are
+            chosen by), the candidates' squared error, and for each the paired difference candidate - used with
             its standard error (positive: the one in use is better).
         arms: per arm R2 and rank correlation of score and cost, calibration error, and the surrogate figures below.
         calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
@@ -52,6 +54,7 @@ def diagnose(
     unit = np.maximum(c.std(axis=0), 1e-12)
     errors = {
         "accuracy": {n: ((p - y) ** 2).mean(axis=1) for n, p in predicted.items()},
+        "contrasts": {n: (contrasts(p - y) ** 2).mean(axis=1) for n, p in predicted.items()},
         "cost": {n: (((p - c) / unit) ** 2).mean(axis=1) for n, p in costs.items()},
         "propagation": {
             n: row_pair_errors(oracles, x, lengths, y, n, used) for n in candidates(oracles, "propagation")
@@ -59,13 +62,14 @@ def diagnose(
     }
     errors["cost"]["mean"] = (((oracles.costs.mean_ - c) / unit) ** 2).mean(axis=1)
     errors["propagation"]["accuracy head"] = errors["accuracy"][oracles.chosen["accuracy"]]
+    chosen = {**oracles.chosen, "contrasts": oracles.chosen["accuracy"]}
     return {
         "split": "test",
         "queries": len(rows),
         "arms_count": len(oracles.arms),
         "has_network": oracles.network is not None,
-        "chosen": dict(oracles.chosen),
-        "heads": {head: _compare(by_name, oracles.chosen[head]) for head, by_name in errors.items()},
+        "chosen": chosen,
+        "heads": {head: _compare(by_name, chosen[head]) for head, by_name in errors.items()},
         "arms": _per_arm(oracles, x, lengths, y, c, used, costs[oracles.chosen["cost"]]),
         "calibration": calibration(used.ravel(), y.ravel()),
     }
@@ -75,7 +79,7 @@ def candidates(oracles: Oracles, head: str) -> list[str]:
     """Names of the models that could serve a head of these oracles."""
     neural = ["network", "blend"] if oracles.network is not None else []
     if head == "accuracy":
-        return [*_STATIC, *neural]
+        return [*_STATIC, *(["tasks"] if "tasks" in oracles.predictors else []), *neural]
     if head == "cost":
         return ["lengths", "ridge", *neural[:1]]
     return ["correlation", *neural]

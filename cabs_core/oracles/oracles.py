@@ -32,7 +32,6 @@ CONTENTS = Contents(
     ("README.md", "*.safetensors", "predictors/*/predictor.json", "predictors/*/predictor.npz"),
     ("arms", "chosen"),
 )
-#: predictors whose scores go into every replay problem
 
 
 @dataclass
@@ -49,7 +48,8 @@ class Oracles:
             needs none.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
-        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head.
+        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the share of the
+            task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
         metrics: validation errors per head and candidate, training log, data hash, settings.
     """
 
@@ -80,12 +80,15 @@ class Oracles:
         model = model or self.chosen["accuracy"]
         if model == "network":
             return self._network("scores", embeddings, prompt_lengths)
-        if model == "blend":
-            share = self.blend["accuracy"]
-            network = self._network("scores", embeddings, prompt_lengths)
-            return share * network + (1.0 - share) * self._predictor("kernel_ridge").predict(
-                embeddings, prompt_lengths
+        if model in ("blend", "tasks"):
+            share = self.blend["accuracy" if model == "blend" else "tasks"]
+            first = (
+                self._network("scores", embeddings, prompt_lengths)
+                if model == "blend"
+                else self._predictor("tasks").predict(embeddings, prompt_lengths)
             )
+            kernel = self._predictor("kernel_ridge").predict(embeddings, prompt_lengths)
+            return share * first + (1.0 - share) * kernel
         return self._predictor(model).predict(embeddings, prompt_lengths)
 
     def predict_costs(
@@ -100,8 +103,10 @@ class Oracles:
         return self.costs.predict(prompt_lengths)
 
     def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """`predict_scores` of every static predictor, the network and the blend, each computed once."""
+        """`predict_scores` of every static predictor, the network and the mixtures."""
         found = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
+        if "tasks" in self.predictors:
+            found["tasks"] = self.predict_scores(embeddings, prompt_lengths, model="tasks")
         if self.network is not None:
             found["network"] = self._network("scores", embeddings, prompt_lengths)
         if "accuracy" in self.blend:

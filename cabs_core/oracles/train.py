@@ -1,4 +1,8 @@
-"""Training of all oracles of a pool and the choice, per head, of the model that predicts validation best."""
+"""Training of all oracles of a pool and the choice, per head, of the model that predicts validation best.
+
+A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not of levels: how hard a
+prompt is for all arms changes no decision, and predictors that know that best are often not those that know the arms best.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
 from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.pool_files.config import Features, Oracle
-from cabs_core.predictors import CostPredictor, make_score_predictor
+from cabs_core.predictors import CostPredictor, TaskPredictor, make_score_predictor
+from cabs_core.predictors.base import contrast_error, contrasts
 from cabs_core.predictors.costs import ContextCostPredictor
 from cabs_core.predictors.features import PcaFeatures
 from cabs_core.predictors.neighbour_lists import NeighbourLists
@@ -21,6 +26,8 @@ from cabs_core.threads import one_blas_thread
 
 _PREDICTORS = ("mean", "ridge", "knn", "kernel_ridge")
 _PRIOR_QUERIES = 500
+#: train prompts on which the weight of the task predictor is cross-fitted
+_CROSS_FITTED = 8192
 
 
 @one_blas_thread()
@@ -42,7 +49,8 @@ def train_oracles(
         outcomes: n queries, K arms.
         split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
         config: the pool's `oracle` settings. kind 'network' uses the network for scores, surrogates and costs, 'ridge'
-            ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head.
+            ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head, among
+            them, where the train split has several tasks, a predictor that guesses the task (`predictors.tasks`).
         features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
         lists: neighbours among the train rows, where they are known.
@@ -89,8 +97,30 @@ def train_oracles(
     }
     if config.kind != "ridge" or features.kind != "pca":
         _add_network(oracles, train, validation, config, features, device, progress)
+    labels = outcomes.tasks[rows]
+    if config.kind == "auto" and len(np.unique(labels)) > 1:
+        given = train.x, train.lengths, train.y
+        oracles.predictors["tasks"] = TaskPredictor().fit(*given, seed=config.oracle_seed, tasks=labels)
+        oracles.blend["tasks"] = task_share(*given, labels, config.oracle_seed)
     _choose(oracles, validation, config, features)
     return oracles
+
+
+def task_share(
+    embeddings: np.ndarray, lengths: np.ndarray, scores: np.ndarray, tasks: np.ndarray, seed: int
+) -> float:
+    """Weight in [0, 1) of the task predictor beside kernel_ridge, by the contrasts of halves that neither was fitted on."""
+    rows = np.random.default_rng([seed, 52]).permutation(len(scores))[:_CROSS_FITTED]
+    halves = rows[::2], rows[1::2]
+    parts = []
+    for seen, rest in (halves, halves[::-1]):
+        given = embeddings[seen], lengths[seen], scores[seen]
+        task = TaskPredictor().fit(*given, seed=seed, tasks=tasks[seen])
+        kernel = make_score_predictor("kernel_ridge").fit(*given, seed=seed)
+        predicted = (p.predict(embeddings[rest], lengths[rest]) for p in (task, kernel))
+        parts.append([contrasts(p) for p in (*predicted, scores[rest])])
+    first, second, target = (np.concatenate(p) for p in zip(*parts, strict=True))
+    return blend_share(first, second, target, toward=0.0)
 
 
 @dataclass(frozen=True)
@@ -154,13 +184,18 @@ def _choose(oracles: Oracles, validation: _Rows, config: Oracle, features: Featu
     if config.kind == "network":
         oracles.chosen |= {"accuracy": "network", "propagation": "network", "cost": "network"}
 
-    predicted = {name: oracles.predict_scores(*rows, model=name) for name in [*_PREDICTORS, *neural]}
+    others = [name for name in ("tasks",) if name in oracles.predictors]
+    predicted = {name: oracles.predict_scores(*rows, model=name) for name in [*_PREDICTORS, *others, *neural]}
     if has_network:
-        share = oracles.blend["accuracy"] = blend_share(predicted["network"], predicted["kernel_ridge"], y)
+        pair = contrasts(predicted["network"]), contrasts(predicted["kernel_ridge"])
+        share = oracles.blend["accuracy"] = blend_share(*pair, contrasts(y))
         predicted["blend"] = share * predicted["network"] + (1.0 - share) * predicted["kernel_ridge"]
-    errors = {"accuracy": {name: _error(p, y) for name, p in predicted.items()}}
+    errors = {
+        "accuracy": {name: _error(p, y) for name, p in predicted.items()},
+        "contrasts": {name: contrast_error(p, y) for name, p in predicted.items()},
+    }
     if config.kind == "auto":
-        oracles.chosen["accuracy"] = _least(errors["accuracy"])
+        oracles.chosen["accuracy"] = _least(errors["contrasts"])
 
     unit = np.maximum(c.std(axis=0), 1e-12)
     costs = ["lengths", "ridge", *neural]
@@ -213,19 +248,19 @@ def feature_errors(
     return errors
 
 
-def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray) -> float:
+def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, toward: float = 0.5) -> float:
     """Weight in [0, 1] of `first` in the least-squares mixture with `second`.
 
-    Shrunk to one half as if 500 more queries spoke for it: on a few hundred validation queries the weight is
-    mostly noise, and an equal mixture of two good predictors is hard to beat.
+    Shrunk to `toward` as if 500 more queries spoke for it: on a few hundred queries the weight is mostly noise, and an
+    equal mixture of two good predictors is hard to beat.
     """
     gap = first - second
     size = float((gap**2).sum())
     if size == 0.0:
-        return 0.5
+        return toward
     n = len(target)
     found = float(np.clip((gap * (target - second)).sum() / size, 0.0, 1.0))
-    return (n * found + _PRIOR_QUERIES * 0.5) / (n + _PRIOR_QUERIES)
+    return (n * found + _PRIOR_QUERIES * toward) / (n + _PRIOR_QUERIES)
 
 
 def _least(errors: dict[str, float]) -> str:

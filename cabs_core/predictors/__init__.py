@@ -19,19 +19,20 @@ from cabs_core.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.predictors.kernel_ridge import KernelPredictor
 from cabs_core.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
 from cabs_core.predictors.stack import StackPredictor
+from cabs_core.predictors.tasks import TaskPredictor
 
 _CLASSES: dict[str, type[ScorePredictor]] = {
     cls.name: cls
     for cls in (
         MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor, ClusterPredictor, HierShrinkPredictor,
-        FactorisationPredictor, MirtPredictor, StackPredictor,
+        FactorisationPredictor, MirtPredictor, StackPredictor, TaskPredictor,
     )
 }  # fmt: skip
 #: those whose predictions the oracles give and every replay problem holds
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
 SCORE_PREDICTORS = (
-    "mean", "ridge", "knn", "knn_literal", "kernel_ridge", "clusters", "hier_shrink", "mf", "mirt", "stack",
+    "mean", "ridge", "knn", "knn_literal", "kernel_ridge", "clusters", "hier_shrink", "mf", "mirt", "stack", "tasks",
 )  # fmt: skip
 
 
@@ -84,6 +85,7 @@ __all__ = [
     "RidgePredictor",
     "ScorePredictor",
     "StackPredictor",
+    "TaskPredictor",
     "load_score_predictor",
     "make_score_predictor",
     "predictor_class",

@@ -199,6 +199,19 @@ def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what:
     return y
 
 
+def contrasts(values: np.ndarray) -> np.ndarray:
+    """Scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores as they are.
+
+    Which arm to play depends on these alone; how hard a prompt is for all arms together changes no decision.
+    """
+    return values - values.mean(axis=1, keepdims=True) if values.shape[1] > 1 else values
+
+
+def contrast_error(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Mean squared error of the contrasts between the arms of a query, of predictions and scores `[n, K]`."""
+    return float((contrasts(predicted - actual) ** 2).mean())
+
+
 def held_out_part(n: int, seed: int) -> np.ndarray:
     """Boolean `[n]`: about a tenth of n rows (at least one), drawn from `seed`."""
     part = np.zeros(n, dtype=bool)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
+from cabs_core.predictors.base import ScorePredictor, State, Validation, contrasts, held_out_part
 from cabs_core.predictors.neighbour_lists import NeighbourLists, halves, search
 
 
@@ -105,7 +105,7 @@ class KnnPredictor(ScorePredictor):
     """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
 
     Args:
-        k: number of neighbours; None chooses from `grid` the k of least squared error on validation. k = 3 is
+        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on validation. k = 3 is
             the usual published setting and far too small for 0/1 scores.
     """
 
@@ -135,7 +135,7 @@ class KnnPredictor(ScorePredictor):
             ks = [min(k, len(self.scores_)) for k in self.grid]
             errors = np.zeros(len(ks))
             for rows, means in self._neighbour_means(validation[0], ks):
-                errors += ((means - validation[2][rows]) ** 2).sum(axis=(1, 2))
+                errors += [(contrasts(m - validation[2][rows]) ** 2).sum() for m in means]
             k = int(ks[int(np.argmin(errors))])
         self._remember(x, y)
         self.k_ = min(k, len(y))

@@ -1,10 +1,11 @@
 """`stack`: an ensemble of static predictors, with weights per arm that are fitted on cross-fitted predictions.
 
 The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On these
-cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are fitted, first
-one set for all arms, then one per arm, shrunk to the common set as if `pull` prompts spoke for it: with few prompts an
-arm's own weights are mostly noise. Weights apply to deviations from the arm's mean score, so they need not sum to
-one: a sum below one shrinks predictions to the mean. The members are then fitted on the whole train split.
+cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are fitted, one set
+for how hard a prompt is for all arms together, and others for the contrasts between the arms of a query, which alone
+decide: first one set for all arms, then one per arm, shrunk to the common set as if `pull` prompts spoke for it, for with
+few prompts an arm's own weights are mostly noise. Weights apply to deviations from the arm's mean score, so they need not
+sum to one: a sum below one shrinks predictions to the mean. The members are then fitted on the whole train split.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import numpy as np
 from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
-from cabs_core.predictors.base import ScorePredictor, State, Validation, prefixed, without_prefix
+from cabs_core.predictors.base import (
+    ScorePredictor,
+    State,
+    Validation,
+    contrasts,
+    prefixed,
+    without_prefix,
+)
 
 MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 
@@ -51,6 +59,7 @@ class StackPredictor(ScorePredictor):
     name: ClassVar[str] = "stack"
     mean_: np.ndarray
     weights_: np.ndarray
+    common_: np.ndarray
     width_: int
     fitted_: dict[str, ScorePredictor]
 
@@ -87,20 +96,24 @@ class StackPredictor(ScorePredictor):
             for m, (name, options) in enumerate(self.members):
                 member = _make(name, options).fit(x[rest], lengths[rest], y[rest], seed=seed)
                 left_out[out, :, m] = member.predict(x[out], lengths[out]) - y[rest].mean(axis=0)
-        self.weights_ = stack_weights(left_out, y - self.mean_, self.pull)
-        used = self.weights_.max(axis=0) > 0
+        targets = y - self.mean_
+        self.common_ = nnls(left_out.mean(axis=1), targets.mean(axis=1))[0]
+        self.weights_ = stack_weights(contrasts(left_out), contrasts(targets), self.pull)
+        used = (self.weights_.max(axis=0) > 0) | (self.common_ > 0)
         self.fitted_ = {
             name: _make(name, options).fit(x, lengths, y, validation=validation, seed=seed)
             for (name, options), keep in zip(self.members, used, strict=True)
             if keep
         }
-        self.weights_ = self.weights_[:, used]
+        self.weights_, self.common_ = self.weights_[:, used], self.common_[used]
         self.width_ = x.shape[1]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.tile(self.mean_, (len(x), 1))
         for m, member in enumerate(self.fitted_.values()):
-            out += self.weights_[:, m] * (member.predict(x, lengths) - self.mean_)
+            deviation = member.predict(x, lengths) - self.mean_
+            apart = contrasts(deviation)
+            out += self.weights_[:, m] * apart + self.common_[m] * (deviation - apart)
         return out
 
     @property
@@ -108,7 +121,9 @@ class StackPredictor(ScorePredictor):
         return self.width_
 
     def state(self) -> State:
-        arrays: dict[str, np.ndarray] = {"mean": self.mean_, "weights": self.weights_}
+        arrays: dict[str, np.ndarray] = {
+            "mean": self.mean_, "weights": self.weights_, "common": self.common_,
+        }  # fmt: skip
         states: dict[str, Any] = {}
         for name, member in self.fitted_.items():
             own, states[name] = member.state()
@@ -125,7 +140,8 @@ class StackPredictor(ScorePredictor):
         from cabs_core.predictors import predictor_class  # noqa: PLC0415  (the table of predictors holds this class)
 
         self = cls(**settings["options"])
-        self.mean_, self.weights_, self.width_ = arrays["mean"], arrays["weights"], int(settings["width"])
+        self.mean_, self.weights_, self.common_ = arrays["mean"], arrays["weights"], arrays["common"]
+        self.width_ = int(settings["width"])
         self.fitted_ = {
             name: predictor_class(name).restore(without_prefix(name, arrays), state)
             for name, state in settings["fitted"].items()

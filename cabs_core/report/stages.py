@@ -33,7 +33,7 @@ def oracle_heads(data: PoolData) -> Table | None:
             key=lambda n: test.get(head, {}).get(n, {}).get("error", validation.get(head, {}).get(n, 0)),
         ):
             found = test.get(head, {}).get(name, {})
-            used = name == chosen.get(head)
+            used = name == chosen.get("accuracy" if head == "contrasts" else head)
             gap = (
                 number(None)
                 if used or not found
@@ -52,8 +52,9 @@ def oracle_heads(data: PoolData) -> Table | None:
         return None
     if not test:
         rows = [row[:3] for row in rows]
-    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. The candidate in use "
-    note += "was chosen on validation, unless the pool file names it."
+    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. Contrasts are scores less "
+    note += "their mean over the models of a query: they decide which model answers, so predictors of scores are chosen by "
+    note += "them. The candidate in use was chosen on validation, unless the pool file names it."
     if test:
         note += " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard error "
         note += "over queries; above zero means that the one in use is better."

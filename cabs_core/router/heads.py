@@ -39,7 +39,11 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
     if chosen["cost"] == "network" and not needs.costs:
         chosen["cost"] = "ridge"
-    names = {chosen["accuracy"], needs.static, *(["kernel_ridge"] if chosen["accuracy"] == "blend" else [])}
+    names = {
+        chosen["accuracy"],
+        needs.static,
+        *(["kernel_ridge"] if chosen["accuracy"] in ("blend", "tasks") else []),
+    }
     wanted = {"knn" if n == "knn_literal" else n for n in names if n}
     heads = [chosen["accuracy"], chosen["cost"]]
     if needs.surrogate:

@@ -14,6 +14,7 @@ from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under, splits
 from cabs_core.pool_files.config import Features, Oracle, Split
+from cabs_core.predictors import KernelPredictor
 from cabs_core.replay.engine import make_stream
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
@@ -31,12 +32,15 @@ def rows_of(data, name):
 
 def test_auto_takes_the_least_validation_error_of_every_head(auto):
     errors = auto.metrics["validation"]
-    for head in ("accuracy", "propagation", "cost"):
+    for head in ("propagation", "cost"):
         assert errors[head][auto.chosen[head]] == min(errors[head].values())
-    assert set(errors["accuracy"]) == {"mean", "ridge", "knn", "kernel_ridge", "network", "blend"}
+    assert errors["contrasts"][auto.chosen["accuracy"]] == min(errors["contrasts"].values())
+    candidates = {"mean", "ridge", "knn", "kernel_ridge", "tasks", "network", "blend"}
+    assert set(errors["accuracy"]) == set(errors["contrasts"]) == candidates
     assert set(errors["propagation"]) == {"correlation", "network", "blend"}
     assert set(errors["cost"]) == {"lengths", "ridge", "network"}
-    assert all(0.0 < share < 1.0 for share in auto.blend.values())
+    assert all(0.0 < auto.blend[head] < 1.0 for head in ("accuracy", "propagation"))
+    assert auto.blend["tasks"] < 0.3, "these tasks say nothing"
 
 
 def test_the_blend_is_the_shrunk_least_squares_mixture():
@@ -45,6 +49,52 @@ def test_the_blend_is_the_shrunk_least_squares_mixture():
     assert blend_share(first, second, 0.8 * first + 0.2 * second) == pytest.approx((1000 * 0.8 + 250) / 1500)
     assert blend_share(first, second, 3 * first - 2 * second) == pytest.approx((1000 + 250) / 1500)
     assert blend_share(first, first, second) == 0.5
+
+
+def test_better_levels_with_worse_contrasts_are_not_chosen(data, monkeypatch):
+    """kernel_ridge is made to know how hard every prompt is and to confuse the arms: least error of levels, not chosen."""
+    y, at = (
+        data.outcomes.scores,
+        {row.tobytes(): i for i, row in enumerate(data.embeddings.astype(np.float64))},
+    )
+
+    def knows_levels(self, x, lengths):
+        rows = [at[row.tobytes()] for row in x]
+        level = y[rows].mean(axis=1, keepdims=True)
+        return level - 0.02 * (y[rows] - level)
+
+    monkeypatch.setattr(KernelPredictor, "_predict", knows_levels)
+    oracles = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK, kind="auto"))
+    errors = oracles.metrics["validation"]
+    assert errors["accuracy"]["kernel_ridge"] < errors["accuracy"]["ridge"]
+    assert errors["contrasts"]["kernel_ridge"] > errors["contrasts"]["ridge"]
+    assert oracles.chosen["accuracy"] != "kernel_ridge"
+
+
+def test_guessed_tasks_are_a_candidate_that_reads_no_label(data, tmp_path):
+    """On tasks that decide they get a share; a prompt's own task is not asked for, and one task gives no candidate."""
+    place = (data.embeddings[:, :2] > 0) @ np.array([1, 2])
+    chance = np.array(
+        [[0.9, 0.5, 0.1, 0.3], [0.1, 0.9, 0.5, 0.3], [0.5, 0.1, 0.9, 0.3], [0.3, 0.5, 0.1, 0.9]]
+    )[place]
+    scores = (np.random.default_rng(1).random((len(place), 4)) < chance).astype(float)
+    outcomes = replace(data.outcomes, scores=scores, tasks=np.array([f"t{p}" for p in place]))
+    oracles = train_oracles(data.embeddings, outcomes, data.split, Oracle(kind="auto", max_epochs=1))
+    assert oracles.blend["tasks"] > 0.15
+    contrast = oracles.metrics["validation"]["contrasts"]
+    assert contrast["tasks"] < contrast["kernel_ridge"]
+    x, lengths, *_ = rows_of(data, "test")
+    mixed = oracles.predict_scores(x, lengths, model="tasks")
+    share = oracles.blend["tasks"]
+    parts = [oracles.predictors[name].predict(x, lengths) for name in ("tasks", "kernel_ridge")]
+    np.testing.assert_allclose(mixed, share * parts[0] + (1 - share) * parts[1])
+    oracles.save(tmp_path / "o")
+    np.testing.assert_array_equal(
+        Oracles.load(tmp_path / "o").predict_scores(x, lengths, model="tasks"), mixed
+    )
+    one = replace(outcomes, tasks=np.full(len(place), "same"))
+    alone = train_oracles(data.embeddings, one, data.split, Oracle(kind="auto", max_epochs=1))
+    assert "tasks" not in alone.predictors and "tasks" not in alone.metrics["validation"]["accuracy"]
 
 
 def test_recorded_errors_are_those_of_the_predictions(auto, data):

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from cabs_core.errors import PolicyError
+from cabs_core.errors import DataError, PolicyError
 from cabs_core.predictors import load_score_predictor, make_score_predictor
+from cabs_core.predictors.base import contrast_error, contrasts
 from cabs_core.predictors.bilinear import FactorisationPredictor, MirtPredictor, cross_entropy, pair_loss
 from cabs_core.predictors.clusters import ClusterPredictor, HierShrinkPredictor
 from cabs_core.predictors.stack import stack_weights
+from cabs_core.predictors.tasks import TaskPredictor
 
 SMALL = {
     "clusters": {"clusters": 6},
@@ -230,8 +232,93 @@ def test_stack_weights_come_from_rows_that_members_did_not_see():
         ("stack", {"members": ["ridge", "ridge"]}, "different"),
         ("stack", {"members": ["forest"]}, "unknown score predictor"),
         ("stack", {"members": ["stack"]}, "other than stack"),
+        ("tasks", {"penalty": 0}, "penalty"),
     ],
 )
 def test_bad_settings_are_named(name, options, match):
     with pytest.raises(PolicyError, match=match):
         make_score_predictor(name, **options)
+
+
+def test_contrasts_are_scores_less_their_mean_over_the_arms():
+    rng = np.random.default_rng(0)
+    p, y = rng.random((30, 4)), rng.random((30, 4))
+    slow = np.mean([((p[i] - p[i].mean()) - (y[i] - y[i].mean())) ** 2 for i in range(30)])
+    assert contrast_error(p, y) == pytest.approx(slow)
+    pairs = [(p[:, i] - p[:, j] - y[:, i] + y[:, j]) ** 2 for i in range(4) for j in range(4)]
+    assert contrast_error(p, y) == pytest.approx(np.mean(pairs) / 2), "half the mean over pairs of arms"
+    np.testing.assert_allclose(contrasts(p + rng.random((30, 1))), contrasts(p))
+    np.testing.assert_array_equal(contrasts(p[:, :1]), p[:, :1])
+
+
+def test_knn_and_stack_choose_by_contrasts():
+    """One feature says how hard the prompt is, seen best by few neighbours; the arms differ by a constant."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(900, 1))
+    hard = 0.5 + 0.4 * np.sin(6.0 * x)
+    lengths, y = np.ones(900), (rng.random((900, 3)) < hard + np.array([0.05, 0.0, -0.05])).astype(float)
+    held = (x[600:], lengths[600:], y[600:])
+    knn = make_score_predictor("knn").fit(x[:600], lengths[:600], y[:600], validation=held)
+    errors = {
+        k: contrast_error(knn.with_k(k).predict(*held[:2]), held[2])
+        for k in (3, 10, 20, 30, 50, 75, 100, 150, 200)
+    }
+    levels = {k: ((knn.with_k(k).predict(*held[:2]) - held[2]) ** 2).mean() for k in errors}
+    assert knn.k_ == min(errors, key=errors.__getitem__) != min(levels, key=levels.__getitem__)
+    stack = make_score_predictor("stack", members=["mean", ["knn", {"k": 10}]]).fit(
+        x[:600], lengths[:600], y[:600]
+    )
+    hard_for_all = list(stack.fitted_).index("knn")
+    assert stack.common_[hard_for_all] > 0.6 > 0.3 > stack.weights_[:, hard_for_all].max()
+
+
+def made_tasks(n=1200, seed=0):
+    """Six tasks by place of the embedding, on each of which another arm is best; (x, lengths, y, tasks, chances)."""
+    rng = np.random.default_rng(seed)
+    places, chance = rng.normal(size=(6, 8)), rng.permutation(np.linspace(0.1, 0.9, 24)).reshape(6, 4)
+    which = rng.integers(6, size=n)
+    x = places[which] + 0.6 * rng.normal(size=(n, 8))
+    y = (rng.random((n, 4)) < chance[which]).astype(float)
+    return x, rng.integers(10, 900, size=n), y, np.array([f"task{w}" for w in which]), chance[which]
+
+
+def test_tasks_are_guessed_from_the_prompt_and_beat_the_means(tmp_path):
+    x, lengths, y, tasks, chance = made_tasks()
+    seen, rest = slice(0, 900), slice(900, None)
+    fitted = TaskPredictor().fit(x[seen], lengths[seen], y[seen], tasks=tasks[seen], seed=1)
+    probabilities = fitted.task_probabilities(x[rest])
+    names = np.unique(tasks)
+    assert (names[probabilities.argmax(axis=1)] == tasks[rest]).mean() > 0.8
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    for i, name in enumerate(names):
+        own = y[seen][tasks[seen] == name]
+        shrunk = (own.sum(axis=0) + 10.0 * y[seen].mean(axis=0)) / (len(own) + 10.0)
+        np.testing.assert_allclose(fitted.means_[i], shrunk)
+    predicted = fitted.predict(x[rest], lengths[rest])
+    means = make_score_predictor("mean").fit(x[seen], lengths[seen], y[seen]).predict(x[rest], lengths[rest])
+    assert contrast_error(predicted, chance[rest]) < 0.3 * contrast_error(means, chance[rest])
+    played = y[rest][np.arange(300), predicted.argmax(axis=1)].mean()
+    assert played > y[rest][np.arange(300), means.argmax(axis=1)].mean() + 0.1
+    fitted.save(tmp_path / "p")
+    again = load_score_predictor(tmp_path / "p")
+    np.testing.assert_array_equal(again.predict(x[rest], lengths[rest]), predicted)
+    twice = TaskPredictor().fit(x[seen], lengths[seen], y[seen], tasks=tasks[seen], seed=1)
+    np.testing.assert_array_equal(twice.predict(x[rest], lengths[rest]), predicted)
+
+
+def test_the_logistic_regression_of_tasks_is_at_its_least():
+    x, lengths, y, tasks, _ = made_tasks(n=300)
+    fitted = TaskPredictor().fit(x, lengths, y, tasks=tasks)
+    one_hot = (tasks[:, None] == np.unique(tasks)).astype(float)
+    features = np.hstack([(x - x.mean(axis=0)) / fitted.scale_, np.ones((300, 1))])
+    slope = features.T @ (fitted.task_probabilities(x) - one_hot)
+    slope[:-1] += fitted.weights_[:-1]
+    assert np.abs(slope).max() / 300 < 1e-3
+
+
+def test_without_labels_all_prompts_are_one_task():
+    x, lengths, y, tasks, _ = made_tasks(n=100)
+    fitted = make_score_predictor("tasks").fit(x, lengths, y)
+    np.testing.assert_allclose(fitted.predict(x, lengths), np.tile(y.mean(axis=0), (100, 1)))
+    with pytest.raises(DataError, match="tasks have shape"):
+        TaskPredictor().fit(x, lengths, y, tasks=tasks[:5])
