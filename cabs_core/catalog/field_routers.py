@@ -109,7 +109,7 @@ STATIC_ROUTERS = (
         feedback="none",
         start="labels",
         presets=("default", "literal"),
-        tuning={"penalty": (3e-3, 3e-4, 3e-5, 3e-6)},
+        tuning={"penalty": (1e-2, 3e-3, 1e-3, 3e-4)},
         references=("Lai and Ye 2026, When Routing Collapses, arXiv 2602.03478",),
     ),
     PolicyRecord(
@@ -117,10 +117,10 @@ STATIC_ROUTERS = (
         family="static",
         path=f"{_DECISIONS}:DrPolicy",
         title="DR policy learning",
-        description="least regret of a softmax policy on doubly robust utilities (causal LLM routing).",
+        description="classification by least regret on doubly robust utilities (causal LLM routing).",
         feedback="none",
         start="labels",
-        tuning={"penalty": (3e-3, 3e-4, 3e-5, 3e-6)},
+        tuning={"penalty": (1e-2, 3e-3, 1e-3, 3e-4)},
         references=("Tsiourvas et al. 2025, Causal LLM Routing, arXiv 2505.16037",),
     ),
     PolicyRecord(

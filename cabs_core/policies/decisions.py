@@ -5,12 +5,12 @@
               the same. Here "better" is the larger utility at rho, so that the learnt ranking is the decision; at rho = 0 it
               is the source's order (quality, then cost). Read: the abstract and others' accounts of its section 4.3, for the
               text was not at hand. Its encoder of prompt and model (FiLM) is replaced by one linear head an arm.
-`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise the regret of a softmax policy,
-              mean of sum_a pi(a | x) (max_b u_b - u_a), on doubly robust utilities where the train split is a log: q +
-              1{played} (u - q) / p, q a cross-fitted ridge regression an arm, p the logged probability (a cross-fitted
-              logistic regression where the log does not say). Where every arm was measured the targets are the utilities:
-              cost-sensitive classification. Read: the abstract and accounts of the two surrogate losses; this is the
-              softmax-weighted one.
+`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise regret on doubly robust
+              utilities where the train split is a log: q + 1{played} (u - q) / p, q a cross-fitted ridge regression an arm, p
+              the logged probability (a cross-fitted logistic regression where the log does not say). Where every arm was
+              measured the targets are the utilities: cost-sensitive classification. Read: the abstract and accounts of its
+              two surrogates of the regret. This is the one by classification, as a log loss weighted by utility, which is
+              convex; the regret of a softmax is not, and ended at one arm for all prompts on two tables of three.
 
 Both are fitted for one rho by L-BFGS; the L2 penalty is the one of largest mean target on a held-out tenth.
 """
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 from scipy.optimize import minimize
-from scipy.special import softmax
+from scipy.special import log_softmax
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.policies import checks
@@ -35,10 +35,8 @@ from cabs_core.predictors.base import held_out_part
 from cabs_core.predictors.simple import RidgePredictor
 from cabs_core.threads import one_blas_thread
 
-PENALTIES = (3e-3, 3e-4, 3e-5, 3e-6)
+PENALTIES = (1e-2, 3e-3, 1e-3, 3e-4)
 FOLDS = 5
-#: penalty of the regression that `dr_policy` begins at, and the inverse temperature of its softmax there
-RIDGE, SHARPNESS = 1e-3, 10.0
 _ROWS, _ITERATIONS = 512, 60
 #: value of an arm that was added later: below all that a fitted rule gives
 _NEVER = -1e9
@@ -87,12 +85,14 @@ def _ordered_pairs(
     return total
 
 
-def soft_regret(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """(sum over rows of the regret of softmax(scores) on the targets [B, K], gradient [B, K])."""
-    chance = softmax(scores, axis=1)
-    regret = targets.max(axis=1, keepdims=True) - targets
-    mean = (chance * regret).sum(axis=1, keepdims=True)
-    return float(mean.sum()), chance * (regret - mean)
+def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B, K]).
+
+    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], whose largest entry is the arm of largest mean target.
+    """
+    weight = targets - targets.min(axis=1, keepdims=True)
+    chance = log_softmax(scores, axis=1)
+    return -float((weight * chance).sum()), np.exp(chance) * weight.sum(axis=1, keepdims=True) - weight
 
 
 @one_blas_thread()
@@ -159,10 +159,6 @@ class DecisionPolicy(PointPolicy):
     Settings = DecisionOptions
     _ARRAYS: ClassVar = ("weights", "constants")
 
-    def _start(self, points: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-        """Weights [e + 1, K] to begin at; None: zeros."""
-        return None
-
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray]:
         """(loss of scores, targets [N, K] whose mean under the argmax chooses the penalty)."""
@@ -171,11 +167,11 @@ class DecisionPolicy(PointPolicy):
         """Weights [K, e] and constants [K]."""
         loss, targets = self._problem(points, offline)
         k, every = targets.shape[1], np.arange(len(points))
-        penalty, start = self.settings.penalty, self._start(points, targets)
+        penalty, start = self.settings.penalty, None
         if penalty is None:
             held = held_out_part(len(points), 0)
             rows, left_out = every[~held], every[held]
-            best, weights = -np.inf, self._start(points[rows], targets[rows])
+            best, weights = -np.inf, None
             for tried in PENALTIES:  # from the largest: each starts where the one before ended
                 weights = fit_linear(points, loss, rows, k, tried, weights)
                 played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
@@ -218,21 +214,13 @@ class EquiRouter(DecisionPolicy):
 
 
 class DrPolicy(DecisionPolicy):
-    """See the module. It begins at a ridge regression of the targets: from zeros, the softmax ends at one arm for all."""
-
-    def _start(self, points: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        center = points.mean(axis=0)
-        x, level = points - center, targets.mean(axis=0)
-        gram = x.T @ x / len(x) + RIDGE * np.eye(x.shape[1])
-        w = np.linalg.solve(gram, x.T @ (targets - level) / len(x))
-        start: np.ndarray = SHARPNESS * np.vstack([w, level - center @ w])
-        return start
+    """See the module."""
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray]:
         targets = offline.utilities
         if offline.answered is not None:
             targets = doubly_robust(points, targets, offline.answered > 0, offline.propensities)
-        return lambda scores, rows: soft_regret(scores, targets[rows]), targets
+        return lambda scores, rows: weighted_log_loss(scores, targets[rows]), targets
 
 
 def doubly_robust(
@@ -281,4 +269,4 @@ def _estimated(points: np.ndarray, played: np.ndarray, arms: int, fold: np.ndarr
     return bounded
 
 
-__all__ = ["DrPolicy", "EquiRouter", "doubly_robust", "fit_linear", "ranking_loss", "soft_regret"]
+__all__ = ["DrPolicy", "EquiRouter", "doubly_robust", "fit_linear", "ranking_loss", "weighted_log_loss"]

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.policies.decisions import doubly_robust, fit_linear, ranking_loss, soft_regret
+from cabs_core.policies.decisions import doubly_robust, fit_linear, ranking_loss, weighted_log_loss
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
 from cabs_core.predictors.clusters import nearest_center, unit_rows
@@ -58,17 +58,23 @@ def test_the_ranking_loss_pair_by_pair(pairs):
     np.testing.assert_allclose(gradient.ravel(), found, atol=1e-5)
 
 
-def test_soft_regret_is_what_a_softmax_policy_loses():
+def test_the_weighted_log_loss_row_by_row_and_its_minimum():
     rng = np.random.default_rng(2)
     scores, targets = rng.normal(size=(6, 3)), rng.normal(size=(6, 3))  # doubly robust targets leave [0, 1]
     total = 0.0
     for s, u in zip(scores, targets, strict=True):
         chance = np.exp(s) / np.exp(s).sum()
-        total += max(u) - chance @ u
-    loss, gradient = soft_regret(scores, targets)
+        total -= sum((u[a] - min(u)) * np.log(chance[a]) for a in range(3))
+    loss, gradient = weighted_log_loss(scores, targets)
     assert loss == pytest.approx(total)
-    found = approx_fprime(scores.ravel(), lambda s: soft_regret(s.reshape(6, 3), targets)[0], 1e-7)
+    found = approx_fprime(scores.ravel(), lambda s: weighted_log_loss(s.reshape(6, 3), targets)[0], 1e-7)
     np.testing.assert_allclose(gradient.ravel(), found, atol=1e-5)
+    # one context: the arm of largest mean target gets the largest score, though another is best more often
+    targets = np.array([[0.5, 0.4, 0.0]] * 3 + [[0.0, 1.0, 0.2]])
+    w = fit_linear(
+        np.zeros((4, 1)), lambda s, rows: weighted_log_loss(s, targets[rows]), np.arange(4), 3, 1e-4
+    )
+    assert np.argmax(w[-1]) == 1 == np.argmax(targets.mean(axis=0))
 
 
 def test_the_fit_is_a_minimum_and_one_that_separates_what_can_be_separated():
@@ -79,7 +85,7 @@ def test_the_fit_is_a_minimum_and_one_that_separates_what_can_be_separated():
     every = np.arange(300)
     for loss in (
         lambda s, rows: ranking_loss(s, utilities[rows], costs[rows], "gap"),
-        lambda s, rows: soft_regret(s, utilities[rows]),
+        lambda s, rows: weighted_log_loss(s, utilities[rows]),
     ):
         w = fit_linear(points, loss, every, 3, 1e-4)
         value = lambda v: loss(points @ v[:-1] + v[-1], every)[0] / 300 + 0.5e-4 * (v[:-1] ** 2).sum()  # noqa: B023, E731
