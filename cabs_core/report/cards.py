@@ -30,7 +30,10 @@ def value_text(verdict: Verdict) -> str:
     if verdict.value_usd is None:
         return "beyond price (cost does not count)"
     text = f"{verdict.value_usd:.3g}"
-    return f"${text}" if len(text.partition(".")[2]) >= 2 and "e" not in text else money(verdict.value_usd)
+    decimals = len(text.partition(".")[2])
+    if decimals == 1:
+        return f"${text}0"
+    return f"${text}" if decimals >= 2 and "e" not in text else money(verdict.value_usd)
 
 
 def fields(verdict: Verdict, pool: str) -> dict[str, str]:

@@ -297,14 +297,14 @@ def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End
 
 
 def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
-    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N held-out queries would be)`."""
+    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N held-out queries would do)`."""
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"
     if verdict.decision == "keep":
         return f"Keep {'model ' if not verdict.model.startswith('the best') else ''}{verdict.model}"
     if verdict.queries_needed is None:
         return "Not enough data to tell"
-    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} held-out queries would be)"
+    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} held-out queries would do)"
 
 
 def summary(found: list[Verdict], label: Callable[[str], str]) -> str:

@@ -423,7 +423,7 @@ def test_headlines_and_cards_of_all_decisions():
         "that Hier-mix would save" in kept["saving_note"] and kept["take"] == "To try Hier-mix all the same:"
     )
     unsure = fields(verdict_at(None, "unsure"), "one")
-    assert unsure["headline"] == "Not enough data to tell (about 1,300 held-out queries would be)"
+    assert unsure["headline"] == "Not enough data to tell (about 1,300 held-out queries would do)"
     assert "--rho" not in unsure["export"]
     as_good = verdict_at(0.05, "deploy", utility=around(0.0, 0.004), quality=around(0.004, 0.01))
     assert "answers as well as gpt-x" in fields(as_good, "one")["why"]
