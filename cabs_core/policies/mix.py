@@ -109,23 +109,20 @@ def mix_weights(losses: np.ndarray, temperature: float, out: np.ndarray) -> None
 @kernel
 def _values(parts: Parts, x: np.ndarray, costs: np.ndarray, mask: np.ndarray, weights: np.ndarray) -> None:
     """Fill mean and sd [K] of the value of every arm; mean -inf where the arm is not available."""
-    model, mean, sd = parts.model, parts.mean, parts.sd
+    inv_a, th_a, inv_b, group, th_b, inv_c, th_c, _, _ = parts.model
+    mean, sd, exploration, rho, share = parts.mean, parts.sd, parts.exploration, parts.rho, parts.share
     for j in range(mean.size):
         if not mask[j]:
             mean[j], sd[j] = -np.inf, 0.0
             continue
-        f = (
-            weights[0] * dot(model.th_a[j], x)
-            + weights[1] * dot(model.th_b[j], x)
-            + weights[2] * dot(model.th_c[j], x)
-        )
+        f = weights[0] * dot(th_a[j], x) + weights[1] * dot(th_b[j], x) + weights[2] * dot(th_c[j], x)
         width = 0.0
-        if parts.exploration > 0.0:
-            width = weights[0] * np.sqrt(quadratic(model.inv_a[j], x))
-            width += weights[1] * np.sqrt(quadratic(model.inv_b[model.group[j]], x))
-            width += weights[2] * np.sqrt(quadratic(model.inv_c[j], x))
-        mean[j], slope = value_and_slope(f, costs[j], parts.rho, parts.share)
-        sd[j] = slope * parts.exploration * width
+        if exploration > 0.0:
+            width = weights[0] * np.sqrt(quadratic(inv_a[j], x))
+            width += weights[1] * np.sqrt(quadratic(inv_b[group[j]], x))
+            width += weights[2] * np.sqrt(quadratic(inv_c[j], x))
+        mean[j], slope = value_and_slope(f, costs[j], rho, share)
+        sd[j] = slope * exploration * width
 
 
 @kernel
@@ -158,28 +155,28 @@ def _decide(
 @kernel
 def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     """One outcome: losses of the three models first, then the models, then the realised bias."""
-    model, gain, x, score = parts.model, parts.gain, data.contexts[row], data.scores[row, arm]
-    group, th_b, deltas = model.group, model.th_b, data.deltas[row, arm]
+    inv_a, th_a, inv_b, group, th_b, inv_c, th_c, losses, bias = parts.model
+    gain, x, score, deltas = parts.gain, data.contexts[row], data.scores[row, arm], data.deltas[row, arm]
     for m in range(3):
-        theta = model.th_a if m == 0 else (th_b if m == 1 else model.th_c)
+        theta = th_a if m == 0 else (th_b if m == 1 else th_c)
         error = score - min(1.0, max(0.0, dot(theta[arm], x)))
-        model.losses[m] += error * error
-    observe(model.inv_a[arm], model.th_a[arm], x, score, 1.0, gain)
-    observe(model.inv_c[arm], model.th_c[arm], x, score, 1.0, gain)
+        losses[m] += error * error
+    observe(inv_a[arm], th_a[arm], x, score, 1.0, gain)
+    observe(inv_c[arm], th_c[arm], x, score, 1.0, gain)
     if np.isnan(deltas[arm]):
         return
-    for g in range(model.inv_b.shape[0]):
+    for g in range(inv_b.shape[0]):
         member = False
         for j in range(group.size):
             member = member or (group[j] == g and not np.isnan(deltas[j]))
         if not member:
             continue
-        scale = 1.0 / (1.0 + product(model.inv_b[g], x, gain))
+        scale = 1.0 / (1.0 + product(inv_b[g], x, gain))
         for j in range(group.size):
             if group[j] == g and not np.isnan(deltas[j]):
                 target = score
                 if j != arm:
-                    b = model.bias[j, 0] / (model.bias[j, 1] + parts.bias_prior)
+                    b = bias[j, 0] / (bias[j, 1] + parts.bias_prior)
                     surrogate = min(1.0, max(0.0, score + deltas[j]))
                     target = min(1.0, max(0.0, surrogate - b))
                 step = scale * (target - dot(th_b[j], x))
@@ -188,9 +185,9 @@ def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
         for i in range(x.size):
             s = scale * gain[i]
             for k in range(i + 1):
-                model.inv_b[g, i, k] -= s * gain[k]
-    model.bias[arm, 0] += data.predicted[row, arm] - score
-    model.bias[arm, 1] += 1.0
+                inv_b[g, i, k] -= s * gain[k]
+    bias[arm, 0] += data.predicted[row, arm] - score
+    bias[arm, 1] += 1.0
 
 
 def arrival_table(lane: Lane) -> tuple[np.ndarray, bool]:

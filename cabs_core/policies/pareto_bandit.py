@@ -98,57 +98,60 @@ def _decide(
     parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:  # fmt: skip
     """The arm of largest upper bound less penalty (the first of equals); counts the round."""
-    model, x, clock = parts.model, data.contexts[row], parts.clock
+    inverse, _, _, theta, _, updated, played = parts.model
+    x, penalties, clock = data.contexts[row], data.penalties[row], parts.clock
+    alpha, gamma = parts.alpha, parts.gamma
     arm, best = -1, -np.inf
     for j in range(mask.size):
         if mask[j]:
-            idle = clock[0] - max(model.updated[j], model.played[j])
-            variance = quadratic(model.inverse[j], x) * staleness_factor(parts.gamma, idle)
-            bonus = parts.alpha * np.sqrt(max(variance, 1e-12))
-            value = dot(model.theta[j], x) + bonus - data.penalties[row, j]
+            idle = clock[0] - max(updated[j], played[j])
+            variance = quadratic(inverse[j], x) * staleness_factor(gamma, idle)
+            value = dot(theta[j], x) + alpha * np.sqrt(max(variance, 1e-12)) - penalties[j]
             if arm < 0 or value > best:
                 arm, best = j, value
     clock[0] += 1
-    model.played[arm] = clock[0]
+    played[arm] = clock[0]
     return arm, 1.0
 
 
 @kernel
 def _forget(parts: Parts, arm: int) -> None:
     """Discount an arm's model up to now."""
-    model, now, penalty = parts.model, parts.clock[0], parts.penalty
+    inverse, precision, moment, theta, floor, updated, _ = parts.model
+    now, penalty = parts.clock[0], parts.penalty
     if parts.gamma < 1.0:
-        decay = parts.gamma ** min(now - model.updated[arm], MAX_STALENESS)
-        d = model.theta.shape[1]
-        left = model.floor[arm] * decay
+        decay = parts.gamma ** min(now - updated[arm], MAX_STALENESS)
+        d = theta.shape[1]
+        left = floor[arm] * decay
         for i in range(d):
-            model.moment[arm, i] *= decay
+            moment[arm, i] *= decay
             for k in range(d):
-                model.precision[arm, i, k] *= decay
+                precision[arm, i, k] *= decay
         if left < penalty * LEAST_SHARE:
             for i in range(d):
-                model.precision[arm, i, i] += penalty - left
-            model.inverse[arm] = np.linalg.inv(model.precision[arm])
-            model.theta[arm] = np.dot(model.inverse[arm], model.moment[arm])
-            model.floor[arm] = penalty
+                precision[arm, i, i] += penalty - left
+            inverse[arm] = np.linalg.inv(precision[arm])
+            theta[arm] = np.dot(inverse[arm], moment[arm])
+            floor[arm] = penalty
         else:
-            model.floor[arm] = left
+            floor[arm] = left
             for i in range(d):
                 for k in range(d):
-                    model.inverse[arm, i, k] /= decay
-    model.updated[arm] = now
+                    inverse[arm, i, k] /= decay
+    updated[arm] = now
 
 
 @kernel
 def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     """Learn the score of `arm`."""
     _forget(parts, arm)
-    model, x, score = parts.model, data.contexts[row], data.scores[row, arm]
+    inverse, precision, moment, theta, _, _, _ = parts.model
+    x, score = data.contexts[row], data.scores[row, arm]
     for i in range(x.size):
-        model.moment[arm, i] += score * x[i]
+        moment[arm, i] += score * x[i]
         for k in range(x.size):
-            model.precision[arm, i, k] += x[i] * x[k]
-    observe(model.inverse[arm], model.theta[arm], x, score, 1.0, parts.gain)
+            precision[arm, i, k] += x[i] * x[k]
+    observe(inverse[arm], theta[arm], x, score, 1.0, parts.gain)
 
 
 def log_costs(means: np.ndarray) -> np.ndarray:

@@ -60,24 +60,27 @@ def learn(parts: Any, data: Any, row: int, arm: int, slot: int) -> None:
 
 
 def _play(parts: Any, data: Any, rounds: Rounds, start: int, stop: int) -> float:
-    order, arrivals, trace = rounds.order, rounds.arrivals, rounds.trace
-    mask = np.empty(rounds.active_from.size, dtype=np.bool_)
+    # an array is taken out of a tuple once: each time counts its references
+    order, arrivals, trace, weights = rounds.order, rounds.arrivals, rounds.trace, rounds.meta_weights
+    actions, propensities, gaps = rounds.actions, rounds.propensities, rounds.gaps
+    active_from, active_until = rounds.active_from, rounds.active_until
+    mask = np.empty(active_from.size, dtype=np.bool_)
     uncertified = 0.0
     due = np.searchsorted(arrivals[:, 0], start)
     for t in range(start, stop):
         for j in range(mask.size):
-            mask[j] = rounds.active_from[j] <= t < rounds.active_until[j]
+            mask[j] = active_from[j] <= t < active_until[j]
         slot = 0 if rounds.immediate else t
         arm, probability = decide(parts, data, order[t], mask, t + rounds.offset, slot, trace)
-        rounds.actions[t], rounds.propensities[t], rounds.gaps[t] = arm, probability, trace[0]
+        actions[t], propensities[t], gaps[t] = arm, probability, trace[0]
         uncertified += trace[1]
-        for m in range(rounds.meta_weights.shape[1]):
-            rounds.meta_weights[t, m] = trace[2 + m]
+        for m in range(weights.shape[1]):
+            weights[t, m] = trace[2 + m]
         if rounds.immediate:
             learn(parts, data, order[t], arm, slot)
         while due < arrivals.shape[0] and arrivals[due, 0] == t:
             past = arrivals[due, 1]
-            learn(parts, data, order[past], rounds.actions[past], past)
+            learn(parts, data, order[past], actions[past], past)
             due += 1
     return uncertified
 

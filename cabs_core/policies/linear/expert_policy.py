@@ -134,7 +134,13 @@ class ExpertPolicy(Policy):
 
     def _resized(self) -> None:
         k = len(self._arms)
-        self._zeros = np.zeros((1, k)), np.zeros((1, k, k))
+        tables = {name: np.zeros((1, k)) for name in kernel_arrays.Data._fields}
+        tables |= {"contexts": np.ones((1, self._width())), "deltas": np.zeros((1, k, k))}
+        self._row = kernel_arrays.Data(**tables)
+
+    def _width(self) -> int:
+        """Number of features that the kernels see."""
+        return self.dim
 
     # -- online -----------------------------------------------------------------------------------------------
 
@@ -154,11 +160,10 @@ class ExpertPolicy(Policy):
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
     def _request(self, given: Inputs) -> kernel_arrays.Data:
-        """A request as a table with one row."""
-        one, table = self._zeros
-        return kernel_arrays.Data(
-            given.x[None], one, given.margins[None], one, one, given.prices[None], given.affinity[None], table
-        )
+        """A request as a table with one row, as far as `decide` reads it."""
+        row = self._row
+        row.margins[0], row.affinity[0] = given.margins, given.affinity
+        return row
 
     def _kept(self, given: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
         """What a decision remembers, given one slot of the kernels' memory."""
@@ -173,14 +178,14 @@ class ExpertPolicy(Policy):
         Raises:
             PolicyError: surrogates are needed and not known, or all arms' outcomes are.
         """
-        kept, places, k = outcome.memory, self.today(decision), len(self._arms)
+        kept, places = outcome.memory, self.today(decision)
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:
             raise PolicyError(
                 f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
             )
         reward = outcome.utility(decision.rho)
-        targets = np.full(len(decision.arms), outcome.score if self.target == "score" else reward)
+        targets: Any = outcome.score if self.target == "score" else reward
         if self.full_feedback:
             y, c = outcome.all_scores, outcome.all_costs
             if y is None or c is None:
@@ -192,17 +197,12 @@ class ExpertPolicy(Policy):
         if places is not None:
             # arms that did not exist then were no neighbours: they learn nothing from this round
             values = [np.ascontiguousarray(np.where(places >= 0, v[..., places], 0.0)) for v in values]
-            targets = np.where(places >= 0, targets[places], np.nan)
-        affinity, prices, deltas, *memory = values
-        arm = self.arm_today(decision, places)
+            targets = np.where(places >= 0, targets[places], np.nan) if self.full_feedback else targets
+        arm, data = self.arm_today(decision, places), self._row
         if arm < 0:
             return None
-        table = np.zeros((1, k, k))
-        table[0, arm] = deltas
-        one = np.full((1, k), reward), np.full((1, k), outcome.score)
-        data = kernel_arrays.Data(
-            kept["context"][None], targets[None], self._zeros[0], *one, prices[None], affinity[None], table
-        )
+        data.affinity[0], data.prices[0], data.deltas[0, arm], *memory = values
+        data.targets[0], data.rewards[0, arm], data.scores[0, arm] = targets, reward, outcome.score
         return Feedback(arm, data, kernel_arrays.Memory(*(value[None] for value in memory)))
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:

@@ -62,17 +62,17 @@ def _best(values: np.ndarray) -> int:
 
 @kernel
 def expert_pmf(
-    parts: kernel_arrays.Parts, m: int, data: kernel_arrays.Data, row: int, active: np.ndarray, t: int,
-    pmf: np.ndarray,
+    rules: kernel_arrays.Rules, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
+    affinity: np.ndarray, active: np.ndarray, t: int, s: kernel_arrays.Scratch, pmf: np.ndarray,
 ) -> tuple[float, bool]:  # fmt: skip
     """pmf [K] = distribution of expert m in round t; returns (gap, certified) of a solve, (nan, True) without one."""
-    own, s, K = parts.rules.experts[m], parts.scratch, pmf.size
+    own, K = rules.experts[m], pmf.size
     count = 0
     for j in range(K):
         pmf[j] = 0.0
         count += active[j]
     with_spread = own.kind == LIN_UCB or own.kind == LIN_TS
-    _predict(own, m, parts.model, data.contexts[row], data.margins[row], active, s, with_spread)
+    _predict(own, m, model, x, margins, active, s, with_spread)
     if own.kind == EPSILON_GREEDY:
         eps = max(own.eps_min, own.eps0 / (1.0 + own.decay * t))
         for j in range(K):
@@ -95,22 +95,23 @@ def expert_pmf(
         pmf[_best(s.work)] = 1.0
     elif own.kind == LIN_TS:
         for j in range(K):
-            noise = normal(parts.rules.keys, NOISE + m, t, j)
+            noise = normal(rules.keys, NOISE + m, t, j)
             s.work[j] = s.values[j] + own.v * np.sqrt(s.spread[j]) * noise
         pmf[_best(s.work)] = 1.0
     else:
-        return _cabs(parts, m, data.affinity[row], active, t, pmf)
+        return _cabs(rules, m, affinity, active, t, s, pmf)
     return np.nan, True
 
 
 @kernel
 def _cabs(
-    parts: kernel_arrays.Parts, m: int, affinity: np.ndarray, active: np.ndarray, t: int, pmf: np.ndarray
-) -> tuple[float, bool]:
+    rules: kernel_arrays.Rules, m: int, affinity: np.ndarray, active: np.ndarray, t: int,
+    s: kernel_arrays.Scratch, pmf: np.ndarray,
+) -> tuple[float, bool]:  # fmt: skip
     """Lines 6 to 8 of Algorithm 1: graph, then the exploration program with losses 1 - predictions."""
-    own, s, K = parts.rules.experts[m], parts.scratch, pmf.size
+    own, K = rules.experts[m], pmf.size
     graph, expected = s.graphs[m], own.expected == 1
-    sample_graph(own.graph, affinity, own.symmetric == 1, parts.rules.keys, GRAPH, t, graph, s.expected)
+    sample_graph(own.graph, affinity, own.symmetric == 1, rules.keys, GRAPH, t, graph, s.expected)
     for i in range(K):
         for j in range(K):
             # an arm that cannot be played reveals nothing; its loss of 12 gives it almost no probability
@@ -167,7 +168,7 @@ def decide(
     """
     rules, s, memory = parts.rules, parts.scratch, parts.memory
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]
-    q = memory.mixture[slot]
+    x, margins, affinity, q = data.contexts[row], data.margins[row], data.affinity[row], memory.mixture[slot]
     meta_weights(rules.mixture.copies, parts.model.log_weights, s.mu)
     baseline = memory.baseline[slot]
     for j in range(K):
@@ -176,7 +177,7 @@ def decide(
     gap, certified = np.nan, True
     for m in range(M):
         p = memory.pmfs[slot, m]
-        g, ok = expert_pmf(parts, m, data, row, mask, t, p)
+        g, ok = expert_pmf(rules, m, parts.model, x, margins, affinity, mask, t, s, p)
         if not np.isnan(g):
             gap = g
         certified = certified and ok

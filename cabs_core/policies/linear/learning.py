@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
@@ -30,10 +32,16 @@ def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: i
     for j in range(deltas.size):
         deltas[j] = data.deltas[row, arm, j]
     if M > 1:
-        _learn_meta(parts, data, row, arm, slot)
+        _learn_meta(
+            parts.rules, model, data.prices[row], arm, data.rewards[row, arm], data.scores[row, arm], parts.scratch,
+            parts.memory, slot,
+        )  # fmt: skip
     for m in range(M):
         if experts[m].kind == kernel_arrays.CABS_C:
-            _learn_cabs(parts, m, data, row, arm, parts.memory.reach[slot, m])
+            _learn_cabs(
+                experts[m], m, model, data.contexts[row], data.affinity[row], data.prices[row], arm, data.targets[row, arm],
+                data.scores[row, arm], parts.scratch, parts.memory.reach[slot, m],
+            )  # fmt: skip
         else:
             target = data.targets[row, arm]
             observe(
@@ -48,12 +56,11 @@ def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: i
 
 @kernel
 def _learn_cabs(
-    parts: kernel_arrays.Parts, m: int, data: kernel_arrays.Data, row: int, arm: int, reach: np.ndarray
-) -> None:
+    own: Any, m: int, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray, prices: np.ndarray,
+    arm: int, target: float, score: float, s: kernel_arrays.Scratch, reach: np.ndarray,
+) -> None:  # fmt: skip
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
-    own, model, s, K = parts.rules.experts[m], parts.model, parts.scratch, reach.size
-    x, prices, deltas = data.contexts[row], data.prices[row], s.deltas
-    target, score = data.targets[row, arm], data.scores[row, arm]
+    K, deltas = reach.size, s.deltas
     bias_kind, shared = own.bias, own.shared == 1
     if own.prune >= 0.0:
         keep_large_deltas(deltas, arm, own.prune, s.keep, s.work)
@@ -102,21 +109,23 @@ def _learn_cabs(
     if shared:
         downdate(model.inverse[m, 0], s.gain, scale)
     if bias_kind == 2:
-        model.bias[m, arm] += surrogate_value(own.surrogate, data.affinity[row, arm], prices[arm]) - target
+        model.bias[m, arm] += surrogate_value(own.surrogate, affinity[arm], prices[arm]) - target
         model.bias_count[m, arm] += 1.0
 
 
 @kernel
-def _learn_meta(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: int, slot: int) -> None:
+def _learn_meta(
+    rules: kernel_arrays.Rules, model: kernel_arrays.Model, prices: np.ndarray, arm: int, reward: float,
+    score: float, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
+) -> None:  # fmt: skip
     """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
 
     doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
     weighted error of the prediction for the played arm; as little biased as the realised loss, far less noisy.
     """
-    experts, mixture, model, s = parts.rules.experts, parts.rules.mixture, parts.model, parts.scratch
-    pmfs, q, baseline = parts.memory.pmfs[slot], parts.memory.mixture[slot], parts.memory.baseline[slot]
-    reach, cover, prices = parts.memory.reach[slot], parts.memory.cover[slot], data.prices[row]
-    reward, score = data.rewards[row, arm], data.scores[row, arm]
+    experts, mixture, deltas = rules.experts, rules.mixture, s.deltas
+    pmfs, q, baseline = memory.pmfs[slot], memory.mixture[slot], memory.baseline[slot]
+    reach, cover = memory.reach[slot], memory.cover[slot]
     M, K, L = pmfs.shape[0], pmfs.shape[1], mixture.copies
     mu_total = 0.0
     top = np.max(model.log_weights)
@@ -129,7 +138,7 @@ def _learn_meta(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, 
                     if reach[m, j] > 0.0 or j == arm:
                         value = reward
                         if j != arm:
-                            value = surrogate_value(experts[m].surrogate, score + s.deltas[j], prices[j])
+                            value = surrogate_value(experts[m].surrogate, score + deltas[j], prices[j])
                         loss += (1.0 - value) * pmfs[m, j] / (cover[m, j] + gamma)
             elif mixture.loss == 2:
                 error = baseline[arm] - reward

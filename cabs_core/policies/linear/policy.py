@@ -151,10 +151,9 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         given = self._inputs(request)
         if not given.mask.all():
             self._unshare()
-        trace = self.new_trace()
-        arm, probability = experts.decide(
-            self.parts(), self._request(given), 0, given.mask, self.round, 0, trace
-        )
+        trace, row = self.new_trace(), self._request(given)
+        row.contexts[0] = given.x
+        arm, probability = experts.decide(self.parts(), row, 0, given.mask, self.round, 0, trace)
         memory = [value[0] for value in self._memory]
         pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
         kept = self._kept(given, trace, memory)
@@ -167,7 +166,8 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             return False
         if self.shares and (given.memory.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
-        parts = self.parts()._replace(memory=given.memory)
+        given.data.contexts[0] = outcome.memory["context"]
+        parts = kernel_arrays.Parts(self.rules, self.model, self.scratch, given.memory)
         self.learn_kernel(parts, given.data, 0, given.arm, 0)
         return True
 

@@ -76,6 +76,10 @@ class NeuralPolicy(ExpertPolicy):
         self._resized()
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
+    def _width(self) -> int:
+        """The prediction alone (`lanes`)."""
+        return 1
+
     def _shape(self, lanes: int = 1, arms: int | None = None) -> Shape:
         o = self.settings
         wide = tuple(i for i, e in enumerate(self._experts) if e.options.alpha > 0 or e.options.v > 0)
@@ -145,9 +149,10 @@ class NeuralPolicy(ExpertPolicy):
     def _decide(self, request: Request) -> Decision:
         """One round; the decision remembers context and probabilities for its update."""
         given, core = self._inputs(request), self.core
-        data = self._request(given)._replace(contexts=np.ones((1, 1)))
         zero = np.zeros(1, dtype=np.int64)
-        core.decide(given.x[None], data, given.mask[None], np.array([self.round]), core.memory, zero)
+        core.decide(
+            given.x[None], self._request(given), given.mask[None], np.array([self.round]), core.memory, zero
+        )
         arm, memory = int(core.arms[0]), [value[0, 0] for value in core.memory]
         pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
         kept = self._kept(given, core.traces[0].copy(), memory)
@@ -159,7 +164,7 @@ class NeuralPolicy(ExpertPolicy):
         if given is None:
             return False
         self.core.learn(
-            given.data.contexts, given.data._replace(contexts=np.ones((1, 1))), np.array([given.arm]), np.array([True]),
+            outcome.memory["context"][None], given.data, np.array([given.arm]), np.array([True]),
             kernel_arrays.Memory(*(value[None] for value in given.memory)), np.zeros(1, dtype=np.int64), self.full_feedback,
         )  # fmt: skip
         return True
