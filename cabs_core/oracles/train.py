@@ -102,6 +102,8 @@ def train_oracles(
         given = train.x, train.lengths, train.y
         oracles.predictors["tasks"] = TaskPredictor().fit(*given, seed=config.oracle_seed, tasks=labels)
         oracles.blend["tasks"] = task_share(*given, labels, config.oracle_seed)
+        del given
+    del train  # the largest of all, and nothing more is learned from it
     _choose(oracles, validation, config, features)
     return oracles
 
@@ -172,7 +174,9 @@ def _add_network(
         max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
     oracles.network = network.freeze()
-    oracles.head_pca = PcaFeatures.fit(oracles.network.outputs(learnt.inputs, "features"), features.dim)
+    head = oracles.network.outputs(learnt.inputs, "features")
+    del learnt
+    oracles.head_pca = PcaFeatures.fit(head, features.dim)
     oracles.metrics["training"] = log.to_dict()
 
 

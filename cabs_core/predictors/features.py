@@ -27,8 +27,8 @@ class PcaFeatures:
     @classmethod
     def fit(cls, embeddings: np.ndarray, dim: int = 32) -> Self:
         """Fit on the train split's embeddings `[N, e]`; fewer components where there are fewer directions."""
-        x = np.asarray(embeddings, dtype=np.float64)
-        center = x.mean(axis=0)
+        x = np.asarray(embeddings)
+        center = x.mean(axis=0, dtype=np.float64)
         centred = x - center
         values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
         values, vectors = values[::-1], vectors[:, ::-1]
