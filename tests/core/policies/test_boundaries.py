@@ -169,7 +169,7 @@ def test_altered_memory_is_refused(name):
     policy = fresh(name)
     decision = policy.decide(stream().request(0, 0))
     before = learned(policy)
-    shown = {"gap", "certified"}  # recorded, never learnt from
+    shown = {"trace"}  # recorded, never learnt from
     for key, value in decision.memory.items():
         wrong = [np.zeros(99), np.zeros((*value.shape, 2)), None, "text"]
         if key not in shown:

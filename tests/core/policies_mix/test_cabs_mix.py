@@ -87,7 +87,10 @@ def test_models_and_weights_equal_solves_from_history():
             weights, f, width = reference.predict(row)
             np.testing.assert_allclose(policy.weights(), weights, atol=1e-9)
             x = problem.contexts[row]
-            mine = sum(w * (th @ x) for w, th in zip(weights, (policy.th_a, policy.th_b, policy.th_c)))
+            mine = sum(
+                w * (th @ x)
+                for w, th in zip(weights, (policy.model.th_a, policy.model.th_b, policy.model.th_c))
+            )
             np.testing.assert_allclose(mine, f, atol=1e-9)
         decision = policy.decide(request)
         if t % 10 == 0:
@@ -191,10 +194,10 @@ def test_arms_come_and_go():
     policy, stream = fresh(problem)
     waiting = [policy.decide(stream.request(t, t)) for t in range(10)]
     policy.add_arm("new")
-    assert policy.th_a.shape == (5, 5) and policy.inv_b.shape == (2, 5, 5)
-    before = policy.inv_b[1].copy()
+    assert policy.model.th_a.shape == (5, 5) and policy.model.inv_b.shape == (2, 5, 5)
+    before = policy.model.inv_b[1].copy()
     assert policy.update(waiting[0], 1.0, 0.0, deltas=np.full(4, -0.2))
-    np.testing.assert_array_equal(policy.inv_b[1], before)  # nothing was predicted for the new arm then
+    np.testing.assert_array_equal(policy.model.inv_b[1], before)  # nothing was predicted for the new arm then
     request = stream.request(11, 0)
     wide = {
         "predicted_scores": np.append(request.predicted_scores, 0.5),
@@ -203,12 +206,12 @@ def test_arms_come_and_go():
     }
     decision = policy.decide(Request(**{**request.__dict__, **wide}))
     policy.update(decision, 1.0, 0.0)
-    assert not np.array_equal(policy.inv_b[1], before)
+    assert not np.array_equal(policy.model.inv_b[1], before)
     gone = policy.arms[waiting[1].arm]
     policy.remove_arm(gone)
     assert policy.update(waiting[1], 1.0, 0.0, deltas=np.zeros(4)) is False
     policy.remove_arm("new")
-    assert policy.inv_b.shape[0] == 1 and len(policy.arms) == 3
+    assert policy.model.inv_b.shape[0] == 1 and len(policy.arms) == 3
     narrow = {
         "predicted_scores": np.full(3, 0.5), "static_costs": np.full(3, 1e-4), "surrogate": np.zeros((3, 3)),
     }  # fmt: skip
@@ -219,10 +222,10 @@ def test_without_deltas_the_surrogate_model_learns_nothing():
     problem = synthetic_problem(n=20, K=3, d=4, offline=20)
     policy, stream = fresh(problem)
     decision = policy.decide(Request(**{**stream.request(0, 0).__dict__, "surrogate": None}))
-    b, a = policy.th_b.copy(), policy.th_a.copy()
+    b, a = policy.model.th_b.copy(), policy.model.th_a.copy()
     assert policy.update(decision, 1.0, 0.0)
-    np.testing.assert_array_equal(policy.th_b, b)
-    assert not np.array_equal(policy.th_a, a)
+    np.testing.assert_array_equal(policy.model.th_b, b)
+    assert not np.array_equal(policy.model.th_a, a)
 
 
 def test_bad_options_and_requests_are_named():

@@ -232,7 +232,7 @@ class _Session:
             if name == "router":
                 must = "another router"
         elif how < 0.6 and decision.memory:
-            name = pick(rng, [n for n in decision.memory if n not in ("gap", "certified")])
+            name = pick(rng, [n for n in decision.memory if n != "trace"])
             way, value = broken_array(rng, decision.memory[name])
             altered = dataclasses.replace(decision, memory={**decision.memory, name: value})
             must = f"memory[{name!r}] {way}" * (way != "-inf")
