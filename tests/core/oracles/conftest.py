@@ -21,6 +21,11 @@ class Data:
     pool: ModelPool
 
 
+def named(i: int) -> str:
+    """A word for a number: prompts that differ in numbers alone are near-duplicates."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(i))
+
+
 def make_data(n: int = 500, k: int = 4, seed: int = 0) -> Data:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 12))
@@ -34,7 +39,7 @@ def make_data(n: int = 500, k: int = 4, seed: int = 0) -> Data:
     costs = 1e-6 * words[:, None] * content[:, None] * np.linspace(1.0, 4.0, k)
     outcomes = Outcomes(
         query_ids=np.array([f"q{i}" for i in range(n)]),
-        prompts=[f"prompt {i} " + "w" * int(words[i]) for i in range(n)],
+        prompts=[f"prompt {named(i)} " + "w" * int(words[i]) for i in range(n)],
         tasks=np.array([f"task{i % 5}" for i in range(n)]),
         arms=[f"arm{j}" for j in range(k)],
         scores=scores,
