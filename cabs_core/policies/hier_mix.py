@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,9 +131,8 @@ class HierMix(Policy):
             if offline is not None and len(offline):
                 key = ("hier_mix ridge", *arm[m, :2], models[m].power, self.spread)
                 weight = models[m].power / (self.settings.noise * self.spread)
-                ridge, seen = offline.once(
-                    key, lambda m=m, weight=weight: power_prior(offline, self.scaling, arm[m], weight)
-                )
+                compute = partial(power_prior, offline, self.scaling, arm[m].copy(), weight)
+                ridge, seen = offline.once(key, compute)
                 arm[m] = 1.0 / (1.0 / arm[m] + seen)
         covariance = np.stack([np.diag(v) for v in shared])
         own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])

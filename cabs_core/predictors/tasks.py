@@ -122,7 +122,7 @@ class TaskPredictor(ScorePredictor):
 
     def state(self) -> State:
         arrays = {
-            "center": self.center_, "scale": np.float64(self.scale_), "weights": self.weights_, "means": self.means_,
+            "center": self.center_, "scale": np.asarray(self.scale_), "weights": self.weights_, "means": self.means_,
         }  # fmt: skip
         return arrays, {"penalty": self.penalty, "pull": self.pull}
 
