@@ -63,6 +63,8 @@ TYPES = {
 }
 #: facts that come with the end of a call
 ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "reason")
+#: statuses of a call that served its request: to the end, or until the client left. Others were attempts of it
+SERVED = ("answered", "broken")
 SECONDS_PER_DAY = 86_400.0
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])
 FROM = "decisions d LEFT JOIN bodies b ON b.seq = d.seq"

@@ -37,6 +37,7 @@ from cabs_core.router.event_rows import (
     INDEXES,
     REWARDS,
     SECONDS_PER_DAY,
+    SERVED,
     TABLES,
     TYPES,
     Logged,
@@ -357,13 +358,14 @@ class EventLog:
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     def totals(self, day: int) -> tuple[int, float]:
-        """(calls that have ended, what they cost in USD) of those decided on a UTC day, counted from 1970."""
+        """(requests that were served, what all calls cost in USD) of those decided on a UTC day, counted from 1970."""
+        marks = ", ".join("?" * len(SERVED))
         sql = (
-            "SELECT COALESCE(SUM(n), 0), COALESCE(SUM(cost), 0) FROM tallies WHERE day = ? "
-            "AND status NOT IN ('decided', 'unused')"
+            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM tallies "
+            "WHERE day = ? AND status NOT IN ('decided', 'unused')"
         )
-        calls, cost = self._one(sql, (day,))
-        return int(calls), float(cost)
+        requests, cost = self._one(sql, (*SERVED, day))
+        return int(requests), float(cost)
 
     def last_rho(self, bundle: str) -> float | None:
         """rho of the newest decision that a bundle drew; None: there is none."""

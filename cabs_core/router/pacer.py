@@ -80,11 +80,15 @@ class Pacer:
         self._last = clock()
         self._day, self._day_calls, self._day_spent = int(self._last // SECONDS_PER_DAY), 0, 0.0
 
-    def spend(self, cost: float) -> float:
-        """A call cost so much (USD >= 0); returns the rho of the next request."""
+    def spend(self, cost: float, *, answered: bool = True) -> float:
+        """A call cost so much (USD >= 0); returns the rho of the next request.
+
+        Args:
+            answered: it answered its request; False: another attempt does, and this one brings no allowance of its own.
+        """
         self._turn(int(self._clock() // SECONDS_PER_DAY))
-        self._day_calls, self._day_spent = self._day_calls + 1, self._day_spent + cost
-        return self._add(cost, 1)
+        self._day_calls, self._day_spent = self._day_calls + int(answered), self._day_spent + cost
+        return self._add(cost, int(answered))
 
     def follow(self, day: int, calls: int, spent: float) -> None:
         """Totals of the log for a day (UTC, counted from 1970): what others spent counts as well.
@@ -120,7 +124,7 @@ class Pacer:
             self._last = now
         first, self._resumed = self._resumed, None
         self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + calls
-        worth = self.per_request or max(self.spent, self.allowed) / self.calls or 1.0
+        worth = self.per_request or max(self.spent, self.allowed) / max(self.calls, 1) or 1.0
         debt = (self.spent - self.allowed) / worth
         if first is not None:  # the level at which the debt so far gave the rho of the last decision
             self.level = self._within(first - self.gain * debt)

@@ -33,7 +33,7 @@ from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
 from cabs_core.router.charges import Prices
 from cabs_core.router.encoder import TextEncoder, check_text
-from cabs_core.router.event_rows import Logged
+from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
@@ -535,7 +535,7 @@ class Router:
             cost = _number(cost, "cost", 0.0, math.inf)
             if self.pacer is not None:
                 with self._lock:
-                    self.pacer.spend(cost)
+                    self.pacer.spend(cost, answered=status in SERVED)
         self.log.finish(decision_id, status=status, cost=cost, **facts)
 
     def log_call(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.errors import RouterError
-from cabs_core.router import Pacer
+from cabs_core.router import Pacer, Router
 
 
 def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
@@ -62,3 +62,23 @@ def test_rho_stays_in_range_whatever_calls_cost(costs, target):
 def test_impossible_budgets(options):
     with pytest.raises(RouterError, match="budget"):
         Pacer(**options)
+
+
+def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
+    """A request with three attempts is one request, for the pacer that saw them and for one that reads the log."""
+    place = tmp_path / "log.sqlite"
+    seen = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
+    other = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
+    for i in range(10):
+        for status, cost in (("error", None), ("timeout", 2e-4), ("answered", 5e-4)):
+            seen.finish(seen.route(f"question {i}").id, status=status, cost=cost)
+    other.follow_budget()
+    for router in (seen, other):
+        pacer = router.pacer
+        assert (pacer.calls, pacer.spent, pacer.allowed) == (10, pytest.approx(7e-3), pytest.approx(1e-2))
+    assert seen.follow_budget()[1] == pytest.approx(7e-3) and seen.pacer.calls == 10
+
+
+def test_a_day_may_begin_with_a_failed_attempt():
+    pacer = Pacer(per_day=1.0, clock=lambda: 0.0)
+    assert pacer.spend(1e-3, answered=False) >= 0.0
