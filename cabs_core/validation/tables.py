@@ -329,7 +329,8 @@ class Tables:
     def texts_line(self) -> str:
         """How well each block follows the prompts."""
         return "; ".join(
-            f"block {r.block} ({r.size} models): r = {r.correlation_with_text:.3f}, p = {r.p_value:.2f}"
+            f"the scores of block {r.block} ({r.size} models) correlate by {r.correlation_with_text:.3f} with what the words of the "
+            f"prompts predict (p = {r.p_value:.2f})"
             for r in self.block_texts.itertuples()
         )
 
