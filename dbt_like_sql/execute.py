@@ -233,7 +233,8 @@ def _open_source(connection: Connection, source: SourceTable, artifacts_dir: str
     query = {
         "text": f"SELECT filename, content FROM read_text({listed})",
         "csv": f"FROM read_csv({listed}, header = true, columns = {{{types}}})",
-        "parquet": f"SELECT {names} FROM read_parquet({listed})",
+        # by name: of a pool that was not run since a column came, that column is empty
+        "parquet": f"SELECT {names} FROM read_parquet({listed}, union_by_name = true)",
     }[source.format]
     if not files:
         query = f"SELECT {', '.join(f'NULL::{c.data_type} AS {c.name}' for c in source.columns)} WHERE false"
