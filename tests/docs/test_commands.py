@@ -23,7 +23,7 @@ FOLLOWED = {
         "deploy.md": "tests/e2e/test_deploy_page.py",
         "no-scores.md": "tests/e2e/test_scoreless_pages.py",
         "traces.md": "tests/e2e/test_scoreless_pages.py",
-        "your-own-table.md": "tests/e2e/test_own_table_page.py",
+        "your-own-table.md": "tests/e2e/test_own_table_commands.py",
     },
     "python": {"deploy.md": "tests/e2e/test_deploy_page.py", "library.md": "tests/docs/test_readme.py"},
 }
