@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pools", nargs="+", default=POOLS)
@@ -134,7 +135,7 @@ def main() -> None:
     parser.add_argument("--turns", type=float, default=4.0)
     parser.add_argument("--mixed", action="store_true", help="the subject changes: turns are of any task")
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     print("| pool | follow-ups | routed by | utility | against last_user |\n|---|---|---|---|---|")
     rows = [row for pool in args.pools for row in study(pool, args)]
     if args.json:

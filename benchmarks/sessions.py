@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def over_rhos(rows: list[dict[str, Any]], key: str) -> tuple[float, float]:
     return float(np.mean(values)), float(np.mean(errors))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pools", nargs="+", default=POOLS)
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--cached", type=float, default=0.1)
     parser.add_argument("--tools", type=float, default=0.0)
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     begin = time.process_time()
     rows = [row for pool in args.pools for row in study(pool, args)]
     show(rows)

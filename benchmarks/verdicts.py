@@ -19,6 +19,7 @@ import math
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -290,7 +291,7 @@ def summary(rows: list[Judged]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Judge the tables and print the figures; those that went wrong one by one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tables", type=int, default=200)
@@ -299,7 +300,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--messages", type=Path, help="write all that is said of the tables to this file")
     parser.add_argument("--out", type=Path, help="write figures and every verdict as JSON")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
         rows = []

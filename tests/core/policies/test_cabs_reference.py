@@ -227,7 +227,7 @@ def test_cabs_d_weights_by_hand():
     ))  # fmt: skip
     # no data: both experts are uniform (SquareCB with equal predictions; the program with equal losses)
     np.testing.assert_allclose(first.memory["pmfs"], 1 / 3, atol=1e-6)
-    np.testing.assert_allclose(first.memory["weights"], [0.5, 0.5])
+    np.testing.assert_allclose(first.memory["trace"][2:], [0.5, 0.5])
     # give the experts different opinions by hand: p_1(arm) = .2, p_2(arm) = .6, so q = .4
     first.memory["pmfs"][0, first.arm], first.memory["pmfs"][1, first.arm] = 0.2, 0.6
     first.memory["mixture"][first.arm] = 0.4
@@ -237,7 +237,7 @@ def test_cabs_d_weights_by_hand():
         context=np.ones(3), predicted_scores=np.zeros(3), predicted_costs=np.zeros(3), surrogate=np.zeros((3, 3))
     ))  # fmt: skip
     expected = 1 / (1 + math.exp(-0.4))
-    np.testing.assert_allclose(second.memory["weights"], [expected, 1 - expected], atol=1e-12)
+    np.testing.assert_allclose(second.memory["trace"][2:], [expected, 1 - expected], atol=1e-12)
 
 
 def test_literal_cabs_d_follows_algorithm_2(problem):
@@ -302,4 +302,4 @@ def test_doubly_robust_loss_by_hand():
     policy.update(first, 1.0, 0.0)
     # losses .5 + (.5 - 1) x .2 / .5 = .3 and .5 - .5 x .6 / .5 = -.1
     expected = 1 / (1 + math.exp(-0.5 * (-0.1 - 0.3)))  # weight of the first, worse expert
-    np.testing.assert_allclose(policy.decide(asked).memory["weights"], [expected, 1 - expected], atol=1e-12)
+    np.testing.assert_allclose(policy.decide(asked).memory["trace"][2:], [expected, 1 - expected], atol=1e-12)
