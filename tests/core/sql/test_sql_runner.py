@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, write_pool
 
@@ -102,6 +103,15 @@ def test_half_written_folders_are_not_read(tmp_path):
     (tmp_path / "replay/fake/0000/.lin_ucb.123.tmp").mkdir()
     (tmp_path / "replay/fake/0000/.lin_ucb.123.tmp/run.parquet").write_bytes(b"half")
     assert run_model("stg_replay_runs", tmp_path).rows == 1
+
+
+def test_a_result_from_before_a_column_came_has_it_empty(tmp_path):
+    write_pool(tmp_path, fake_pool())
+    first, *_ = sorted(tmp_path.glob("replay/*/*/*/trials.parquet"))
+    pq.write_table(pq.read_table(first).drop_columns(["switches_per_session"]), first)
+    run_model("stg_pools", tmp_path)
+    run_model("stg_replay_runs", tmp_path)
+    assert run_model("stg_replay_summary", tmp_path).rows > 0
 
 
 def test_a_damaged_source_file_is_named(tmp_path):
