@@ -299,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--most", type=int, default=20_000, help="prompts of the largest table")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--messages", type=Path, help="write all that is said of the tables to this file")
-    parser.add_argument("--out", type=Path, help="write figures and every verdict as JSON")
+    parser.add_argument("--json", type=Path, help="write figures and every verdict as JSON")
     args = parser.parse_args(argv)
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
@@ -326,12 +326,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(json.dumps(found, indent=1))
     if args.messages:
         write_text(args.messages, "\n\n".join(f"=== table {r.world.seed}\n{r.text}" for r in rows) + "\n")
-    if args.out:
+    if args.json:
         said = [
             {"seed": r.world.seed, "prompts": r.world.prompts, "verdicts": r.verdicts, "promise": r.promise}
             for r in rows
         ]
-        write_text(args.out, json.dumps({**found, "each": said}, indent=1))
+        write_text(args.json, json.dumps({**found, "each": said}, indent=1))
 
 
 if __name__ == "__main__":
