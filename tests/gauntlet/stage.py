@@ -81,7 +81,7 @@ class Server:
         }
         file = {
             "breaker": {"cooldown": 0.1},
-            "embeddings": {"embed": {"url": f"{self.echo}/v1"}},
+            "embeddings": {"embed": {"url": f"{self.echo}/v1", "price": PRICE}},
             **(whole or {}),
         }
         (folder / "upstreams.yaml").write_text(json.dumps({"models": models, **file}))
