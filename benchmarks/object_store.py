@@ -92,7 +92,10 @@ class Store:
         """{artifact: content hash} of everything below a prefix."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="cabs", Prefix=prefix)
         keys = [
-            o["Key"] for page in pages for o in page.get("Contents", []) if o["Key"].endswith(f"/{RECORD_NAME}")
+            o["Key"]
+            for page in pages
+            for o in page.get("Contents", [])
+            if o["Key"].endswith(f"/{RECORD_NAME}")
         ]
         bodies = {key: self.client.get_object(Bucket="cabs", Key=key)["Body"].read() for key in keys}
         return {
