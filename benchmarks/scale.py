@@ -65,7 +65,7 @@ def arms(models: int) -> list[str]:
 
 
 def peak(fresh: bool = False) -> float:
-    """Largest resident size in MB of this process since the last `fresh` look (Linux)."""
+    """Largest resident size in MiB of this process since the last `fresh` look (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     found = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     if fresh:
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile, args.again)
-    print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MB")
+    print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MiB")
     if args.json:
         write_text(args.json, json.dumps(found, indent=1))
     return found

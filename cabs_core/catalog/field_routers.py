@@ -109,7 +109,6 @@ STATIC_ROUTERS = (
         feedback="none",
         start="labels",
         presets=("default", "literal"),
-        tuning={"penalty": (1e-2, 3e-3, 1e-3, 3e-4)},
         references=("Lai and Ye 2026, When Routing Collapses, arXiv 2602.03478",),
     ),
     PolicyRecord(
@@ -120,7 +119,6 @@ STATIC_ROUTERS = (
         description="classification by least regret on doubly robust utilities (causal LLM routing).",
         feedback="none",
         start="labels",
-        tuning={"penalty": (1e-2, 3e-3, 1e-3, 3e-4)},
         references=("Tsiourvas et al. 2025, Causal LLM Routing, arXiv 2505.16037",),
     ),
     PolicyRecord(

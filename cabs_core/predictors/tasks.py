@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation
 
 #: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty does
 MOST = 8192
-STEPS = 100
+STEPS = 1000
+#: constant of a task that no row is of
+_NEVER = -50.0
 
 
 class TaskPredictor(ScorePredictor):
@@ -81,35 +82,27 @@ class TaskPredictor(ScorePredictor):
         self.weights_ = self._logistic(self._features(x[rows]), which[rows], count)
 
     def _features(self, x: np.ndarray) -> np.ndarray:
-        return np.hstack([(x - self.center_) / self.scale_, np.ones((len(x), 1))])
+        found: np.ndarray = (x - self.center_) / self.scale_
+        return found
 
     def _logistic(self, features: np.ndarray, which: np.ndarray, count: int) -> np.ndarray:
-        """Weights `[e + 1, tasks]` of least mean cross-entropy plus penalty; the constant is not penalised."""
-        n, e = features.shape
-        if count == 1:
-            return np.zeros((e, 1))
-        target = np.zeros((n, count))
-        target[np.arange(n), which] = 1.0
-        penalised = np.ones((e, 1))
-        penalised[-1] = 0.0
+        """Weights `[e + 1, tasks]`; those of a task that no row is of give it no chance."""
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
-        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            w = flat.reshape(e, count)
-            logs = log_softmax(features @ w, axis=1)
-            shrunk = self.penalty * penalised * w
-            value = -(target * logs).sum() + 0.5 * (shrunk * w).sum()
-            slope = features.T @ (np.exp(logs) - target) + shrunk
-            return float(value / n), slope.ravel() / n
-
-        found = minimize(loss, np.zeros(e * count), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-        weights: np.ndarray = found.x.reshape(e, count)
+        weights = np.zeros((features.shape[1] + 1, count))
+        seen = np.unique(which)
+        if len(seen) < 2:
+            return weights
+        model = LogisticRegression(C=1.0 / self.penalty, max_iter=STEPS).fit(features, which)
+        found = np.vstack([model.coef_.T, model.intercept_])
+        weights[-1] = _NEVER
+        weights[:, seen] = found if len(seen) > 2 else np.hstack([np.zeros_like(found), found])
         return weights
 
     def task_probabilities(self, embeddings: np.ndarray) -> np.ndarray:
         """Probability `[n, tasks]` of every task of the train split, in the order of `numpy.unique`."""
-        found: np.ndarray = softmax(
-            self._features(np.asarray(embeddings, dtype=np.float64)) @ self.weights_, axis=1
-        )
+        features = self._features(np.asarray(embeddings, dtype=np.float64))
+        found: np.ndarray = softmax(features @ self.weights_[:-1] + self.weights_[-1], axis=1)
         return found
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
