@@ -43,17 +43,19 @@ def build_problems(
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
-    logged = outcomes.propensities
-    if logged is not None and outcomes.answered is not None:
-        logged = np.where(outcomes.answered > 0, logged, 0.0)
+    # of a log alone: in a table with gaps several models answer a prompt
+    answered = outcomes.answered if pool.logged else None
+    likely = None if answered is None else outcomes.propensities
+    if answered is not None and likely is not None:
+        likely = np.where(answered > 0, likely, 0.0)
     offline: dict[str, Any] = {  # held once by both problems
         "offline_contexts": contexts[train],
         "offline_scores": outcomes.scores[train],
         "offline_costs": outcomes.costs[train],
         "offline_embeddings": embeddings[train],
         "offline_prompt_lengths": lengths[train].astype(np.float64),
-        "offline_answered": None if outcomes.answered is None else outcomes.answered[train],
-        "offline_propensities": None if logged is None else logged[train],
+        "offline_answered": None if answered is None else answered[train],
+        "offline_propensities": None if likely is None else likely[train],
     }
     problems = {}
     for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import norm
 
 from cabs_core.errors import DataError
-from cabs_core.outcomes.logged import FEWEST, predicted_cells, prompt_features
+from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
@@ -46,15 +46,9 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         return raw.complete()
     kept, dropped = raw.take(real.any(axis=1)), int((~real.any(axis=1)).sum())
     real = real[real.any(axis=1)]
-    assert kept.costs is not None  # some cell is real
-    latencies = None if kept.latencies is None or np.isnan(kept.latencies).all() else kept.latencies
-    table = Outcomes(
-        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
-        scores=np.where(real, kept.scores, 0.0), costs=np.where(real, kept.costs, 0.0),
-        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
-        latencies=None if latencies is None else np.where(real, latencies, 0.0), answered=real.astype(np.float64),
-        report={**raw.report, "origin": raw.origin, "queries_read": len(raw.query_ids), "queries_dropped": dropped},
-    )  # fmt: skip
+    table = answered_table(kept, real, queries_read=len(raw.query_ids), queries_dropped=dropped)
+    if kept.latencies is not None and not np.isnan(kept.latencies).all():
+        table = replace(table, latencies=np.where(real, kept.latencies, 0.0))
     train = np.flatnonzero(make_splits(table, pool.split) == "train")
     counts = real[train].sum(axis=0)
     if (counts < FEWEST).any():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -58,19 +59,11 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     kept = raw.take(priced.any(axis=1))
     answered = ~np.isnan(kept.scores)
     _check_propensities(kept, answered)
-    assert kept.costs is not None
-    table = Outcomes(
-        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
-        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
-        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
-        answered=answered.astype(np.float64), propensities=kept.propensities,
-        report={
-            **raw.report, "origin": raw.origin, "queries_read": int(scored.any(axis=1).sum()),
-            "queries_dropped": int(lost.sum()), "missing_costs": {a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
-            "without_score": int((~scored.any(axis=1)).sum()),
-            "unscored": _unscored(raw, scored),
-            "decisions": {a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
-        },
+    table = answered_table(
+        kept, answered, queries_read=int(scored.any(axis=1).sum()), queries_dropped=int(lost.sum()),
+        missing_costs={a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
+        without_score=int((~scored.any(axis=1)).sum()), unscored=_unscored(raw, scored),
+        decisions={a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
     )  # fmt: skip
     train = np.flatnonzero(make_splits(table, pool.split) == "train")
     counts = answered[train].sum(axis=0)
@@ -86,6 +79,18 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     return replace(
         table, scores=np.where(answered, table.scores, scores), costs=np.where(answered, table.costs, costs)
     )
+
+
+def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
+    """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is false."""
+    assert kept.costs is not None  # some cell is answered
+    return Outcomes(
+        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
+        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
+        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
+        answered=answered.astype(np.float64), propensities=kept.propensities,
+        report={**kept.report, "origin": kept.origin, **report},
+    )  # fmt: skip
 
 
 def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:

@@ -13,7 +13,7 @@ from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under, splits
-from cabs_core.pool_files.config import Features, Oracle, Split
+from cabs_core.pool_files.config import Features, Oracle, Source, Split
 from cabs_core.predictors import KernelPredictor
 from cabs_core.replay.engine import make_stream
 
@@ -237,20 +237,23 @@ def test_problems_of_a_log_say_which_cells_are_measured_and_how_likely_they_were
     answered = np.eye(len(data.outcomes.arms))[np.arange(len(data.split)) % 4]
     mu = np.where(answered > 0, 0.3, np.nan)
     log = replace(data.outcomes, answered=answered, propensities=mu)
-    train = data.split == "train"
-    made = build_problems(log, data.split, data.embeddings, auto, data.pool)["test"]
+    train, pool = (
+        data.split == "train",
+        data.pool.model_copy(update={"source": Source(kind="logs", path="l")}),
+    )
+    made = build_problems(log, data.split, data.embeddings, auto, pool)["test"]
     np.testing.assert_array_equal(made.offline_answered, answered[train])
     np.testing.assert_array_equal(made.offline_propensities, 0.3 * answered[train])
     offline = make_stream(made, 300.0).offline
     assert offline.answered is made.offline_answered and offline.propensities is made.offline_propensities
-    unknown = build_problems(replace(log, propensities=None), data.split, data.embeddings, auto, data.pool)[
-        "test"
-    ]
+    unknown = build_problems(replace(log, propensities=None), data.split, data.embeddings, auto, pool)["test"]
     assert unknown.offline_propensities is None
-    assert (
-        build_problems(data.outcomes, data.split, data.embeddings, auto, data.pool)["test"].offline_answered
-        is None
-    )
+    for table in (
+        data.outcomes,
+        log,
+    ):  # a whole table, and one with gaps, where several models answer a prompt
+        made = build_problems(table, data.split, data.embeddings, auto, data.pool)["test"]
+        assert made.offline_answered is None and made.offline_propensities is None
 
 
 def test_problems_hold_what_the_oracles_say(auto, data):
