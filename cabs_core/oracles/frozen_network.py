@@ -19,10 +19,26 @@ from scipy.special import erf
 from cabs_core.errors import ProvenanceError
 from cabs_core.threads import one_blas_thread
 
-#: rows at once: bounds the memory of the surrogates `[rows, K, width]`
+#: prompts, and pairs of a prompt and an anchor, that are computed at once
 _ROWS = 2048
+_PAIRS = 16_384
+
 #: torch's LayerNorm adds it to the variance
 _EPSILON = np.float32(1e-5)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the network learns from: inputs `[n, inputs]`, scores `[n, K]` and z-scored costs `[n, K]` of one split."""
+
+    inputs: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+
+
+def rows_of_pairs(arms: int) -> int:
+    """Prompts whose surrogates for all anchors are computed at once: their states are as many as there are pairs."""
+    return max(1, min(_ROWS, _PAIRS // arms))
 
 
 @dataclass(frozen=True)
@@ -84,8 +100,9 @@ class FrozenNetwork:
                 `[n, K anchors, K]`, for which the anchors' scores `[n, K]` are given.
         """
         parts = []
-        for start in range(0, max(len(inputs), 1), _ROWS):
-            rows = slice(start, start + _ROWS)
+        size = rows_of_pairs(self.shape.arms) if head == "surrogates" else _ROWS
+        for start in range(0, max(len(inputs), 1), size):
+            rows = slice(start, start + size)
             given = None if scores is None else np.asarray(scores[rows], dtype=np.float32)
             parts.append(self._rows(np.asarray(inputs[rows], dtype=np.float32), head, given))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

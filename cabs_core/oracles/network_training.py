@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import huber_loss, l1_loss, mse_loss
 
-from cabs_core.oracles.frozen_network import NetworkShape
+from cabs_core.oracles.frozen_network import NetworkShape, Rows, rows_of_pairs
 from cabs_core.oracles.network import OracleNetwork
 from cabs_core.threads import one_torch_thread
 
@@ -26,15 +26,6 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 MANY, EPOCH = 16_384, 8_192
 #: loss of the score heads by its name in a pool's `oracle.loss`
 SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Inputs `[n, inputs]`, scores `[n, K]` and z-scored costs `[n, K]` of one split."""
-
-    inputs: np.ndarray
-    scores: np.ndarray
-    costs: np.ndarray
 
 
 @dataclass
@@ -161,8 +152,9 @@ def validation_errors(
     network.eval()
     k = y.shape[1]
     sums = dict.fromkeys(("accuracy", "propagation", "cost", "readout"), 0.0)
-    for start in range(0, len(x), 2048):
-        rows = slice(start, start + 2048)
+    size = rows_of_pairs(k)
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
         heads = network(x[rows], y[rows])
         sums["accuracy"] += float(((heads.scores.clamp(0, 1) - y[rows]) ** 2).mean(1).sum())
         square = (heads.surrogates.clamp(0, 1) - y[rows].unsqueeze(1)) ** 2

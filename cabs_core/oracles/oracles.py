@@ -15,7 +15,7 @@ from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
-from cabs_core.oracles.frozen_network import FrozenNetwork
+from cabs_core.oracles.frozen_network import FrozenNetwork, rows_of_pairs
 from cabs_core.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
 from cabs_core.predictors import STATIC, CostPredictor, load_score_predictor
 from cabs_core.predictors.base import ScorePredictor, without_prefix
@@ -144,8 +144,9 @@ class Oracles:
         """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
-        for start in range(0, len(scores), 2048):
-            rows = slice(start, start + 2048)
+        size = rows_of_pairs(len(self.arms))
+        for start in range(0, len(scores), size):
+            rows = slice(start, start + size)
             parts = self.surrogate_scores(
                 embeddings[rows], prompt_lengths[rows], scores[rows], predicted=None if predicted is None else predicted[rows]
             )  # fmt: skip

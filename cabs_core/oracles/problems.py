@@ -40,6 +40,12 @@ def build_problems(
         )
     outcomes, times = routed_outcomes(outcomes, split, pool.split.split_seed)
     lengths = outcomes.prompt_lengths
+    splits = {"test": np.flatnonzero(split == "test"), "validation": validation_rows(split)}
+    # before the offline arrays: what predicting needs in between is as large as they are
+    predicted = {
+        name: _predictions(oracles, embeddings[rows], lengths[rows], outcomes.scores[rows])
+        for name, rows in splits.items()
+    }
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
@@ -58,30 +64,24 @@ def build_problems(
         "offline_propensities": None if likely is None else likely[train],
     }
     problems = {}
-    for name, rows in (("test", np.flatnonzero(split == "test")), ("validation", validation_rows(split))):
-        x, long, y = embeddings[rows], lengths[rows], outcomes.scores[rows]
-        found = oracles.candidate_scores(x, long)
-        predicted = found[oracles.chosen["accuracy"]]
+    for name, rows in splits.items():
         problems[name] = ReplayProblem(
             arms=list(outcomes.arms),
             query_ids=outcomes.query_ids[rows],
             tasks=outcomes.tasks[rows],
             contexts=contexts[rows],
-            scores=y,
+            scores=outcomes.scores[rows],
             costs=outcomes.costs[rows],
             latencies=None if outcomes.latencies is None else outcomes.latencies[rows],
-            predicted_scores=predicted,
-            predicted_costs=oracles.predict_costs(x, long),
-            surrogate_deltas=oracles.surrogate_deltas(x, long, y, predicted),
-            embeddings=x,
-            prompt_lengths=long,
+            **predicted[name],
+            embeddings=embeddings[rows],
+            prompt_lengths=lengths[rows],
             times=times[rows] if times is not None and name == "test" else None,
             input_tokens=None if into is None else into[rows],
             output_tokens=None if out is None else out[rows],
             input_prices=prices,
             **offline,
             observed=None if outcomes.answered is None or pool.logged else outcomes.answered[rows],
-            static_scores={predictor: found[predictor] for predictor in STATIC},
             name=name,
             pool=pool.name,
             metadata={
@@ -93,6 +93,18 @@ def build_problems(
             },
         )
     return problems
+
+
+def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+    """What the oracles say of the prompts of one split, by the name of the problem's array."""
+    found = oracles.candidate_scores(x, lengths)
+    predicted = found[oracles.chosen["accuracy"]]
+    return {
+        "predicted_scores": predicted,
+        "predicted_costs": oracles.predict_costs(x, lengths),
+        "surrogate_deltas": oracles.surrogate_deltas(x, lengths, scores, predicted),
+        "static_scores": {predictor: found[predictor] for predictor in STATIC},
+    }
 
 
 def _unknown(outcomes: Outcomes) -> dict[str, list[str]]:

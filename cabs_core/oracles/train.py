@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from cabs_core.errors import DataError
+from cabs_core.oracles.frozen_network import Rows
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
 from cabs_core.outcomes import Outcomes, validation_rows
@@ -20,7 +21,7 @@ from cabs_core.pool_files.config import Features, Oracle
 from cabs_core.predictors import CostPredictor, TaskPredictor, make_score_predictor
 from cabs_core.predictors.base import contrast_error, contrasts
 from cabs_core.predictors.costs import ContextCostPredictor
-from cabs_core.predictors.features import PcaFeatures
+from cabs_core.predictors.features import PcaFeatures, centred
 from cabs_core.predictors.neighbour_lists import NeighbourLists
 from cabs_core.threads import one_blas_thread
 
@@ -95,15 +96,17 @@ def train_oracles(
         "rows": {name: int((split == name).sum()) for name in ("train", "validation", "test")},
         "settings": {**config.model_dump(mode="json"), "features": features.model_dump(mode="json")},
     }
-    if config.kind != "ridge" or features.kind != "pca":
-        _add_network(oracles, train, validation, config, features, device, progress)
     labels = outcomes.tasks[rows]
     if config.kind == "auto" and len(np.unique(labels)) > 1:
         given = train.x, train.lengths, train.y
         oracles.predictors["tasks"] = TaskPredictor().fit(*given, seed=config.oracle_seed, tasks=labels)
         oracles.blend["tasks"] = task_share(*given, labels, config.oracle_seed)
         del given
-    del train  # the largest of all, and nothing more is learned from it
+    if config.kind != "ridge" or features.kind != "pca":
+        _set_scaling(oracles, train)
+        learnt, of_validation = _network_rows(oracles, train), _network_rows(oracles, validation)
+        del train  # the largest of all, and the network has its own copy
+        _add_network(oracles, learnt, of_validation, config, features, device, progress)
     _choose(oracles, validation, config, features)
     return oracles
 
@@ -141,41 +144,43 @@ class _Rows:
         )  # fmt: skip
 
 
-def _add_network(
-    oracles: Oracles,
-    train: _Rows,
-    validation: _Rows,
-    config: Oracle,
-    features: Features,
-    device: str,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
-    from cabs_core.oracles.network_training import Rows, train_network  # noqa: PLC0415  (torch takes seconds)
-
-    logs = np.log1p(train.lengths)
+def _set_scaling(oracles: Oracles, train: _Rows) -> None:
+    logs, level = np.log1p(train.lengths), train.x.mean()
+    squares = sum(float((part**2).sum()) for part in centred(train.x, level))
     oracles.scaling = {
         "input_center": train.x.mean(axis=0),
-        "input_scale": np.float64(max(train.x.std(), 1e-12)),
+        "input_scale": np.float64(max(np.sqrt(squares / train.x.size), 1e-12)),
         "log_center": np.float64(logs.mean()),
         "log_scale": np.float64(max(logs.std(), 1e-6)),
         "cost_center": train.c.mean(axis=0),
         "cost_scale": np.maximum(train.c.std(axis=0), 1e-12),
     }
 
-    def rows(part: _Rows) -> Rows:
-        costs = (part.c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
-        return Rows(oracles.network_inputs(part.x, part.lengths), part.y, costs)
 
-    learnt = rows(train)
+def _network_rows(oracles: Oracles, part: _Rows) -> Rows:
+    costs = (part.c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
+    return Rows(oracles.network_inputs(part.x, part.lengths), part.y, costs)
+
+
+def _add_network(
+    oracles: Oracles,
+    learnt: Rows,
+    held_out: Rows,
+    config: Oracle,
+    features: Features,
+    device: str,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    from cabs_core.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
+    from cabs_core.oracles.network_training import train_network  # noqa: PLC0415  (torch takes seconds)
+
     network, log = train_network(
-        learnt, rows(validation),
+        learnt, held_out,
         seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
         max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
     )  # fmt: skip
     oracles.network = network.freeze()
     head = oracles.network.outputs(learnt.inputs, "features")
-    del learnt
     oracles.head_pca = PcaFeatures.fit(head, features.dim)
     oracles.metrics["training"] = log.to_dict()
 

@@ -6,6 +6,7 @@ a constant 2. Everything is fitted on the train split.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +15,7 @@ import numpy as np
 SQUARED_NORM = 16.0
 CONSTANT = 2.0
 #: prompts that are transformed at once
-ROWS = 32_768
+ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class PcaFeatures:
         """Fit on the train split's embeddings `[N, e]`; fewer components where there are fewer directions."""
         x = np.asarray(embeddings)
         center = x.mean(axis=0, dtype=np.float64)
-        centred = x - center
-        values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
+        values, vectors = np.linalg.eigh(sum(part.T @ part for part in centred(x, center)) / len(x))
         values, vectors = values[::-1], vectors[:, ::-1]
         # no more components than the data has directions
         count = max(1, min(dim, int((values > 1e-12 * max(values[0], 1e-300)).sum())))
@@ -44,10 +44,14 @@ class PcaFeatures:
         """Contexts `[n, d + 1]` float64; the last column is the constant 2."""
         x = np.asarray(embeddings)
         out = np.full((len(x), self.basis.shape[1] + 1), CONSTANT)
-        for start in range(0, len(x), ROWS):  # bounds the memory of what is centred
-            rows = slice(start, start + ROWS)
-            out[rows, :-1] = (x[rows] - self.center) @ self.basis
+        for i, part in enumerate(centred(x, self.center)):
+            out[i * ROWS : (i + 1) * ROWS, :-1] = part @ self.basis
         return out
+
+
+def centred(x: np.ndarray, center: np.ndarray | np.floating) -> Iterator[np.ndarray]:
+    """x `[n, e]` less the centre (`[e]`, or one for all), `ROWS` rows at a time: as a whole it would be a second x."""
+    return (x[start : start + ROWS] - center for start in range(0, len(x), ROWS))
 
 
 def length_features(lengths: np.ndarray, center: float, scale: float) -> np.ndarray:

@@ -19,7 +19,7 @@ from cabs_core.atomic import atomic_path
 #: train prompts above which lists are kept, and neighbours are searched below a bound, which every _STRIDE-th prompt gives
 MANY, _STRIDE = 16_384, 16
 #: length of a list that is kept, and values of a block of distances
-LENGTH, _BLOCK = 200, 2**23
+LENGTH, _BLOCK = 200, 2**22
 
 
 def nearest(distance: np.ndarray, top: int) -> np.ndarray:
@@ -66,8 +66,10 @@ def search(
 
 def halves(points: np.ndarray) -> np.ndarray:
     """Half the squared length of every point: with it, a distance costs one product."""
-    found: np.ndarray = 0.5 * (points**2).sum(axis=1)
-    return found
+    parts = (
+        points[start : start + MANY] for start in range(0, len(points), MANY)
+    )  # squares would be a second copy
+    return np.concatenate([0.5 * (part**2).sum(axis=1) for part in parts])
 
 
 class NeighbourLists:

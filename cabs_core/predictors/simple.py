@@ -10,6 +10,7 @@ import numpy as np
 
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation, contrasts, held_out_part
+from cabs_core.predictors.features import centred
 from cabs_core.predictors.neighbour_lists import NeighbourLists, halves, search
 
 
@@ -65,13 +66,12 @@ class RidgePredictor(ScorePredictor):
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
         self.center_ = x.mean(axis=0)
-        centred = x - self.center_
-        values, vectors = np.linalg.eigh(centred.T @ centred)
+        values, vectors = np.linalg.eigh(sum(part.T @ part for part in centred(x, self.center_)))
         count = min(self.components, len(x) - 1, x.shape[1])
         basis = vectors[:, ::-1][:, :count]
         spread = max(float(values[::-1][:count].sum()) / len(x), 1e-12)
         self.basis_ = basis * (4.0 / np.sqrt(spread))
-        z = centred @ self.basis_
+        z = np.concatenate([part @ self.basis_ for part in centred(x, self.center_)])
         self.mean_ = y.mean(axis=0)
         gram = z.T @ z + self.penalty * np.eye(count)
         self.weights_ = np.linalg.solve(gram, z.T @ (y - self.mean_))

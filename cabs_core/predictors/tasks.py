@@ -15,6 +15,7 @@ from scipy.special import softmax
 
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation
+from cabs_core.predictors.features import centred
 
 #: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty does
 MOST = 8192
@@ -77,7 +78,8 @@ class TaskPredictor(ScorePredictor):
         np.add.at(totals, which, y)
         self.means_ = (totals + self.pull * mean) / (sizes + self.pull)[:, None]
         self.center_ = x.mean(axis=0)
-        self.scale_ = float(max(np.sqrt(((x - self.center_) ** 2).mean()), 1e-12))
+        squares = sum(float((part**2).sum()) for part in centred(x, self.center_))
+        self.scale_ = float(max(np.sqrt(squares / x.size), 1e-12))
         rows = np.random.default_rng([seed, 51]).permutation(len(x))[:MOST]
         self.weights_ = self._logistic(self._features(x[rows]), which[rows], count)
 

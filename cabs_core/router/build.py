@@ -163,31 +163,40 @@ def build_bundle(
     rho = next(float(r) for r in (rho, said.rho, typical_rho(pool.replay.rhos)) if r is not None)
     check_mode(mode, epsilon)
     table, split, vectors = outcomes_of(inputs), split_of(inputs), embeddings_of(inputs)
-    oracles = Oracles.load(inputs["oracles"])
-    test = ReplayProblem.load(inputs["replay_problem"] / "test")
-    validation = ReplayProblem.load(inputs["replay_problem"] / "validation")
-    if oracles.arms != test.arms or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
-        raise ProvenanceError(
-            f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({test.arms}, "
-            f"{vectors.shape[1]}-d) do not belong together: run the chain again"
-        )
     options = tuned_options(inputs)
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
+    # problems and oracles are as large as the train split: one of them at a time
     choice = choose_policy(
-        validation, pool.policies if policy is None else [policy], rho, options=options,
+        _problem(inputs, "validation"), pool.policies if policy is None else [policy], rho, options=options,
         seed=pool.replay.order_seed, latency_weight=pool.replay.latency_weight,
     )  # fmt: skip
+    test = _problem(inputs, "test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
     made = build_policy(
         name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, binary_share=stream.share,
         keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
+    means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
+        axis=0
+    )
+    of_problem = {"problem": test.content_hash(), "horizon": test.n}
+    names, fallback = test.arms, test.arms[int(means.argmax())]
+    made.fit_for_serving(stream.offline)
+    del test, stream
     ends = min(pool.replay.rhos), max(pool.replay.rhos)
     spends = None
     if made.any_rho_now() and ends[0] < ends[1]:
-        spends = spending(validation, name, ends, seed=seed, pool=pool.name, options=options.get(name))
+        spends = spending(
+            _problem(inputs, "validation"), name, ends, seed=seed, pool=pool.name, options=options.get(name)
+        )
+    oracles = Oracles.load(inputs["oracles"])
+    if oracles.arms != names or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
+        raise ProvenanceError(
+            f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({names}, "
+            f"{vectors.shape[1]}-d) do not belong together: run the chain again"
+        )
     train = np.flatnonzero(split == "train")
     arms = arms_of(table, train, (*said.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
@@ -196,36 +205,30 @@ def build_bundle(
     transformer = known is None or not known.path
     if transformer:
         settings["dtype"] = encoding["dtype"]
-    means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
-        axis=0
-    )
     manifest = {
         "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
-        "fallback": test.arms[int(means.argmax())], "encoder": settings,
+        "fallback": fallback, "encoder": settings,
         "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
         # what is predicted, of a log or from prices, is no evidence
         "evidence": {} if table.answered is not None or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
-            "problem": test.content_hash(), "pool_settings": pool.content_hash(), "seed": seed,
-            "options": made.settings.model_dump(mode="json"), "horizon": test.n, "spending": spends, "validation": choice.rows,
+            **of_problem, "pool_settings": pool.content_hash(), "seed": seed,
+            "options": made.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,
             "versions": {p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")},
             **(provenance or {}),
         },
     }  # fmt: skip
     made.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
-    made.fit_for_serving(stream.offline)
-    del validation, stream  # what is as large as the train split goes as soon as it is done with
     with writing(target, manifest) as folder:
         made.save(folder / "policy")
         cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
-        del made, oracles, test
+        del made, oracles
         if transformer:
             write_transformer(pool.encoder, encoding, folder / ENCODER, int8=said.int8)
             if said.int8:
                 held_out = [table.prompts[i] for i in validation_rows(split)]
-                validation = ReplayProblem.load(inputs["replay_problem"] / "validation")
-                check_int8(folder, settings, validation, held_out, rho)
+                check_int8(folder, settings, _problem(inputs, "validation"), held_out, rho)
         else:
             write_fitted(
                 pool.encoder, [table.prompts[i] for i in train], encoding["identity"], folder / ENCODER
@@ -268,6 +271,10 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
         {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}
         for arm, s, c in zip(table.arms, scores, costs, strict=True)
     ]
+
+
+def _problem(inputs: Mapping[str, Path], split: str) -> ReplayProblem:
+    return ReplayProblem.load(inputs["replay_problem"] / split)
 
 
 def _encoding(folder: Path) -> dict[str, Any]:

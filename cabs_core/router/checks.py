@@ -98,7 +98,7 @@ def check_bundle_matches_replay(
         some = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
         if prompts is not None and len(some):
             encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
-            vectors = np.array(problem.embeddings)
+            vectors = np.zeros_like(problem.embeddings)
             for row in some:
                 vectors[row] = encoder.encode([prompts[int(row)]])[0]
             gap = float(np.abs(vectors[some] - problem.embeddings[some]).max())

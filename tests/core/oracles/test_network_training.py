@@ -8,14 +8,9 @@ import torch
 
 from cabs_core.errors import ProvenanceError
 from cabs_core.oracles import network_training
-from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
+from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape, Rows
 from cabs_core.oracles.network import OracleNetwork
-from cabs_core.oracles.network_training import (
-    Rows,
-    residual_slopes,
-    train_network,
-    validation_errors,
-)
+from cabs_core.oracles.network_training import residual_slopes, train_network, validation_errors
 
 
 @pytest.fixture(scope="module")
