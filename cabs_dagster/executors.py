@@ -53,6 +53,7 @@ def executor() -> dg.ExecutorDefinition:
         {
             "ray": {
                 "address": os.environ.get("RAY_ADDRESS"),
+                "num_cpus": 1,  # Ray runs what asks for nothing on the head node alone
                 "env_vars": passed(),
             }
         }

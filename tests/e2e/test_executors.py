@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e_support import cabs, drop_pool, fingerprints, wait_for
@@ -27,8 +30,16 @@ def run_pool(home: Path, **more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    found = run_pool(tmp_path_factory.mktemp("in_process"), CABS_EXECUTOR="in_process")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a run in one process, on a folder."""
+    home = tmp_path_factory.mktemp("in_process")
+    run_pool(home, CABS_EXECUTOR="in_process")
+    return home
+
+
+@pytest.fixture(scope="module")
+def in_process(alone: Path) -> dict[str, str]:
+    found = fingerprints(alone, marts=False)
     assert len(found) > 20
     return found
 
@@ -37,41 +48,106 @@ def test_multiprocess_gives_the_same_bytes(in_process, tmp_path: Path) -> None:
     assert run_pool(tmp_path, CABS_EXECUTOR="multiprocess", CABS_WORKERS="2") == in_process
 
 
-@pytest.fixture(scope="module")
-def ray_address() -> Iterator[str]:
-    """A Ray cluster of this machine alone, its job server on a free port of 127.0.0.1."""
-    pytest.importorskip("dagster_ray", reason="needs the extra [ray]")
-    tool = Path(sys.executable).with_name("ray")
-    with socket.socket() as free, socket.socket() as other:
-        free.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
-        dashboard, gcs = free.getsockname()[1], other.getsockname()[1]
-    # the nodes of a cluster must find the `dagster` command
-    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
-    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "PATH": path}
-    start = [
-        str(tool), "start", "--head", "--node-ip-address=127.0.0.1", f"--port={gcs}", "--num-cpus=2",
-        "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--include-dashboard=true",
-        "--object-store-memory=100000000", "--disable-usage-stats", "--block",
-    ]  # fmt: skip
-    process = subprocess.Popen(start, env=quiet, start_new_session=True, stdout=subprocess.DEVNULL)
-    try:
-        yield f"http://127.0.0.1:{dashboard}"
-    finally:
-        os.killpg(process.pid, 15)
+class Cluster:
+    """A Ray cluster of this machine alone: a head node whose job server has a free port of 127.0.0.1, and other nodes."""
+
+    def __init__(self, credentials: Mapping[str, str]):
+        self.credentials = credentials
+        with socket.socket() as free, socket.socket() as other:
+            free.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
+            dashboard, self.gcs = free.getsockname()[1], other.getsockname()[1]
+        self.address = f"http://127.0.0.1:{dashboard}"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.start(
+            "--head", f"--port={self.gcs}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
+            "--include-dashboard=true", "--num-cpus=1",
+        )  # fmt: skip
+        wait_for("Ray's job server", lambda: self.answers("/api/version"), 120)
+
+    def start(self, *words: str, **more: str) -> None:
+        """Start a node with more environment variables."""
+        tool = Path(sys.executable).with_name("ray")
+        # the nodes of a cluster must find the `dagster` command
+        path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+        env = {
+            **os.environ,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "OMP_NUM_THREADS": "1",
+            "PATH": path,
+            **self.credentials,
+            **more,
+        }
+        line = [
+            str(tool), "start", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000",
+            "--disable-usage-stats", "--block", *words,
+        ]  # fmt: skip
+        self.processes.append(
+            subprocess.Popen(line, env=env, start_new_session=True, stdout=subprocess.DEVNULL)
+        )
+
+    def answers(self, path: str) -> Any:
+        """What the job server says, or None."""
         try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
+            with urllib.request.urlopen(f"{self.address}{path}", timeout=5) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    def nodes_that_worked(self) -> set[str]:
+        """Ids of the nodes that ran a job."""
+        return {job["driver_node_id"] for job in self.answers("/api/jobs/")}
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """An object store, whose credentials the cluster's nodes have."""
+    pytest.importorskip("moto", reason="needs moto[server]")
+    from benchmarks.object_store import Store
+
+    with Store() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Any) -> Iterator[Cluster]:
+    pytest.importorskip("dagster_ray", reason="needs the extra [ray]")
+    made = Cluster(store.settings)
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.mark.ray
-def test_ray_gives_the_same_bytes(in_process, ray_address: str, tmp_path: Path) -> None:
-    def answers() -> bool:
-        try:
-            return urllib.request.urlopen(f"{ray_address}/api/version", timeout=5).status == 200
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
+def test_ray_gives_the_same_bytes(in_process, cluster: Cluster, tmp_path: Path) -> None:
+    assert run_pool(tmp_path, CABS_EXECUTOR="ray", RAY_ADDRESS=cluster.address) == in_process
 
-    wait_for("Ray's job server", answers, 120)
-    assert run_pool(tmp_path, CABS_EXECUTOR="ray", RAY_ADDRESS=ray_address) == in_process
+
+@pytest.mark.ray
+def test_two_nodes_with_homes_of_their_own_share_a_store(
+    alone: Path, cluster: Cluster, store: Any, tmp_path: Path
+) -> None:
+    from benchmarks.object_store import TIMED, folder_records
+
+    before = cluster.nodes_that_worked()
+    cluster.start(f"--address=127.0.0.1:{cluster.gcs}", "--num-cpus=2", HOME=str(tmp_path / "second"))
+    drop_pool(tmp_path, "spread")
+    cabs(
+        tmp_path, "run", "--pool", "spread", "--rho", "777", "--policies", "random,lin_ucb", "--no-report",
+        HOME=str(tmp_path / "first"), CABS_HOME="~/cabs", CABS_POOLS_DIR=str(tmp_path / "pools"),
+        CABS_ARTIFACTS="s3://cabs/team", CABS_EXECUTOR="ray", RAY_ADDRESS=cluster.address, **store.settings,
+    )  # fmt: skip
+    assert len(before | cluster.nodes_that_worked()) == 2
+    assert (tmp_path / "second" / "cabs").is_dir()
+    made, expected = store.records("team/"), folder_records(alone / "artifacts")
+    assert len(made) >= 8
+    assert made == {name: content for name, content in expected.items() if not name.startswith(TIMED)}
