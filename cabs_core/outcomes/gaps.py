@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
@@ -113,13 +113,18 @@ def _compared(there: np.ndarray, elsewhere: np.ndarray) -> dict[str, float] | No
             "low": gap - reach, "high": gap + reach, "p": p}  # fmt: skip
 
 
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share < 0.01 else f"{share:.0%}"
+
+
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
     """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
     said = []
     random = [arm for arm, found in gaps.items() if found["at_random"]]
     if random:
         listed = ", ".join(
-            f"{arm} on {gaps[arm]['missing']:,} prompts ({gaps[arm]['share']:.0%})" for arm in random
+            f"{arm} on {counted(gaps[arm]['missing'], 'prompt')} ({_share(gaps[arm]['share'])})"
+            for arm in random
         )
         said.append(
             f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
@@ -138,7 +143,7 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
             if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
         ]
         said.append(
-            f"{arm} was not tried on {found['missing']:,} prompts ({found['share']:.0%}), and these are of another kind: "
+            f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and these are of another kind: "
             f"{'; '.join(shown)}. What it would score there cannot be known: its missing answers count as wrong, and the verdict "
             "holds whatever they would be. To know more, ask it on a random sample of them."
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
@@ -53,7 +53,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if lost.any() and pool.missing == "error":
         i, j = np.argwhere(scored & ~priced)[0]
         raise DataError(
-            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({lost.sum()} such rows). Set missing: drop_queries to leave "
+            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set missing: drop_queries to leave "
             f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
         )
     kept = raw.take(priced.any(axis=1))
@@ -112,7 +112,7 @@ def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:
         value = values[wrong[0]]
         raise DataError(
             f"{raw.origin}, row {raw.query_ids[wrong[0]]}: the propensity is {'missing' if np.isnan(value) else f'{value:g}'}; "
-            f"expected a probability in (0, 1] ({len(wrong)} such rows). Where they are not known, leave the column out: "
+            f"expected a probability in (0, 1] ({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: "
             "they are then estimated, and said to be"
         )
 

@@ -139,7 +139,7 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
         (lambda f: f.assign(score=np.nan), {}, "no decision has a score and a cost"),
         (
             lambda f: f.assign(cost=f["cost"].where(f.index != 3)), {"missing": "error"},
-            r"row 5: no cost \(1 such rows\)",
+            r"row 5: no cost \(1 such row\)",
         ),
         (lambda f: f.assign(model="large"), {}, "holds one model"),
         (lambda f: f, {"source": {"columns": {"propensity": "p"}}}, "no column 'p', which source.columns.propensity"),
