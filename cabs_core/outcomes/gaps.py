@@ -2,7 +2,7 @@
 
     outcomes = filled(raw, pool)        # answered: which cells are real; report["gaps"]: what is known of the others
 
-What a model would have scored and cost where it was not tried is predicted from the words of the prompt, learnt from the cells
+What a model would have scored and cost where it was not tried is predicted from the wording of the prompt, learnt from the cells
 of the train split alone (`outcomes.logged`). That holds where models were left out at random. Two comparisons tell, on the train
 split: whether the other models score otherwise on the prompts where this one is missing, and whether its own predictions do. Where
 either differs ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
@@ -128,7 +128,7 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
         )
         said.append(
             f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
-            "is predicted from the words of the prompts, and the verdict rests on what they did score elsewhere."
+            "is predicted from the wording of the prompts, and the verdict rests on what they did score elsewhere."
         )
     for arm, found in gaps.items():
         if found["at_random"]:
@@ -138,7 +138,7 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
             f"95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
             for key, who in (
                 ("others", "the other models score"),
-                ("own", "by the words of the prompts it would score"),
+                ("own", "by the wording of the prompts it would score"),
             )
             if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
         ]
