@@ -219,7 +219,5 @@ def test_wording_tells_in_every_script(script: str) -> None:
     prompts = [(proof if h else other) + "".join(rng.choice(parts, 12)) for h in hard]
     train = np.arange(200)
     features = prompt_features(prompts, train)
-    found = predicted_cells(
-        features, train, np.ones((400, 1), dtype=bool), np.where(hard, 0.1, 0.9)[:, None]
-    )
+    found = predicted_cells(features, train, np.ones((400, 1), dtype=bool), np.where(hard, 0.1, 0.9)[:, None])
     assert found[200:][hard[200:], 0].mean() < 0.3 < 0.7 < found[200:][~hard[200:], 0].mean()
