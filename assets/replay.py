@@ -173,7 +173,10 @@ def replay_audit(
         chain = cabs.chain(context.partition_key)
         there = [t for t in chain.replays() if chain.status(t).state == "fresh"]
         if not there:
-            raise dg.Failure(f"pool {chain.pool.name} has no replays yet: run it first", allow_retries=False)
+            raise dg.Failure(
+                f"pool {chain.pool.name} has no replays that are up to date: `cabs run --pool {chain.pool.name}` first",
+                allow_retries=False,
+            )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
         rows = []
         for target in sample:

@@ -8,7 +8,7 @@ others were there from the start, with the whole train split. What a router of e
     never played   ridge on the old models: what a static policy does after `add_arm`
     mean           the new models by their mean score on the m prompts, the old ones by ridge
     ridge          ridge for every model, on the prompts that it has
-    uniroute       UniRoute, old models from the whole train split, new ones by `introduce`
+    uniroute       UniRoute, old models from the whole train split, new ones by `add_arm` with scored prompts
     all labels     ridge, as if the new models had been scored on the whole train split
 """
 
@@ -65,7 +65,7 @@ def expected_scores(
     )
     assert isinstance(policy, UniRoute)
     for arm in new:
-        policy.introduce(made.arms[arm], train[rows], y[rows, arm])
+        policy.add_arm(made.arms[arm], train[rows], y[rows, arm])
     assert policy.predictor is not None
     out["uniroute"][:, [*old, *new]] = policy.predictor.predict(x, none)
     return out

@@ -2,7 +2,7 @@
 
 python -m benchmarks.verdicts                          # 200 tables of 100 to 20,000 prompts, on two cores
 python -m benchmarks.verdicts --tables 20 --most 1000  # some of them, none larger
-python -m benchmarks.verdicts --messages FILE          # what the tables make the project say, one after the other
+python -m benchmarks.verdicts --messages FILE          # every form of message that they, mistakes and commands bring forth
 
 Every table is read, checked and split as `cabs pool add` does; TF-IDF, oracles and replays are those of a run; the verdict at
 two values of a right answer is the report's, the goal's answer that of `cabs report --goal`. Truth is the mean utility of the
@@ -28,7 +28,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
+from benchmarks.faults import every_form, provoked
 from cabs_core.atomic import write_text
+from cabs_core.catalog import policy_label
 from cabs_core.encoders.tfidf import TfidfEncoder
 from cabs_core.errors import CabsError
 from cabs_core.oracles import build_problems, train_oracles
@@ -164,14 +166,14 @@ class Judged:
 
     Attributes:
         refused: the error, or ''. verdicts: (rho, decision, true gain, wrong). promise: (made, kept, bound holds).
-        text: all that was said.
+        said: all that was said, (heading, text) each.
     """
 
     world: World
     refused: str
     verdicts: tuple[tuple[float, str, float, bool], ...]
     promise: tuple[bool, bool, bool]
-    text: str
+    said: tuple[tuple[str, str], ...]
     seconds: float
 
 
@@ -183,7 +185,14 @@ def judge(seed: int, most: int = 20_000) -> Judged:
         try:
             seen = overview(pool_file)
         except CabsError as error:
-            return Judged(w, str(error), (), (False, True, True), str(error), time.process_time() - start)
+            return Judged(
+                w,
+                str(error),
+                (),
+                (False, True, True),
+                (("pool add", str(error)),),
+                time.process_time() - start,
+            )
     table, pool = seen.outcomes, pool_file.pool
     split = split_under(table, pool.split)
     train = [p for p, s in zip(table.prompts, split, strict=True) if s == "train"]
@@ -199,20 +208,21 @@ def judge(seed: int, most: int = 20_000) -> Judged:
     evidence = Replays(test, dict.fromkeys(results, Path()), {})
     object.__setattr__(evidence, "results", results)
     truth = Truth(w, kinds[table.query_ids.astype(int)[split == "test"]], test.arms)
-    said, verdicts = [seen.text, ""], []
+    said, verdicts = [("pool add", seen.text.replace(f"{pool_file.path.parent}/", ""))], []
     for rho in w.rhos:
         best = max(ROUTERS, key=lambda policy: evidence.played(policy).mean("utility")[w.rhos.index(rho)])
         verdict = verdict_at(evidence, best, rho, len(ROUTERS))
         gains = {p: truth.gain(results[p, rho], verdict.model, rho) for p in ROUTERS}
         verdicts.append((rho, verdict.decision, gains[verdict.router][0], wrong(verdict, gains)))
-        said += [f"{name}: {text}" for name, text in cards.fields(verdict, pool.name).items()] + [""]
+        said += [(f"verdict, {name}", text) for name, text in cards.fields(verdict, pool.name).items()]
+        said += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
     goal = Goal(quality=QUALITY, of=test.arms[int(test.offline_scores.mean(axis=0).argmax())])
     answer = answer_goal(
-        goal, problems["validation"], test, ("ridge",), rhos=w.rhos, trials=1, table_queries=len(table)
-    )
-    said.append(answer.sentence)
+        goal, problems["validation"], test, ("ridge",), rhos=w.rhos, trials=1, table_queries=len(table), label=policy_label,
+    )  # fmt: skip
+    said.append(("goal", answer.sentence))
     return Judged(
-        w, "", tuple(verdicts), truth.promise(answer, test), "\n".join(said), time.process_time() - start
+        w, "", tuple(verdicts), truth.promise(answer, test), tuple(said), time.process_time() - start
     )
 
 
@@ -298,7 +308,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first table")
     parser.add_argument("--most", type=int, default=20_000, help="prompts of the largest table")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--messages", type=Path, help="write all that is said of the tables to this file")
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        help="write every form of message to this file, once: of these tables, of mistakes in tables and pool files, of commands",
+    )
     parser.add_argument("--json", type=Path, help="write figures and every verdict as JSON")
     args = parser.parse_args(argv)
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
@@ -325,7 +339,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = summary(rows)
     print(json.dumps(found, indent=1))
     if args.messages:
-        write_text(args.messages, "\n\n".join(f"=== table {r.world.seed}\n{r.text}" for r in rows) + "\n")
+        with tempfile.TemporaryDirectory() as folder:
+            faults = [
+                (heading, f"{mistake}: ", text.replace(f"{folder}/", ""))
+                for heading, mistake, text in provoked(Path(folder))
+            ]
+        tables = [(heading, "", text) for row in rows for heading, text in row.said]
+        write_text(args.messages, every_form([*tables, *faults]))
     if args.json:
         said = [
             {"seed": r.world.seed, "prompts": r.world.prompts, "verdicts": r.verdicts, "promise": r.promise}

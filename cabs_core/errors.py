@@ -78,6 +78,11 @@ def printable(text: str) -> str:
     return "".join(c if c in "\n\t" or (ord(c) >= 32 and c != "\x7f") else f"\\x{ord(c):02x}" for c in text)
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 row`, `1,200 rows`: a number with the thing that is counted."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def shortened(text: str, longest: int) -> str:
     """The text, or its beginning and end with ` ... ` between, in at most `longest` characters."""
     if len(text) <= longest:

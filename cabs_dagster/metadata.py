@@ -127,7 +127,7 @@ def said(made: Made) -> str:
             f"{made.record.described}: nothing changed, the artifact of {made.record.created} is used again"
         )
     why = "; ".join(made.reasons[:3]) or "not made yet"
-    return f"{made.record.described}: made in {made.record.seconds:.1f} s ({why})"
+    return f"{made.record.described}: made in {made.record.seconds:.1f} s, because: {why}"
 
 
 def stage_result(

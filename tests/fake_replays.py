@@ -48,7 +48,7 @@ def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> SimpleNamespace:
     costs = np.linspace(1e-4, 9e-4, arms) * rng.uniform(0.5, 1.5, (n, arms))
     return SimpleNamespace(
         scores=scores, costs=costs, latencies=None, arms=[f"model-{j}" for j in range(arms)],
-        query_ids=np.array([f"q{i}" for i in range(n)]), content_hash=f"problem{seed}",
+        query_ids=np.array([f"q{i}" for i in range(n)]), content_hash=f"problem{seed}", observed=None,
     )  # fmt: skip
 
 

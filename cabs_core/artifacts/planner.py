@@ -135,8 +135,8 @@ class Chain:
             problem = self._first_problem(source)
             if problem is not None:
                 raise ProvenanceError(
-                    f"{target.described} needs {problem.target.described}, which is {problem}. Materialise "
-                    f"{problem.target.stage} for pool {self.pool.name} first (or `cabs run --pool {self.pool.name}`)."
+                    f"{target.described} needs {problem.target.described}, which is {problem}: `cabs run --pool {self.pool.name}` "
+                    f"makes it, as does materialising {problem.target.stage} in Dagster"
                 )
             record = self.status(source).record
             assert record is not None
@@ -151,7 +151,9 @@ class Chain:
         """
         record = self.store.record(target.parts)
         if record is None:
-            raise ProvenanceError(f"there is no {target.described} yet: materialise it first")
+            raise ProvenanceError(
+                f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run --pool {self.pool.name}` first"
+            )
         return self.store.verified(target.parts, record)
 
     def _first_problem(self, target: Target) -> Status | None:

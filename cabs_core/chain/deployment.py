@@ -161,9 +161,8 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: Mo
             rows, continued = held_out_rows(prompts, champion, challenger), champion
         rows = _enough(rows, prompts)
         return compare_with_champion(
-            continued, challenger, [prompts[i] for i in rows], problem.arms, problem.scores[rows], problem.costs[rows],
-            margin=margin,
-        )  # fmt: skip
+            continued, challenger, [prompts[i] for i in rows], problem.rows(rows), margin=margin
+        )
 
 
 def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:

@@ -18,6 +18,8 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from cabs_core.errors import counted
+
 _ALIKE = 0.95
 _HASHES, _BANDS = 64, 16
 _RUN = 3
@@ -51,14 +53,15 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
     if (members > 1).any():
         found.append(
             f"near-duplicates: {members[members > 1].sum():,} prompts in {(members > 1).sum():,} groups differ in case, white space, "
-            "numbers or a word of a long text; each group stays in one split, for else the test would be on what was trained"
+            "numbers or a word of a long text; each group is either trained on or tested on, never both"
         )
     forms, size = np.unique(np.array([normal(text) for text in prompts], dtype=object), return_counts=True)
     common, most = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text)), int(size.argmax())
     if common.any() and len(texts) > len(forms):
         found.append(
-            f"forms: {size[common].sum():,} prompts have one of {common.sum()} forms with other numbers, such as "
-            f"{forms[most]!r:.80} ({size[most]:,}); a form that more than {TEMPLATE_SHARE:.0%} of the prompts have is split like any prompts"
+            f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in {counted(int(common.sum()), 'form')}, the most frequent "
+            f"{forms[most]!r:.80} ({size[most]:,}). More than {TEMPLATE_SHARE:.0%} of the prompts have each of them, so they count as different "
+            "prompts, not as copies of one"
         )
     return found
 

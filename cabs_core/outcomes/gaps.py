@@ -2,7 +2,7 @@
 
     outcomes = filled(raw, pool)        # answered: which cells are real; report["gaps"]: what is known of the others
 
-What a model would have scored and cost where it was not tried is predicted from the words of the prompt, learnt from the cells
+What a model would have scored and cost where it was not tried is predicted from the wording of the prompt, learnt from the cells
 of the train split alone (`outcomes.logged`). That holds where models were left out at random. Two comparisons tell, on the train
 split: whether the other models score otherwise on the prompts where this one is missing, and whether its own predictions do. Where
 either differs ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
@@ -113,17 +113,22 @@ def _compared(there: np.ndarray, elsewhere: np.ndarray) -> dict[str, float] | No
             "low": gap - reach, "high": gap + reach, "p": p}  # fmt: skip
 
 
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share < 0.01 else f"{share:.0%}"
+
+
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
     """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
     said = []
     random = [arm for arm, found in gaps.items() if found["at_random"]]
     if random:
         listed = ", ".join(
-            f"{arm} on {gaps[arm]['missing']:,} prompts ({gaps[arm]['share']:.0%})" for arm in random
+            f"{arm} on {counted(gaps[arm]['missing'], 'prompt')} ({_share(gaps[arm]['share'])})"
+            for arm in random
         )
         said.append(
             f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
-            "is predicted from the words of the prompts, and the verdict rests on what they did score elsewhere."
+            "is predicted from the wording of the prompts, and the verdict rests on what they did score elsewhere."
         )
     for arm, found in gaps.items():
         if found["at_random"]:
@@ -133,12 +138,12 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
             f"95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
             for key, who in (
                 ("others", "the other models score"),
-                ("own", "by the words of the prompts it would score"),
+                ("own", "by the wording of the prompts it would score"),
             )
             if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
         ]
         said.append(
-            f"{arm} was not tried on {found['missing']:,} prompts ({found['share']:.0%}), and these are of another kind: "
+            f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and these are of another kind: "
             f"{'; '.join(shown)}. What it would score there cannot be known: its missing answers count as wrong, and the verdict "
             "holds whatever they would be. To know more, ask it on a random sample of them."
         )

@@ -94,7 +94,9 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if names is not None:
         raw = raw.select_models(names)
     elif len(raw.arms) < 2:
-        raise DataError(f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to route between")
+        raise DataError(
+            f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to choose between. Add the rows of another model"
+        )
     if pool.tasks:
         raw = raw.select_tasks(pool.tasks)
     raw = _with_costs(raw, pool)

@@ -2,7 +2,7 @@
 
     outcomes = completed(raw, pool)        # answered: which cells are real; propensities: how they were drawn
 
-A prediction is a ridge regression per model on words and length of the prompt, learnt from the answers to the pool's
+A prediction is a ridge regression per model on wording and length of the prompt, learnt from the answers to the pool's
 train prompts alone. Oracles and policies are trained on the completed table; nothing is measured on it: what a policy
 earns is estimated from the real cells of the test prompts (`cabs_core.ope`).
 
@@ -12,12 +12,14 @@ Source: the direct method, Dudik et al. 2011; what was measured: docs/measuremen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import DataError
+from cabs_core.encoders.tfidf import TfidfEncoder
+from cabs_core.errors import DataError, EncoderError, counted
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
@@ -53,7 +55,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if lost.any() and pool.missing == "error":
         i, j = np.argwhere(scored & ~priced)[0]
         raise DataError(
-            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({lost.sum()} such rows). Set missing: drop_queries to leave "
+            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set missing: drop_queries to leave "
             f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
         )
     kept = raw.take(priced.any(axis=1))
@@ -112,26 +114,22 @@ def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:
         value = values[wrong[0]]
         raise DataError(
             f"{raw.origin}, row {raw.query_ids[wrong[0]]}: the propensity is {'missing' if np.isnan(value) else f'{value:g}'}; "
-            f"expected a probability in (0, 1] ({len(wrong)} such rows). Where they are not known, leave the column out: "
+            f"expected a probability in (0, 1] ({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: "
             "they are then estimated, and said to be"
         )
 
 
-@one_blas_thread()
 def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
-    """`[n, d]` of what the words say (TF-IDF, truncated SVD), fitted on the train prompts, and the logarithm of the length."""
-    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+    """`[n, d]` of the wording and the logarithm of the length, fitted on the train prompts.
 
+    Wording is that of the encoder `tfidf-svd`, its first components: runs of characters, so texts without spaces between
+    words, as Chinese and Japanese are, say as much as others.
+    """
     lengths = np.log1p([len(p) for p in prompts])[:, None]
     spread = max(float(lengths[train].std()), 1e-6)
     columns = [(lengths - lengths[train].mean()) / spread]
-    known = sorted({prompts[i] for i in train})
-    words = TfidfVectorizer(token_pattern=r"(?u)\w+|[^\w\s]", sublinear_tf=True, max_features=50_000)
-    table = words.fit_transform(known)
-    size = min(_COMPONENTS, table.shape[0] - 1, table.shape[1] - 1)
-    if size > 0:
-        columns.append(TruncatedSVD(size, random_state=0).fit(table).transform(words.transform(prompts)))
+    with suppress(EncoderError):  # too few different prompts: the length says all
+        columns.append(TfidfEncoder([prompts[i] for i in train]).encode(prompts)[0][:, :_COMPONENTS])
     return np.hstack(columns)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, text_array
 
@@ -96,7 +96,7 @@ class RawOutcomes:
             if column not in df.columns:
                 raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)!r:.400}")
         if not len(df):
-            raise DataError(f"{origin}: the table has no rows")
+            raise DataError(f"{origin}: the table has no rows below its header")
         place = {c: Place(origin, first_row, (called or {}).get(c, c)) for c in df.columns}
         texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
         query, query_ids = pd.factorize(texts["query_id"])
@@ -246,9 +246,8 @@ class RawOutcomes:
         }
         if incomplete.all():
             raise DataError(
-                f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing scores "
-                f"per model: {per_model['score']!r:.300}; missing costs: {per_model['cost']!r:.300}. Choose fewer models, or set "
-                "missing: predict to use all queries"
+                f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "
+                f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all queries"
             )
         kept = self.take(~incomplete)
         assert kept.costs is not None  # otherwise every query would be incomplete
@@ -292,6 +291,15 @@ class RawOutcomes:
         return found
 
 
+def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
+    """`scores: a 3, b 1; costs: a 2`, of what is missing."""
+    return "; ".join(
+        f"{what}s: {', '.join(f'{model} {count:,}' for model, count in cells.items())}"
+        for what, cells in per_model.items()
+        if cells
+    )
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a column stands, for error messages: its table, the number of its first row, its name there."""
@@ -331,7 +339,7 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         if len(rows):
             raise DataError(
                 f"{place.origin}, row {int(rows[0]) + place.first_row}: {place.of(column)} {found}; {expected} "
-                f"({len(rows)} such rows)"
+                f"({counted(len(rows), 'such row')})"
             )
 
     refuse(np.flatnonzero(values.isna().to_numpy()), "is missing")
@@ -381,7 +389,7 @@ def number_column(
         expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
         return DataError(
             f"{place.origin}, row {row + place.first_row}: {place.of(column)} is {shown}; expected {expected} "
-            f"({count} such rows).{hint}"
+            f"({counted(count, 'such row')}).{hint}"
         )
 
     array = None
@@ -416,13 +424,20 @@ def number_column(
         wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
     if len(wrong):
         row = int(wrong[0])
-        hint = _range_hint(given, score_range) if column == "score" else ""
+        hint = _range_hint(given, score_range, len(wrong)) if column == "score" else ""
         raise refuse(row, f"{given[row]:g}", len(wrong), hint)
     return array
 
 
-def _range_hint(scores: np.ndarray, score_range: tuple[float, float]) -> str:
+#: share of the scores: so few out of range are slips, more are another range
+_FEW = 0.02
+
+
+def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
     """Which range the scores seem to have; it names the smallest and the largest, since only people know the range."""
+    known = int((~np.isnan(scores)).sum())
+    if wrong <= _FEW * known:
+        return f" The other {known - wrong:,} scores lie in that range: correct the row, or leave the cell empty where the model was not asked"
     smallest, largest = float(np.nanmin(scores)), float(np.nanmax(scores))
     to = next((s for s in (1, 5, 10, 20, 100, 1000) if max(largest, -smallest) <= s), None)
     if to is None:
@@ -473,6 +488,8 @@ def _fix(value: Any, column: str) -> str:
             )
         if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
             return " Write numbers with a decimal point and without thousands separators"
+        if column == "score":
+            return " An answer that failed is a bad answer: write 0. Leave the cell empty where the model was not asked"
         if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):
             return " Write costs as plain numbers of USD"
     if isinstance(value, timedelta):
@@ -496,14 +513,14 @@ def _refuse_duplicates(
     earlier = int(np.flatnonzero(cell[:row] == cell[row])[0])
     if ids_from_text:
         what = f"the prompt {texts['prompt'].iloc[row]!r:.120}"
-        advice = "Give the table a query_id column: without one, the prompt is the identity of a query"
+        advice = "Leave one of the two rows out, or, if they are two cases, give the table a query_id column that tells them apart"
     else:
         what = f"query {texts['query_id'].iloc[row]!r:.80}"
         advice = "Leave one of the two rows out, or give the second its own query_id"
     raise DataError(
         f"{origin}, row {row + first_row}: duplicate (query, model): {what}, model "
         f"{texts['model'].iloc[row]!r:.100} stands already in row {earlier + first_row}; expected each pair once "
-        f"({len(again)} such rows). {advice}"
+        f"({counted(len(again), 'such row')}). {advice}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files.config import Split
 
@@ -45,8 +45,9 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
             raise DataError(
-                f"the {name} split is empty ({len(outcomes)} queries, {len(unique)} different prompts, split "
-                f"kind {split.kind!r}, fractions {split.fractions}): use more queries or other fractions"
+                f"{outcomes.report.get('origin', 'table')}: {counted(len(unique), 'different prompt')} in {len(outcomes):,} queries: "
+                f"the {name} split is empty (split.kind {split.kind}, fractions {', '.join(map(str, split.fractions))}). Add prompts: a few hundred are "
+                "the least that decides anything; or change `split`"
             )
     return names
 

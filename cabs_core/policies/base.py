@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cabs_core.catalog import current_name, name_and_options, random_key, split_name
@@ -349,16 +350,33 @@ class Policy(ABC):
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:  # noqa: B027
         """Inverse of `state`, on a policy fresh from its constructor."""
 
-    def add_arm(self, name: str) -> None:
-        """A new arm, about which nothing is known, becomes playable at the end of `arms`.
+    def add_arm(
+        self, name: str, embeddings: ArrayLike | None = None, scores: ArrayLike | None = None
+    ) -> None:
+        """A new arm becomes playable at the end of `arms`.
 
-        It learns nothing from earlier decisions, even if an arm of the same name was played and removed before.
+        It learns nothing from earlier decisions, even if an arm of the same name was played and removed before. Nothing is known of
+        it, unless a policy that can (`uniroute`) starts it from its scores on a few prompts.
+
+        Args:
+            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
+
+        Raises:
+            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts. Nothing has changed.
+            DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:
             arms = checks.names(self.name, [name])
             if name in self._arms:
                 raise PolicyError(f"{self.name}: there is already an arm {name!r}")
-            self._grow()
+            if (embeddings is None) != (scores is None):
+                raise PolicyError(
+                    f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
+                )
+            if embeddings is None or scores is None:
+                self._grow()
+            else:
+                self._grow_from(np.asarray(embeddings), np.asarray(scores))
             self._arms += arms
             self.version += 1
             self.since[name] = self.version
@@ -380,6 +398,12 @@ class Policy(ABC):
 
     def _grow(self) -> None:  # noqa: B027
         """Extend the state by one arm."""
+
+    def _grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+        """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
+        raise PolicyError(
+            f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy again with its column"
+        )
 
     def _shrink(self, index: int) -> None:  # noqa: B027
         """Remove arm `index` from the state."""

@@ -3,7 +3,7 @@
 An arm is the vector of its errors on clusters of prompts (k-means on the embeddings; the paper's K-means instantiation, by
 the abstract and accounts of its sections 4 and 5): an arm's score on a prompt is expected to be its mean on the prompt's
 cluster, and the arm of largest expected utility is played. Clusters need no labels, so an arm that comes later needs
-outcomes on a few prompts and no training: `introduce`. The learnt cluster map of the paper is not here.
+outcomes on a few prompts and no training: `add_arm(name, embeddings, scores)`. The learnt cluster map of the paper is not here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.static import Predicted
@@ -34,38 +33,26 @@ class UniRoute(Predicted):
         """One cluster a prompt, unless the settings say otherwise."""
         return {"top": 1, **self.settings.settings}
 
-    def introduce(self, name: str, embeddings: ArrayLike, scores: ArrayLike) -> None:
-        """A new arm becomes playable at the end of `arms`, with the error vector of a few scored prompts.
-
-        A cluster that none of them falls into has the arm's mean score.
-
-        Args:
-            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm, in [0, 1].
-
-        Raises:
-            PolicyError: there is an arm of that name, or the policy has not been fitted.
-            DataError: shapes disagree, a value is not finite or a score out of range; nothing has changed.
-        """
+    def _ready(self) -> None:
         if self.predictor is None and self.offline is not None:
             self._adopt(self.offline)
-        if self.predictor is None:
-            raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
-        with self._lock:
-            wider = self.predictor.with_arm(np.asarray(embeddings), np.asarray(scores))
-            self.add_arm(name)
-            self.predictor = wider
 
     def _grow(self) -> None:
         """Without scored prompts an arm counts as always wrong."""
-        if self.predictor is None and self.offline is not None:
-            self._adopt(self.offline)
+        self._ready()
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
+    def _grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+        """An arm with the error vector of a few scored prompts; a cluster that none of them falls into has its mean score."""
+        self._ready()
+        if self.predictor is None:
+            raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
+        self.predictor = self.predictor.with_arm(embeddings, scores)
+
     def _shrink(self, index: int) -> None:
-        if self.predictor is None and self.offline is not None:
-            self._adopt(self.offline)
+        self._ready()
         if self.predictor is not None:
             self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))
 

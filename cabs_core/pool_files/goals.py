@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import PoolError
+from cabs_core.pool_files.wording import in_words
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
@@ -27,7 +28,7 @@ class Goal(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     value_per_right_answer: _Usd | None = Field(None, description="USD that one right answer is worth")
-    quality: Annotated[float, Field(gt=0, le=2)] | None = Field(
+    quality: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Smallest mean score: a share of the model `of`, or without one the score itself"
     )
     of: Annotated[str, Field(max_length=1000)] | None = Field(
@@ -58,6 +59,10 @@ class Goal(BaseModel):
             raise ValueError("budget_per_month and requests_per_month need each other")
         if self.of is not None and self.quality is None:
             raise ValueError("`of` names a model, but no quality is asked for")
+        if self.quality is not None and self.quality > 2:
+            raise ValueError(
+                f"quality is {self.quality:g}: expected a share or a mean score, such as 0.95 for 95 %"
+            )
         if self.quality is not None and self.of is None and self.quality > 1:
             raise ValueError("quality without `of` is a mean score, at most 1")
         return self
@@ -82,7 +87,7 @@ def parse_goal(text: str) -> Goal:
         return Goal.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+        why = f"{'.'.join(map(str, first['loc']))}: {in_words(first['msg'])}".removeprefix(": ")
     except yaml.YAMLError:
         why = "it is no list of `name: value`"
     raise PoolError(f"goal {text!r:.100}: {why}. Goals are written like {'; '.join(map(repr, _EXAMPLES))}")

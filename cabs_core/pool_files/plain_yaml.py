@@ -101,7 +101,8 @@ def read(text: str) -> Document:
         position = getattr(error, "position", None)
         line = mark.line + 1 if mark else text.count("\n", 0, position) + 1 if position else 1
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise NotPlain(line, " ".join(str(problem).split())) from None
+        tab = ": there is a tab, indent with spaces" if "\t" in text else ""
+        raise NotPlain(line, " ".join(str(problem).split()) + tab) from None
     data = document.data[0] if document.data else None
     trim = {place[1:]: line for place, line in document.lines.items()}
     return Document(data, trim, {place[1:]: span for place, span in document.spans.items()})

@@ -18,6 +18,7 @@ from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
 from cabs_core.pool_files.config import ModelPool, Source, policy_names
+from cabs_core.pool_files.wording import in_words
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -199,6 +200,13 @@ def read_pool_file(path: Path) -> PoolFile:
             raise PoolError(
                 f"pool file {shown_path(path)} {'is no file' if path.exists() else 'does not exist'}"
             )
+        if path.suffix.lower() in (".csv", ".parquet", ".jsonl", ".xlsx"):
+            raise pool_error(
+                path,
+                None,
+                "is a table: write a pool file (YAML) that names it under source.path, and give that",
+                separator=" ",
+            )
         if path.stat().st_size > 4 * plain_yaml.LARGEST:
             raise pool_error(path, None, "is larger than 4 MiB: this is not a pool file", separator=" ")
         text = path.read_text(encoding="utf-8-sig")
@@ -275,7 +283,7 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
     lines = []
     for item in _told_once(error):
         place = _place(document, item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
+        message = in_words(item["msg"])
         found = item.get("input")
         shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
         if item["type"] == "extra_forbidden":

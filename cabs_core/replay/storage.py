@@ -15,6 +15,10 @@ that a glob over all folders is one relation and needs no parsing of paths.
 
 Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
 best arm of each query.
+
+Of a table with gaps, all means rest on real answers: utility, score and cost are the doubly robust values of `problem.gaps`, whose
+means are estimates and whose single values mean little; `observed` is the share of rounds whose answer is real. rounds.parquet has
+what was played, predictions among it; so have the best arm of each query and the policy that plays it.
 """
 
 from __future__ import annotations
@@ -33,9 +37,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import REFERENCE, name_and_options, split_name, with_options
+from cabs_core.catalog import ORACLE_BEST, REFERENCE, name_and_options, split_name, with_options
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
+from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.result import ReplayResult
 from cabs_core.utility import utility
@@ -275,7 +280,22 @@ class _Traces:
                 f"utility {np.clip(self.unclipped[trial, t], 0, 1):.6g} of arm {self.arms[self.actions[trial, t]]!r} "
                 "on that query: result and problem do not belong together"
             )
-        self.regret = self.best - self.rewards
+        self.values, self.observed = self.rewards, np.ones(shape)
+        if problem.observed is not None:
+            self._rest_on_real_cells(problem)
+        self.regret = self.best - self.values
+
+    def _rest_on_real_cells(self, problem: ReplayProblem) -> None:
+        """Of a table with gaps: what means are taken of (`problem.gaps`). What looks at outcomes first stays as it was played."""
+        assert problem.observed is not None  # see above
+        self.observed = (problem.observed[self.order, self.actions] > 0).astype(np.float64)
+        if split_name(self.policy)[0] == ORACLE_BEST:
+            return
+        cells = real_values(problem, self.rho)
+        self.values, self.scores, self.costs = (
+            found[self.order, self.actions] for found in (cells.utility, cells.score, cells.cost)
+        )
+        self.unclipped = self.scores - self.rho * self.costs
 
 
 def _constant(keys: dict[str, Any], rows: int) -> dict[str, pa.Array]:
@@ -298,12 +318,13 @@ def _trials(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
     columns = _constant(keys, t.trials) | {
         "trial": pa.array(np.arange(t.trials), pa.int32()),
         "rounds": pa.array(np.full(t.trials, t.rounds), pa.int32()),
-        "utility": t.rewards.mean(axis=1),
+        "utility": t.values.mean(axis=1),
         "utility_unclipped": t.unclipped.mean(axis=1),
         "score": t.scores.mean(axis=1),
         "cost": t.costs.mean(axis=1),
         "regret": t.regret.mean(axis=1),
         "best_utility": t.best.mean(axis=1),
+        "observed": t.observed.mean(axis=1),
         "switch_rate": switch_rate(t.actions),
         "switches_per_session": nothing if t.turns is None else result.switches_per_session(),
         "effective_arms": effective_arms(arm_shares(t.actions, t.k)),
@@ -345,7 +366,7 @@ def _curves(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
             "trial": pa.array(np.repeat(np.arange(t.trials), len(at)), pa.int32()),
             "round": pa.array(np.tile(at, t.trials), pa.int32()),
             "cumulative_regret": np.cumsum(t.regret, axis=1)[:, at - 1].reshape(-1),
-            "cumulative_utility": np.cumsum(t.rewards, axis=1)[:, at - 1].reshape(-1),
+            "cumulative_utility": np.cumsum(t.values, axis=1)[:, at - 1].reshape(-1),
             "expert_weights": pa.nulls(size, pa.list_(pa.float32()))
             if second is None
             else pa.array(list(second.astype(np.float32)), pa.list_(pa.float32())),
@@ -367,7 +388,7 @@ def _queries(t: _Traces, keys: dict[str, Any]) -> pa.Table:
         | {
             "query_index": pa.array(seen, pa.int32()),
             "plays": pa.array(plays[seen], pa.int32()),
-            "utility": mean(t.rewards),
+            "utility": mean(t.values),
             "regret": mean(t.regret),
             "score": mean(t.scores),
             "cost": mean(t.costs),
@@ -394,6 +415,7 @@ def _arms(t: _Traces, keys: dict[str, Any]) -> pa.Table:
             "share": plays / t.rounds,
             "score": mean(t.scores),
             "cost": mean(t.costs),
+            "observed": mean(t.observed),
         }
     )
 

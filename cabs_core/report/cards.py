@@ -102,9 +102,15 @@ def saving_note(v: Verdict) -> str:
     spread = "" if v.saved.low is None else f", 95 % interval {_range_whole(v.saved)}"
     if v.saved.value < -0.005:
         more = f"{label(v.router)} costs {percent_text(-v.saved.value)} more than {v.model}"
-        return f"{more}{spread and spread + ' of the saving'}; at {_points(v.quality)}"
+        return f"{more}{spread and _dearer(v.saved)}; at {_points(v.quality)}"
     would = f"that {label(v.router)} would save, " if v.decision == "keep" else ""
     return f"of the cost of {v.model}{spread}; {would}at {_points(v.quality)}"
+
+
+def _dearer(e: Estimate) -> str:
+    """The interval of a saving below 0, as what more is paid."""
+    low, high = e.low or 0.0, e.high or 0.0  # low < 0, as the saving is
+    return f", 95 % interval {percent_text(abs(high))} {'less' if high > 0 else 'more'} to {percent_text(-low)} more"
 
 
 def _range_whole(e: Estimate) -> str:

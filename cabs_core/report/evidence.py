@@ -235,19 +235,20 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
     score on the task's queries) and best_score.
     """
     p, trace = evidence.problem, evidence.trace(policy, rho)
-    query, action = trace.order.ravel(), trace.actions.ravel()
+    query, action, real = trace.order.ravel(), trace.actions.ravel(), evidence.real()
+    cost = trace.costs.ravel() if trace.costs is not None else real.cost[query, action]
     rounds = pd.DataFrame(
         {
             "task": p.tasks[query],
             "model": np.array(p.arms)[action],
-            "score": p.scores[query, action],
-            "cost": 1000 * _costs(p, trace).ravel(),
+            "score": real.score[query, action],
+            "cost": 1000 * cost,
         }
     )
     rows = []
     for task, own in rounds.groupby("task", sort=False):
         here = p.tasks == task
-        means = p.scores[here].mean(axis=0)
+        means = real.score[here].mean(axis=0)
         shares = own["model"].value_counts(normalize=True)
         rows.append(
             {"task": task, "queries": int(here.sum()), "score": own["score"].mean(), "cost": own["cost"].mean(),
@@ -266,7 +267,8 @@ def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """Prompts of the first trial's second half that were answered right cheaply, or missed; in the order played.
+    """Prompts of the first trial's second half, of those that all models answered, that were answered right cheaply, or
+    missed; in the order played.
 
     Up to three that scored 0.5 or more at no more than the models' mean cost for the query, and up to three that
     scored less although another model scored 0.5 or more.
@@ -278,8 +280,9 @@ def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     query, action = trace.order[0, half:], trace.actions[0, half:]
     score, cost = p.scores[query, action], _costs(p, trace)[0, half:]
     best = p.scores[query].max(axis=1)
-    hits = np.flatnonzero((score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:3]
-    misses = np.flatnonzero((score < 0.5) & (best >= 0.5))[:3]
+    real = np.ones(len(query), dtype=bool) if p.observed is None else p.observed[query].all(axis=1)
+    hits = np.flatnonzero(real & (score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:3]
+    misses = np.flatnonzero(real & (score < 0.5) & (best >= 0.5))[:3]
     rows = []
     for hit, places in ((True, hits), (False, misses)):
         for i in places:
@@ -310,12 +313,14 @@ def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int
 
 
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
-    """Predicted against realised scores of all models on the replayed queries, in bins of equal width.
+    """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
 
     Columns: predicted, score, score_se, count; empty bins are left out.
     """
     p = evidence.problem
     frame = pd.DataFrame({"predicted": p.predicted_scores.ravel(), "score": p.scores.ravel()})
+    if p.observed is not None:
+        frame = frame[p.observed.ravel() > 0]
     frame["bin"] = np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)
     out = frame.groupby("bin").agg(predicted=("predicted", "mean"), score=("score", "mean"),
                                    score_se=("score", "sem"), count=("score", "size"))  # fmt: skip

@@ -21,6 +21,7 @@ from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
 from cabs_core.errors import RouterError
 from cabs_core.policies import build_policy
+from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho
@@ -36,7 +37,7 @@ class Paced:
 
     Attributes:
         target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs `[trials, n]` of
-            the answers; rhos `[trials, n]` that the pacer asked for.
+            the answers (of a table with gaps, estimates of their means: `problem.gaps`); rhos `[trials, n]` that the pacer asked for.
     """
 
     target: float
@@ -137,8 +138,9 @@ def replay_port(
         price = port_price(scores[rows[:first]], costs[rows[:first]], target, limit)
         actions[trial, first:] = np.argmax(scores[rows[first:]] - price * costs[rows[first:]], axis=1)
         prices[trial, first:] = price
+    cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, problem.scores[order, actions], problem.costs[order, actions], prices
+        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], prices
     )
 
 
@@ -191,8 +193,9 @@ def replay_budget(
                 score, cost = float(problem.scores[row, arm]), float(problem.costs[row, arm])
                 router.update(decision, score, cost, deltas=stream.deltas[row, arm])
                 pacer.spend(cost)
+    cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, problem.scores[order, actions], problem.costs[order, actions], played
+        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], played
     )
 
 
@@ -230,7 +233,9 @@ def replay_budgets(
                 "score port": None if port is None else port["score"],
                 "off port": None if port is None else port["off"],
                 "alone": "none fits" if best is None else problem.arms[best],
-                "score alone": None if best is None else float(problem.scores[:, best].mean()),
+                "score alone": None
+                if best is None
+                else float(real_values(problem, 0.0).score[:, best].mean()),
             }
         )
     return rows

@@ -21,6 +21,7 @@ from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.policies import build_policy, policy_class
 from cabs_core.policies.lanes import Offline
 from cabs_core.pool_files import ModelPool
+from cabs_core.problem.gaps import real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
@@ -93,10 +94,13 @@ def choose_policy(
         found = replay(
             problem, policy, rho, trials, seed, latency_weight=latency_weight, options=(options or {}).get(policy)
         )  # fmt: skip
+        got = found.rewards if real is None else real[found.order, found.actions]
         total = np.zeros(problem.n)
-        np.add.at(total, found.order.ravel(), found.rewards.ravel())
+        np.add.at(total, found.order.ravel(), got.ravel())
         return total / len(found.order)
 
+    # of a table with gaps, what was predicted earns nobody a place
+    real = None if problem.observed is None else real_values(problem, rho).utility
     base = per_query(BEST_SINGLE)
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
@@ -210,8 +214,8 @@ def build_bundle(
         "fallback": fallback, "encoder": settings,
         "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
-        # what is predicted, of a log or from prices, is no evidence
-        "evidence": {} if table.answered is not None or (provenance or {}).get("cold") else choice.evidence(),
+        # what is predicted, of a log or from prices, or what nobody can know, is no evidence
+        "evidence": {} if pool.logged or unknown_arms(validation) or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
             **of_problem, "pool_settings": pool.content_hash(), "seed": seed,
             "options": made.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,

@@ -128,6 +128,10 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise ValueError("not a JSON object")
+    except FileNotFoundError:
+        raise ProvenanceError(
+            f"there is no router at {folder}: make one with `cabs export --pool NAME --out {folder}`"
+        ) from None
     except (OSError, ValueError) as error:
         raise ProvenanceError(
             f"{folder} holds no readable router ({error}): make one with `cabs export --pool NAME --out {folder}`"

@@ -15,6 +15,7 @@ from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.pool_files.config import MARGIN
+from cabs_core.problem.gaps import real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.router.bundle import read_manifest
@@ -23,7 +24,6 @@ from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.promotion import Comparison, judge
 from cabs_core.router.router import Router
 from cabs_core.threads import one_blas_thread
-from cabs_core.utility import clipped_utility
 
 #: prompts whose requests are computed together
 TOGETHER = 128
@@ -207,17 +207,18 @@ def compare_with_champion(
     champion: str | Path,
     challenger: str | Path,
     prompts: Sequence[str],
-    arms: Sequence[str],
-    scores: np.ndarray,
-    costs: np.ndarray,
+    problem: ReplayProblem,
     *,
     rho: float | None = None,
     margin: float = MARGIN,
 ) -> Comparison:
     """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
 
+    Of a table with gaps, both learn from real answers alone, and the difference is estimated from these (`problem.gaps`). Where
+    missing answers cannot be known, the interval holds whatever they would be: utilities of 0 to 1.
+
     Args:
-        prompts: held out, seen by neither; arms: names of the columns of scores and costs `[n, K]`.
+        prompts: of the problem's queries, held out: seen by neither.
         rho: cost sensitivity of the utilities compared; None: the challenger's.
         margin: largest loss of utility a request that is accepted.
 
@@ -225,44 +226,52 @@ def compare_with_champion(
         RouterError: an arm of a bundle has no outcomes here.
     """
     rho = read_manifest(challenger).rho if rho is None else float(rho)
-    old, new = (
-        _utilities(folder, prompts, list(arms), np.asarray(scores), np.asarray(costs), rho)
-        for folder in (champion, challenger)
-    )
-    lead, n = new - old, len(new)
-    mean = float(lead.mean())
-    # as if two more queries had been seen, one won and one lost (Agresti and Caffo 2000): routers that answered a few
-    # queries alike may differ on others
-    se = math.sqrt((float(((lead - mean) ** 2).sum()) + 2.0) / n / max(n - 1, 1))
-    return judge(float(old.mean()), float(new.mean()), mean, se, n, margin)
+    old, new = (played_arms(folder, prompts, problem, rho) for folder in (champion, challenger))
+    every, utility = np.arange(problem.n), real_values(problem, rho).utility
+    low, high = utility.copy(), utility.copy()
+    if problem.observed is not None:
+        unknown = np.zeros(problem.K, dtype=bool)
+        unknown[unknown_arms(problem)] = True
+        nobody_knows = (problem.observed == 0) & unknown
+        low[nobody_knows], high[nobody_knows] = 0.0, 1.0
+
+    def lead(gained: np.ndarray, lost: np.ndarray) -> tuple[float, float]:
+        """(mean, standard error) of the challenger's gain where the two play different models."""
+        gap = np.where(new == old, 0.0, gained[every, new] - lost[every, old])
+        mean, n = float(gap.mean()), len(gap)
+        # as if two more queries had been seen, one won and one lost (Agresti and Caffo 2000): routers that answered a few
+        # queries alike may differ on others
+        return mean, math.sqrt((float(((gap - mean) ** 2).sum()) + 2.0) / n / max(n - 1, 1))
+
+    (mean, se), (least, se_least), (most, se_most) = lead(utility, utility), lead(low, high), lead(high, low)
+    old_mean, new_mean = float(utility[every, old].mean()), float(utility[every, new].mean())
+    return judge(
+        old_mean, new_mean, mean, max(se, se_least, se_most), problem.n, margin,
+        unknown=(mean - least, most - mean), how="paired" if problem.observed is None else "paired, from real answers",
+    )  # fmt: skip
 
 
-def _utilities(
-    folder: str | Path,
-    prompts: Sequence[str],
-    arms: Sequence[str],
-    scores: np.ndarray,
-    costs: np.ndarray,
-    rho: float,
-) -> np.ndarray:
-    """Clipped utilities [n] of a bundle that plays the prompts in order, without its exploration floor."""
+def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
+    """`[n]` arms of the problem that a bundle plays on these prompts in order, without its exploration floor."""
     manifest = read_manifest(folder)
-    missing = [arm for arm in manifest.names if arm not in arms]
+    missing = [arm for arm in manifest.names if arm not in problem.arms]
     if missing:
-        raise RouterError(f"{folder} chooses {missing[0]!r}, for which there are no outcomes: {arms}")
-    columns = [arms.index(arm) for arm in manifest.names]
+        raise RouterError(
+            f"{folder} chooses {missing[0]!r}, for which there are no outcomes: {list(problem.arms)}"
+        )
+    columns = [problem.arms.index(arm) for arm in manifest.names]
     policy = load_policy(Path(folder) / "policy")
     policy.reseed(stream_keys("compare", manifest.id, purposes=len(policy.keys)))
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
     encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
-    values = np.empty(len(prompts))
+    played = np.empty(len(prompts), dtype=np.int64)
     served = rho if policy.any_rho_now() else None
     with one_blas_thread():
         vectors = encoder.encode(list(prompts))
         for i, text in enumerate(prompts):
             request = heads.requests(vectors[i : i + 1], np.array([float(len(text))]))[0]
             decision = policy.decide(replace(request, rho=served))
-            score, cost = float(scores[i, columns[decision.arm]]), float(costs[i, columns[decision.arm]])
-            policy.update(decision, score, cost)
-            values[i] = clipped_utility(score, cost, rho)
-    return values
+            arm = played[i] = columns[decision.arm]
+            if problem.observed is None or problem.observed[i, arm] > 0:
+                policy.update(decision, float(problem.scores[i, arm]), float(problem.costs[i, arm]))
+    return played

@@ -104,6 +104,7 @@ def export(
     import tempfile
 
     from cabs_core.atomic import check_replaceable
+    from cabs_core.pool_files.rhos import dollars
     from cabs_core.router import promote, read_manifest
     from cabs_core.router.bundle import contents_of
     from cabs_core.router.remote import publish
@@ -143,18 +144,22 @@ def export(
             publish(candidate, out)
     found = manifest.evidence
     click.echo(
-        f"router {manifest.id}: {manifest.policy} at rho {manifest.rho:g}, {len(manifest.arms)} models"
+        f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth {dollars(manifest.rho)} "
+        f"(rho {manifest.rho:g})"
     )
     if found:
         click.echo(
-            f"on validation {found['mean']:+.4f} ± {found['se']:.4f} utility against always {manifest.fallback}"
+            f"on validation it gains {found['mean']:+.4f} ± {found['se']:.4f} right answers a request, its cost deducted, against always "
+            f"{manifest.fallback}"
         )
     elif cold:
         click.echo("nothing was measured yet; by their prices:")
         for arm in manifest.arms:
             click.echo(f"  {arm['name']}: score {arm['mean_score']:.2f}, {arm['mean_cost']:.6f} USD a call")
     else:
-        click.echo(f"trained on a log alone: `cabs report --pool {pool}` says what it is estimated to earn")
+        click.echo(
+            f"what it gains cannot be counted where answers are missing: `cabs report --pool {pool}` says what it is estimated to earn"
+        )
     if hub:
         click.echo(
             f"{out}\nread README.md (what it tells of your prompts, models and prices), then: hf upload OWNER/NAME {out} ."

@@ -56,6 +56,7 @@ def judge(
     *,
     half_width: Callable[[float], float] = lambda n: 1.96,
     least: float = 0.0,
+    unknown: tuple[float, float] = (0.0, 0.0),
     how: str = "paired",
 ) -> Comparison:
     """Compare two routers whose utilities on `queries` decisions differ by `difference` with standard error `se`.
@@ -64,9 +65,10 @@ def judge(
         champion, challenger: mean utilities. margin: > 0.
         half_width: of the 95 % interval in standard errors, after a number of decisions.
         least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a word.
+        unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers that are not known.
     """
     half = half_width(float(queries))
-    low, high = difference - half * se, difference + half * se
+    low, high = difference - unknown[0] - half * se, difference + unknown[1] + half * se
     deviation, count = se * math.sqrt(queries), float(queries)
     for _ in range(30):  # a confidence sequence's width depends on the count a little
         count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
@@ -78,11 +80,14 @@ def judge(
     elif queries >= least and high < 0.0:
         words += "; worse beyond noise: the champion stays"
     else:
-        more = max(wanted - queries, 1)
-        words += (
-            f"; cannot tell whether it is worse by more than {margin:g}: the champion stays. About {more:,} more scored "
-            "decisions are needed"
-        )
+        words += f"; cannot tell whether it is worse by more than {margin:g}: the champion stays. "
+        if sum(unknown) > margin:
+            words += (
+                f"The table lacks answers that they chose, and whatever these would be, the difference is from {difference - unknown[0]:+.4f} "
+                f"to {difference + unknown[1]:+.4f}: ask these models on the prompts that lack them"
+            )
+        else:
+            words += f"About {max(wanted - queries, 1):,} more scored decisions are needed"
     return Comparison(
         queries, champion, challenger, difference, se, low, high, margin, wanted, bool(promote), words
     )

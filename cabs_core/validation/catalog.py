@@ -109,7 +109,8 @@ def _drift(t: Tables) -> str:
 
 
 CHECKS: tuple[CheckSpec, ...] = (
-    _cells("costs_in_range", "ERROR", "Calls cost less than 1,000 USD.", "cost", 0, 1000, "0 <= cost <= 1,000 USD"),
+    _cells("costs_in_range", "ERROR", "Calls cost less than 1,000 USD.", "cost", 0, 1000, "0 <= cost <= 1,000 USD",
+           "Costs are USD for one call: are these prices of a million tokens?"),
     _cells("costs_positive", "WARN", "No call is free: a cost of 0 is usually a missing price.", "cost", 0, None,
            "cost > 0", "A free call is always worth making: is a price missing?", strict_min=True),
     _cells("input_tokens_in_range", "WARN", "Input token counts, where known, are plausible.", "n_input_tokens", 1,
@@ -127,7 +128,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         "enough_queries", "outcomes", "WARN", "There are at least 200 queries, so that a split means something.",
         "200 queries or more", "queries", "ExpectTableRowCountToBeBetween", {"min_value": 200},
         lambda t: f"{len(t.queries):,} queries",
-        means="So few queries seldom decide anything.",
+        means="So few seldom decide anything: add prompts.",
     ),
     CheckSpec(
         "queries_kept", "outcomes", "ERROR", "At most 20 % of the queries were dropped for missing cells.",
@@ -159,7 +160,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         "models_distinct", "outcomes", "WARN", "No two models have the same score on every query.",
         "no model with another's scores", "models", "ExpectColumnValuesToBeNull", {"column": "same_scores_as"},
-        index=("model",), unless=_compared,
+        lambda t: t.same_scores_line, ("model", "same_scores_as"), unless=lambda t: _compared(t) or t.scores_constant,
         means="One of the two is superfluous, or its scores were copied.",
     ),
     CheckSpec(
@@ -187,15 +188,16 @@ CHECKS: tuple[CheckSpec, ...] = (
         "The models' scores are about the same queries: within tasks they do not fall into unrelated blocks.",
         "no two blocks of models that correlate inside and not with each other", "blocks",
         *_between("blocks_in_all", 1, 1), lambda t: t.blocks_line, ("block", "size", "models"),
-        lambda t: t.blocks_found, _compared, lambda t: t.keyed,
+        lambda t: t.blocks_found, lambda t: _compared(t) or t.scores_constant, lambda t: t.keyed,
         means="Some models' scores may belong to other queries than those beside them, and then the figures mean nothing: compare a few rows with their source.",
     ),
     CheckSpec(
         "alignment_text", "outcomes", "WARN",
         "The scores are about the prompts beside them: within tasks every block is predictable from the text.",
-        "every block predictable from the text (permutation p <= 0.01)", "block_texts",
+        "scores that follow from the text (permutation p <= 0.01)", "block_texts",
         "ExpectColumnValuesToBeInSet", {"column": "predictable", "value_set": [True]}, lambda t: t.texts_line,
-        ("block", "models", "correlation_with_text", "p_value"), lambda t: t.texts_found, _compared,
+        ("block", "models", "correlation_with_text", "p_value"), lambda t: t.texts_found,
+        lambda t: _compared(t) or t.scores_constant,
         means="Either the wording of a prompt says nothing about which model answers it well, and then no router can gain, or prompts and scores are mixed up.",
     ),
     CheckSpec(
@@ -219,6 +221,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         "split_fractions", "splits", "WARN", "Split sizes are within 5 points of the wanted fractions.", "within 5 points",
         "sizes", *_between("off_by", 0, 0.05),
         lambda t: ", ".join(f"{r.split} {r.share:.1%}" for r in t.sizes.itertuples()), ("split", "share", "wanted_share"),
+        means="Repeated prompts stay together, and few prompts cannot be cut finely: the figures are right, their intervals are wider.",
     ),
     CheckSpec(
         "split_task_mix", "splits", "WARN", "Train and test have the same mix of tasks (chi-square, p >= 0.001).",

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.catalog import encoder_record
-from cabs_core.errors import DataError, PoolError, shortened
+from cabs_core.catalog import encoder_record, encoders
+from cabs_core.errors import DataError, PoolError, counted, shortened
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.outcomes.copies import copies_text
 from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.outcomes.judges import judges_text
 from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files.read import did_you_mean
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.validation.catalog import CHECKS, Stage, warning_text
 from cabs_core.validation.run import run_checks
@@ -22,6 +23,8 @@ _LISTED = 12
 #: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell, and gigabytes of an
 #: empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
 _LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
+#: share of score_range: scores that differ by less do not use it
+_NARROW = 0.05
 STAGES: tuple[Stage, ...] = ("outcomes", "splits")
 
 
@@ -68,6 +71,11 @@ def overview(pool_file: PoolFile) -> Overview:
 def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     """DataError for a check that stops a run; else what the others warn of."""
     pool = pool_file.pool
+    if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
+        raise PoolError(
+            f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
+            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {shortened(', '.join(outcomes.arms), 300)}"
+        )
     unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
     if unknown:
         raise PoolError(
@@ -79,9 +87,10 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
     for stage in STAGES:
         for found in run_checks(stage, outcomes, splits, pool):
             if not found.passed and found.severity == "ERROR":
+                means = next(spec.means for spec in CHECKS if spec.name == found.name)
                 raise DataError(
-                    f"{outcomes.report.get('origin', pool.name)}: check {found.name} fails: {found.observed}; expected "
-                    f"{found.expected}. {found.description}{_advice(found.name, outcomes)}"
+                    f"{outcomes.report.get('origin', pool.name)}: {found.observed}; expected {found.expected} (check {found.name})."
+                    f"{means and ' ' + means}{_advice(found.name, outcomes)}"
                 )
             if not found.passed:
                 warnings.append(warning_text(found))
@@ -199,22 +208,17 @@ def _repeated(outcomes: Outcomes) -> list[str]:
 
 
 def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    rhos = pool_file.pool.replay.rhos
-    shown = [f"{r:g}" for r in rhos]
+    """For which worths of a right answer models are compared, and whether these fit the costs."""
+    rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
+    shown = [dollars(r) for r in rhos]
     listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
-    chosen = ", chosen from the costs" if pool_file.rhos_from == "costs" else ""
-    positive = [r for r in rhos if r > 0]
-    lines = [f"rhos: {listed} ({len(rhos)} values{chosen})"]
-    if positive:
-        lines.append(
-            f"  utility = score - rho x cost, so one right answer is worth from {dollars(positive[-1])} (rho "
-            f"{positive[-1]:g}) to {dollars(positive[0])} (rho {positive[0]:g})"
-        )
+    chosen = "; chosen from the costs" if pool_file.rhos_from == "costs" else ""
+    lines = [f"one right answer is worth: {listed} ({counted(len(rhos), 'value')} to be compared{chosen})"]
     fitting = [r for r in grid_for_costs(outcomes.costs.mean(axis=0)) if r > 0]
     if pool_file.rhos_from != "costs" and fitting:
         lines.append(
-            f"  for these costs the choice of a model depends on rho between about {fitting[0]:g} and {fitting[-1]:g} "
-            "(replay.rhos: auto)"
+            f"  at these costs, which model is best depends on it between about {dollars(fitting[-1])} and {dollars(fitting[0])}; "
+            "`replay: {rhos: auto}` takes values of that range"
         )
     return lines
 
@@ -238,15 +242,30 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     found = []
     if (costs == 0).all():
         found.append(
-            "all costs are 0: rho changes nothing, and the best model is the one with the best score"
+            "all costs are 0: then nothing can be saved, and the best model is the one with the best score"
         )
     worthless = costs[None, :] * rhos[:, None] >= 1
     if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
         found.append(
-            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} rhos most models cost more than one right answer "
-            "is worth, so the cheapest wins by its price alone: use replay.rhos: auto, or smaller rhos"
+            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer most models cost more than "
+            "it is worth, so the cheapest wins by its price alone: set `replay: {rhos: auto}`, or larger answer_value_usd"
         )
-    if outcomes.scores.max() <= 0.2:
+    name = pool_file.pool.encoder.name
+    if encoder_record(name) is None and "/" not in name:
+        known = list(encoders())
+        found.append(
+            f"encoder {name!r:.100} is none of {', '.join(known)}, so a folder or a model of that name on the Hugging Face hub is looked "
+            f"for.{did_you_mean(name, known)}"
+        )
+    low, high = pool_file.pool.score_range
+    spread = float(np.ptp(outcomes.scores))
+    if 0 < spread < _NARROW:
+        least, most = (low + (high - low) * float(x) for x in (outcomes.scores.min(), outcomes.scores.max()))
+        found.append(
+            f"all scores lie between {least:.4g} and {most:.4g}, but score_range says that {low:g} to {high:g} can be given: set it to "
+            "the worst and the best score that can be given"
+        )
+    elif outcomes.scores.max() <= 0.2:
         found.append(
             f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good as it gets, set "
             "score_range to the worst and the best score that can be given"

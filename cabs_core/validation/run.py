@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.errors import counted
 from cabs_core.outcomes import Outcomes
 from cabs_core.pool_files import ModelPool
 from cabs_core.validation.catalog import CheckResult, CheckSpec, Stage, check_names
 from cabs_core.validation.tables import Tables
+
+#: failing rows that one line names
+_NAMED = 3
 
 
 def run_checks(
@@ -94,7 +98,6 @@ def _read(spec: CheckSpec, tables: Tables, raw: dict[str, Any]) -> CheckResult:
     found = raw["result"]
     metadata = {k: found[k] for k in ("element_count", "unexpected_count", "missing_count") if k in found}
     metadata |= spec.details(tables) if spec.details else {}
-    observed = spec.observed(tables) if spec.observed else _observed(found)
     passed = bool(raw["success"])
     rows = (
         []
@@ -102,6 +105,7 @@ def _read(spec: CheckSpec, tables: Tables, raw: dict[str, Any]) -> CheckResult:
         else found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or []
     )
     examples = [row if isinstance(row, dict) else {"value": row} for row in rows]
+    observed = spec.observed(tables) if spec.observed else _observed(found, spec, tables, plain(examples))
     return _result(spec, tables, passed, observed, examples[:10], metadata)
 
 
@@ -124,9 +128,30 @@ def _broken(spec: CheckSpec, tables: Tables, error: Exception) -> CheckResult:
     return _result(spec, tables, False, observed, metadata={"error": "".join(lines)[-4000:]})
 
 
-def _observed(found: dict[str, Any]) -> str:
+def _observed(found: dict[str, Any], spec: CheckSpec, tables: Tables, examples: list[dict[str, Any]]) -> str:
+    """How many rows of the checked table fail, and the first of them: by what identifies one, and the value."""
     if "unexpected_count" in found and "element_count" in found:
-        return f"{found['unexpected_count']:,} of {found['element_count']:,} rows fail"
+        named = []
+        for row in examples[:_NAMED]:
+            value = row.get(spec.arguments["column"])
+            shown = (
+                f"{value:.4g}"
+                if isinstance(value, int | float)
+                else ""
+                if value is None
+                else f"{value!s:.60}"
+            )
+            named.append(tables.named(row, spec.index) + (shown and f" ({shown})"))
+        failed = found["unexpected_count"]
+        if not failed:
+            return f"none of {counted(found['element_count'], 'row')} fails"
+        text = ", ".join(named) + (", ..." if failed > len(named) else "")
+        # of calls, the table holds the smallest and the largest of each model alone: their number says nothing
+        return (
+            text
+            if spec.table == "cells"
+            else f"{failed:,} of {counted(found['element_count'], 'row')}: {text}"
+        )
     value = found.get("observed_value")
     return f"{value:,}" if isinstance(value, int) else str(value)[:500]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -246,6 +247,30 @@ class Tables:
         frame["cost_difference"] = (frame["mean_cost"] - frame["published_cost"]).abs()
         return frame[frame["published_score"].notna()]
 
+    def named(self, row: Mapping[str, Any], index: Sequence[str]) -> str:
+        """A row of a table in words: the model, the beginning of the prompt, or the first of the columns that identify it."""
+        if "query_id" not in index:
+            return f"{row.get(index[0]) if index else ''!s:.60}"
+        prompt = self.outcomes.prompts[self.outcomes.query_ids.tolist().index(row["query_id"])]
+        model = f"{row['model']!s:.60} on " if "model" in row else ""
+        return f"{model}{prompt!r:.60}"
+
+    @property
+    def scores_constant(self) -> str:
+        """Why scores cannot be compared between models: no model's vary."""
+        return "" if (self.models["score_sd"] > 1e-9).any() else "no model's scores vary"
+
+    @property
+    def same_scores_line(self) -> str:
+        """Which models have another's scores."""
+        same = self.models[self.models["same_scores_as"].notna()]
+        return (
+            "; ".join(
+                f"{r.model:.60} has the scores of {r.same_scores_as:.60}" for r in same.head(3).itertuples()
+            )
+            or "none"
+        )
+
     @cached_property
     def found_blocks(self) -> Blocks:
         return correlation_blocks(self.outcomes.scores, self.outcomes.tasks)
@@ -329,8 +354,8 @@ class Tables:
     def texts_line(self) -> str:
         """How well each block follows the prompts."""
         return "; ".join(
-            f"the scores of block {r.block} ({r.size} models) correlate by {r.correlation_with_text:.3f} with what the words of the "
-            f"prompts predict (p = {r.p_value:.2f})"
+            f"the scores of {r.models:.200} correlate by {r.correlation_with_text:.3f} with what the words of the prompts predict "
+            f"(p = {r.p_value:.2f})"
             for r in self.block_texts.itertuples()
         )
 

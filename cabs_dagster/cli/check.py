@@ -40,6 +40,7 @@ def check(
     was nothing to check; 2: wrong usage or a broken pool.
     """
     from cabs_core.atomic import write_text
+    from cabs_core.errors import counted
     from cabs_core.pools.registry import active_pool, active_pools
     from cabs_core.report.verdicts import as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
@@ -63,14 +64,21 @@ def check(
         click.echo(json.dumps([asdict(case) for case in cases], indent=1))
     failed = [c for c in cases if c.outcome in ("error", "broken")]
     warned = [c for c in cases if c.outcome == "warning"]
-    for case in [*failed, *warned]:
+    told: dict[tuple[str, str], list[str]] = {}
+    for case in [*failed, *warned]:  # one fault may stop many checks
+        told.setdefault((case.outcome, case.text), []).append(f"{case.place}: {case.name}")
+    for (outcome, text), names in told.items():
         click.secho(
-            f"{case.outcome:8s} {case.place}: {case.name}: {case.text}",
-            fg="red" if case in failed else "yellow",
+            f"{outcome:8s} {'; '.join(names)}: {text}",
+            fg="yellow" if outcome == "warning" else "red",
             err=as_json,
         )
-    passed = len(cases) - len(failed) - len(warned)
-    click.echo(f"{passed} checks passed, {len(warned)} warnings, {len(failed)} errors", err=as_json)
+    passed = counted(len(cases) - len(failed) - len(warned), "check")
+    click.echo(
+        f"{passed} passed, {counted(len(warned), 'warning')}, {counted(len(failed), 'error')}", err=as_json
+    )
     if not cases:
-        click.secho("there was nothing to check: run `cabs run --pool NAME` first", fg="red", err=True)
+        click.secho(
+            f"there was nothing to check: run `cabs run --pool {pool or 'NAME'}` first", fg="red", err=True
+        )
     raise SystemExit(1 if failed or not cases or (warnings_as_errors and warned) else 0)

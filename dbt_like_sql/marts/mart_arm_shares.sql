@@ -4,7 +4,8 @@ WITH by_regime AS (
     pool, policy, regime, arm, trial,
     avg(share) AS share,
     sum(plays * score) / nullif(sum(plays), 0) AS score,
-    sum(plays * cost) / nullif(sum(plays), 0) AS cost
+    sum(plays * cost) / nullif(sum(plays), 0) AS cost,
+    sum(plays * observed) / nullif(sum(plays), 0) AS observed
   FROM {{ ref('stg_replay_arms') }}
   GROUP BY pool, policy, regime, arm, trial
 ),
@@ -13,14 +14,15 @@ overall AS (
     pool, policy, 'overall' AS regime, arm, trial,
     avg(share) AS share,
     sum(share * score) / nullif(sum(share) FILTER (score IS NOT NULL), 0) AS score,
-    sum(share * cost) / nullif(sum(share) FILTER (cost IS NOT NULL), 0) AS cost
+    sum(share * cost) / nullif(sum(share) FILTER (cost IS NOT NULL), 0) AS cost,
+    sum(share * observed) / nullif(sum(share) FILTER (observed IS NOT NULL), 0) AS observed
   FROM by_regime
   GROUP BY pool, policy, arm, trial
 ),
 both_levels AS (
-  SELECT pool, policy, regime, arm, trial, share, score, cost FROM by_regime
+  SELECT pool, policy, regime, arm, trial, share, score, cost, observed FROM by_regime
   UNION ALL
-  SELECT pool, policy, regime, arm, trial, share, score, cost FROM overall
+  SELECT pool, policy, regime, arm, trial, share, score, cost, observed FROM overall
 )
 SELECT
   pool,
@@ -30,7 +32,8 @@ SELECT
   avg(share) AS share,
   standard_error_of(share) AS share_se_trials,
   avg(score) AS score_when_played,
-  1000 * avg(cost) AS cost_per_1000_calls_when_played
+  1000 * avg(cost) AS cost_per_1000_calls_when_played,
+  avg(observed) AS observed
 FROM both_levels
 GROUP BY pool, policy, regime, arm
 ORDER BY pool, policy, regime, share DESC, arm

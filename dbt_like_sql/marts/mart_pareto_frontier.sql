@@ -4,7 +4,8 @@ WITH points AS (
     pool, policy, kind, rho,
     avg(score) AS score,
     standard_error_of(score) AS score_se_trials,
-    avg(cost) AS cost
+    avg(cost) AS cost,
+    avg(observed) AS observed
   FROM {{ ref('stg_replay_summary') }}
   WHERE is_compared
   GROUP BY pool, policy, kind, rho
@@ -22,6 +23,7 @@ SELECT
   a.score,
   a.score_se_trials,
   1000 * a.cost AS cost_per_1000_calls,
+  a.observed,
   EXISTS (
     SELECT 1 FROM vertices AS v
     WHERE v.pool = a.pool AND v.policy = a.policy AND v.vertex.cost = a.cost AND v.vertex.score = a.score

@@ -31,6 +31,7 @@ SELECT
   u.regret,
   u.score,
   u.cost_per_1000_calls,
+  u.observed,
   a.aiq,
   g.gap_closed,
   r.difference AS versus_reference,

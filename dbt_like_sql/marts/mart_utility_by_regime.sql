@@ -10,6 +10,7 @@ WITH trials AS (
     standard_error_of(regret) AS regret_se_trials,
     avg(score) AS score,
     1000 * avg(cost) AS cost_per_1000_calls,
+    avg(observed) AS observed,
     count(*) AS trials,
     any_value(rhos) AS rhos
   FROM {{ ref('stg_trial_by_regime') }}
@@ -58,6 +59,7 @@ SELECT
   two_way_error(t.regret_se_trials, q.regret_se_queries, t.trials, q.queries).se AS regret_se,
   t.score,
   t.cost_per_1000_calls,
+  t.observed,
   t.trials,
   len(t.rhos) AS rhos,
   t.rhos AS rho_values,

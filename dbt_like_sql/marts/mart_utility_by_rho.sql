@@ -11,6 +11,7 @@ SELECT
   avg(regret) AS regret,
   avg(score) AS score,
   1000 * avg(cost) AS cost_per_1000_calls,
+  avg(observed) AS observed,
   count(*) AS trials
 FROM {{ ref('stg_replay_summary') }}
 GROUP BY pool, policy, kind, rho, regime

@@ -9,7 +9,8 @@ SELECT
   a.plays,
   a.share,
   a.score,
-  a.cost
+  a.cost,
+  a.observed
 FROM {{ source('replay', 'arms') }} AS a
 JOIN {{ ref('stg_replay_runs') }} AS r ON a.pool = r.pool AND a.rho = r.rho AND a.policy = r.policy
 WHERE r.is_compared

@@ -15,6 +15,7 @@ SELECT
   t.best_utility,
   t.score,
   t.cost,
+  t.observed,
   t.switch_rate,
   t.switches_per_session,
   t.effective_arms,

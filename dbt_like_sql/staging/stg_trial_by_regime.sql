@@ -8,6 +8,7 @@ WITH by_regime AS (
     avg(regret) AS regret,
     avg(score) AS score,
     avg(cost) AS cost,
+    avg(observed) AS observed,
     avg(switch_rate) AS switch_rate,
     avg(switches_per_session) AS switches_per_session,
     avg(effective_arms) AS effective_arms,
@@ -24,6 +25,7 @@ overall AS (
     avg(regret) AS regret,
     avg(score) AS score,
     avg(cost) AS cost,
+    avg(observed) AS observed,
     avg(switch_rate) AS switch_rate,
     avg(switches_per_session) AS switches_per_session,
     avg(effective_arms) AS effective_arms,
@@ -37,7 +39,7 @@ both_levels AS (
   SELECT * FROM overall
 )
 SELECT
-  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, switch_rate, switches_per_session,
+  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, observed, switch_rate, switches_per_session,
   effective_arms, rhos
 FROM both_levels
 ORDER BY pool, policy, regime, trial

@@ -115,16 +115,46 @@ def _readable(path: Path) -> Iterator[str]:
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty (0 bytes): write the table again")
+        _refuse_another_kind(path, suffix)
         yield suffix
     except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         if not isinstance(error, UnicodeDecodeError) and "UTF8" not in str(error):
             raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
         raise DataError(
-            f"{path} is not UTF-8 text ({error!s:.200}): it may be Latin-1, Windows-1252 or UTF-16. Save it as UTF-8 "
-            "(in Excel: 'CSV UTF-8')"
+            f"{path} is not UTF-8 text{_first_other_line(path)}: it may be Latin-1 or Windows-1252. Save it as UTF-8 (in Excel: 'CSV UTF-8')"
         ) from None
     except (OSError, ValueError, KeyError, csv.Error, pa.ArrowException, RecursionError) as error:
         raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
+
+
+def _refuse_another_kind(path: Path, suffix: str) -> None:
+    """DataError where the first bytes say that the file is something else than its name."""
+    with open(path, "rb") as handle:
+        start = handle.read(8)
+    kinds = {
+        b"PK\x03\x04": "a spreadsheet or a zip archive", b"\xd0\xcf\x11\xe0": "an old spreadsheet", b"\x1f\x8b": "a gzip archive",
+        b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"PAR1": "a parquet file",
+    }  # fmt: skip
+    found = next((kind for head, kind in kinds.items() if start.startswith(head)), "")
+    if suffix == ".parquet":
+        found = "" if start.startswith(b"PAR1") else found or "no parquet file"
+    if found:
+        raise DataError(
+            f"{path} is {found}, whatever its name says (it begins with {start!r:.60}): save the table as "
+            f"{'parquet' if suffix == '.parquet' else 'UTF-8 text' if suffix != '.csv' else 'CSV (UTF-8, comma separated)'}, or correct the name"
+        )
+
+
+def _first_other_line(path: Path) -> str:
+    """Where a file holds bytes that are not UTF-8: its first such line."""
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                around = line[max(error.start - 15, 0) : error.start + 10].decode("cp1252", "replace")
+                return f", line {number} (near {around.strip()!r})"
+    return ""
 
 
 def _refuse_other_separators(path: Path, names: list[str]) -> None:
@@ -157,16 +187,31 @@ def _parquet(path: Path, columns: list[str], repeated: Collection[str]) -> pd.Da
 def _csv(path: Path, columns: list[str], repeated: Collection[str]) -> pd.DataFrame:
     """Every field as text; a row with more or fewer fields than the header is an error."""
     once = pa.dictionary(pa.int32(), pa.string())
-    table = pa_csv.read_csv(
-        path,
-        read_options=pa_csv.ReadOptions(block_size=_LARGEST_BLOCK),
-        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa_csv.ConvertOptions(
-            include_columns=columns,
-            column_types={c: once if c in repeated else pa.string() for c in columns},
-            strings_can_be_null=False,
-        ),
-    )
+
+    def read(threads: bool) -> pa.Table:
+        return pa_csv.read_csv(
+            path,
+            read_options=pa_csv.ReadOptions(block_size=_LARGEST_BLOCK, use_threads=threads),
+            parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa_csv.ConvertOptions(
+                include_columns=columns,
+                column_types={c: once if c in repeated else pa.string() for c in columns},
+                strings_can_be_null=False,
+            ),
+        )
+
+    try:
+        table = read(threads=True)
+    except pa.ArrowInvalid as error:
+        if "Expected" not in str(error):
+            raise
+        try:
+            table = read(threads=False)  # which names the row
+        except pa.ArrowInvalid as named:
+            text = str(named).removeprefix("CSV parse error: ").replace("Row #", "row ")
+            raise DataError(
+                f'{path}, {text:.300}. Put texts that hold commas or line breaks in double quotes, and write " inside them twice'
+            ) from None
     return table.to_pandas()
 
 
@@ -210,10 +255,21 @@ def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
         if field == "cost"
         else ""
     )
+    header = ""
+    if any(_is_number(name) for name in names):
+        header = " These look like values: does the first line hold the names of the columns?"
     return DataError(
-        f"{path}: no column {wanted!r:.100}, which source.columns.{field} names; columns are: {shown}."
+        f"{path}: no column {wanted!r:.100}, which source.columns.{field} names; columns are: {shown}.{header}"
         f"{did_you_mean(wanted, names)} Map source.columns.{field} to the right column{cost}"
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def tidy_columns(

@@ -102,7 +102,7 @@ def test_full_tables_are_as_ever(with_gaps, pool_file) -> None:
 def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: Path) -> None:
     found = overview(with_gaps(table("hard")))
     assert "600 queries x 2 models" in found.text and "small was not tried on" in found.text
-    with pytest.raises(DataError, match=r"queries_kept fails: .*missing: predict"):
+    with pytest.raises(DataError, match=r"check queries_kept.*missing: predict"):
         overview(pool_file(source={"kind": "file", "path": "table.parquet"}))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cabs_core.errors import DataError, RouterError
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.outcomes.logged import predicted_cells, prompt_features
 from cabs_core.router.events import EventLog
 from cabs_core.validation import run_checks
 
@@ -139,7 +140,7 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
         (lambda f: f.assign(score=np.nan), {}, "no decision has a score and a cost"),
         (
             lambda f: f.assign(cost=f["cost"].where(f.index != 3)), {"missing": "error"},
-            r"row 5: no cost \(1 such rows\)",
+            r"row 5: no cost \(1 such row\)",
         ),
         (lambda f: f.assign(model="large"), {}, "holds one model"),
         (lambda f: f, {"source": {"columns": {"propensity": "p"}}}, "no column 'p', which source.columns.propensity"),
@@ -202,3 +203,21 @@ def test_another_file_is_no_event_log(pool_file, tmp_path: Path, cabs_home: Path
     (tmp_path / "x.sqlite").write_text("not a database, " * 100)
     with pytest.raises(RouterError, match="event log"):
         load_outcomes(pool_file(source={"kind": "logs", "path": "x.sqlite"}, models=MODELS))
+
+
+@pytest.mark.parametrize("script", ["english", "chinese", "japanese"])
+def test_wording_tells_in_every_script(script: str) -> None:
+    """A model that fails at proofs: what it scores is predicted from the wording, with spaces between words or without."""
+    words = {
+        "english": ("prove that ", "translate ", [f"word{i} " for i in range(40)]),
+        "chinese": ("证明", "翻译", [chr(0x4E00 + 37 * i) for i in range(200)]),
+        "japanese": ("証明して", "翻訳して", [chr(0x3042 + i) for i in range(60)]),
+    }
+    rng = np.random.default_rng(0)
+    proof, other, parts = words[script]
+    hard = rng.random(400) < 0.5
+    prompts = [(proof if h else other) + "".join(rng.choice(parts, 12)) for h in hard]
+    train = np.arange(200)
+    features = prompt_features(prompts, train)
+    found = predicted_cells(features, train, np.ones((400, 1), dtype=bool), np.where(hard, 0.1, 0.9)[:, None])
+    assert found[200:][hard[200:], 0].mean() < 0.3 < 0.7 < found[200:][~hard[200:], 0].mean()

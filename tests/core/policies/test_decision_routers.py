@@ -10,6 +10,7 @@ from scipy.optimize import approx_fprime
 
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.policies.decisions import doubly_robust, fit_linear, ranking_loss, weighted_log_loss
+from cabs_core.policies.lanes import Offline
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
 from cabs_core.predictors.clusters import nearest_center, unit_rows
@@ -189,13 +190,13 @@ def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
     before, few = policy.table(stream).copy(), slice(0, 30)
     policy.fit(stream.offline)
     best = problem.offline_scores.max(axis=1)  # an arm that is right wherever one is
-    policy.introduce("later", problem.offline_embeddings[few], best[few])
+    policy.add_arm("later", problem.offline_embeddings[few], best[few])
     costs = np.column_stack([stream.static_costs, np.zeros(problem.n)])
     request = Request(embedding=problem.embeddings[0], prompt_length=10.0, static_costs=costs[0])
     with pytest.raises(PolicyError, match="already an arm"):
-        policy.introduce("later", problem.offline_embeddings[few], best[few])
+        policy.add_arm("later", problem.offline_embeddings[few], best[few])
     with pytest.raises(DataError, match="columns"):
-        policy.introduce("other", problem.offline_embeddings[few, :2], best[few])
+        policy.add_arm("other", problem.offline_embeddings[few, :2], best[few])
     assert policy.arms == (*problem.arms, "later") or list(policy.arms) == [*problem.arms, "later"]
     values = policy.values(request)
     np.testing.assert_allclose(values[:4], before[0])
@@ -211,3 +212,37 @@ def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
     assert policy.predictor.means_.shape == (6, 4)
     policy.add_arm("unknown")
     assert not policy.predictor.means_[:, 4].any()
+
+
+def test_a_later_arm_is_routed_to_where_it_is_good(problem):
+    """Two kinds of prompts far apart; the new arm is right on one of them alone, and ten scored prompts of each tell."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 2, 300)
+    points = np.eye(2)[kind] + 0.05 * rng.normal(size=(300, 2))
+    scores = np.full((300, 2), 0.5)
+    offline = Offline(points, scores, np.full((300, 2), 1e-4), RHO, points, np.full(300, 10.0))
+    policy = build_policy("uniroute", arms=["a", "b"], rho=RHO, offline=offline, settings={"clusters": 2})
+    some = np.concatenate([np.flatnonzero(kind == k)[:10] for k in (0, 1)])
+
+    def routed() -> np.ndarray:
+        costs = np.full(len(policy.arms), 1e-4)
+        return np.array([
+            policy.decide(Request(embedding=x, prompt_length=10.0, static_costs=costs)).arm_name for x in points[100:]
+        ])  # fmt: skip
+
+    policy.add_arm("new", points[some], (kind[some] == 1).astype(float))
+    assert (routed()[kind[100:] == 1] == "new").all() and (routed()[kind[100:] == 0] != "new").all()
+    policy.remove_arm("new")
+    policy.add_arm("new")
+    assert (routed() != "new").all()
+    with pytest.raises(PolicyError, match="give both or none"):
+        policy.add_arm("half", points[some])
+    assert policy.arms == ["a", "b", "new"]
+
+
+def test_other_policies_say_that_they_cannot_start_an_arm_from_scored_prompts(problem):
+    for name in ("lin_ucb", "ridge", "hier_mix"):
+        policy, _ = built(name, problem)
+        with pytest.raises(PolicyError, match="cannot start an arm from scored prompts"):
+            policy.add_arm("new", problem.offline_embeddings[:3], np.ones(3))
+        assert policy.arms == list(problem.arms)

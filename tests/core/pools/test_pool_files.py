@@ -160,7 +160,7 @@ BAD_POOLS = {
     "no source": ("title: a\n", "source: Field required"),
     "unknown field": ("source: {kind: synthetic}\nmodel: [a, b]\n", "model: unknown field"),
     "unknown nested field": ("source: {kind: synthetic, seeds: 3}\n", "source.seeds: unknown field"),
-    "unknown kind": ("source: {kind: csv}\n", r"source.kind: Input should be .*found 'csv'"),
+    "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
     "a log under a condition": (
         "source: {kind: logs, path: log.csv}\nreplay: {condition: drift}\n",
         r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a prompt",
@@ -201,7 +201,7 @@ BAD_POOLS = {
     ),
     "negative price": (
         "source: {kind: synthetic}\nprices: {c: {input: -1, output: 1}}\n",
-        "prices.c.input: Input should be greater than or equal to 0",
+        "prices.c.input: expected a number greater than or equal to 0",
     ),
     "two rescalings": (
         "source: {kind: synthetic}\nrescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n",

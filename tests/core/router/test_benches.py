@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks.deployment import simulate
@@ -78,3 +80,23 @@ def test_encoders_of_one_router_are_compared_in_turns(tmp_path, bert_pool, bert_
     )
     assert found["other decisions than with torch"]["onnx"] == 0 and found["decisions"] == 25
     assert found["times as fast as torch"]["torch"] == 1.0
+
+
+def test_a_budget_is_played_by_pacer_and_rival(problem, monkeypatch, capsys, tmp_path):
+    """Targets lie between the cheapest and the dearest model; every figure of the table is one of the row."""
+    from benchmarks import budgets
+
+    monkeypatch.setattr(budgets, "problem", lambda *args: problem)
+    budgets.main(
+        ["--pool", "tiny", "--policies", "knn", "--trials", "2", "--json", str(tmp_path / "found.json")]
+    )
+    rows = json.loads((tmp_path / "found.json").read_text())
+    means = problem.offline_costs.mean(axis=0)
+    assert len(rows) == 3 and all(means.min() < row["target"] < means.max() for row in rows)
+    printed = capsys.readouterr().out.splitlines()[2:]
+    assert [
+        f"{row['off port']:+.1%}" in line and f"{row['score']:.3f} ±" in line
+        for row, line in zip(rows, printed, strict=True)
+    ] == [True] * 3
+    budgets.main(["--pool", "tiny", "--policies", "knn", "--trials", "1", "--targets", "0.001"])
+    assert "| 0.001 |" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from cabs_core.router import (
     roll_back,
 )
 from cabs_core.router.bundle import HEADER
+from cabs_core.router.checks import played_arms
 
 POLICIES = [
     "best_single", "carrot", "kernel_ridge", "knn", "knn@literal", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
@@ -233,31 +235,68 @@ def test_promotion_keeps_what_is_not_a_router(make_bundle, tmp_path):
         promote(two, place)
 
 
-def test_a_worse_challenger_is_not_promoted(make_bundle, artifacts, problem, test_prompts):
-    arms, scores, costs = problem.arms, problem.scores, problem.costs
-    worse = compare_with_champion(
-        make_bundle("kernel_ridge"), make_bundle("random"), test_prompts, arms, scores, costs
-    )
+def test_a_worse_challenger_is_not_promoted(make_bundle, problem, test_prompts):
+    worse = compare_with_champion(make_bundle("kernel_ridge"), make_bundle("random"), test_prompts, problem)
     assert not worse.promote and worse.difference < 0 and "champion stays" in worse.reason
     same = compare_with_champion(
-        make_bundle("kernel_ridge"),
-        make_bundle("kernel_ridge"),
-        test_prompts,
-        arms,
-        scores,
-        costs,
-        margin=0.2,
+        make_bundle("kernel_ridge"), make_bundle("kernel_ridge"), test_prompts, problem, margin=0.2
     )
     assert same.promote and same.difference == 0.0
+    fewer = replace(problem.rows(np.arange(problem.n)), arms=[f"other-{arm}" for arm in problem.arms])
     with pytest.raises(RouterError, match="no outcomes"):
-        compare_with_champion(
-            make_bundle("kernel_ridge"),
-            make_bundle("kernel_ridge"),
-            test_prompts,
-            arms[1:],
-            scores[:, 1:],
-            costs[:, 1:],
-        )
+        compare_with_champion(make_bundle("kernel_ridge"), make_bundle("kernel_ridge"), test_prompts, fewer)
+
+
+def with_gaps(problem, champion_plays: np.ndarray, unknown: tuple[str, ...] = ()):
+    """The problem with 40 % of its cells missing at random, and predicted as wrong where the champion plays, else as right."""
+    real = np.random.default_rng(0).random(problem.scores.shape) > 0.4
+    guess = np.ones(problem.scores.shape)
+    guess[np.arange(problem.n), champion_plays] = 0.0
+    guess[:, [problem.arms.index(arm) for arm in unknown]] = 0.0
+    return replace(
+        problem, scores=np.where(real, problem.scores, guess), observed=real.astype(float), predicted_scores=guess,
+        metadata={**problem.metadata, "unknown": list(unknown)},
+    )  # fmt: skip
+
+
+def test_predictions_do_not_promote(make_bundle, problem, test_prompts):
+    """Biased predictions turn the comparison round where they count as outcomes, and change little where they do not."""
+    champion, challenger = make_bundle("kernel_ridge"), make_bundle("random")
+    full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.2)
+    rows = np.arange(problem.n)
+    played = played_arms(champion, test_prompts, problem, 0.0)
+    gaps = with_gaps(problem, played)
+    naive = compare_with_champion(
+        champion, challenger, test_prompts, replace(gaps, observed=None), rho=0.0, margin=0.2
+    )
+    assert full.difference < -0.05 and not full.promote
+    assert naive.difference > 0.05 and naive.promote  # what was done before
+    found = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.2)
+    assert found.difference < 0 and not found.promote and "from real answers" in found.reason
+    assert abs(found.difference - full.difference) < 3 * found.se
+    assert found.se > full.se and (gaps.observed[rows, played] > 0).any()
+
+
+def test_what_nobody_can_know_is_not_told(make_bundle, problem, test_prompts):
+    champion, challenger = make_bundle("kernel_ridge"), make_bundle("carrot")
+    full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.9)
+    gaps = with_gaps(problem, played_arms(champion, test_prompts, problem, 0.0), tuple(problem.arms))
+    found = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.02)
+    assert full.promote and not found.promote
+    assert found.low < found.difference - 1.96 * found.se and found.high > found.difference + 1.96 * found.se
+    assert "cannot tell" in found.reason and "ask these models on the prompts that lack them" in found.reason
+
+
+def test_both_learn_from_real_answers_alone(make_bundle, problem, test_prompts):
+    bundle = make_bundle("lin_ts")
+    nothing = replace(problem, observed=np.zeros(problem.scores.shape))
+    other = replace(nothing, scores=1.0 - problem.scores)
+    assert (
+        played_arms(bundle, test_prompts, nothing, 0.0) == played_arms(bundle, test_prompts, other, 0.0)
+    ).all()
+    assert (
+        played_arms(bundle, test_prompts, problem, 0.0) != played_arms(bundle, test_prompts, nothing, 0.0)
+    ).any()
 
 
 def test_latency_is_measured(make_bundle, test_prompts):
