@@ -108,7 +108,9 @@ def compare_policies(
         drawn = min(1.0, float(np.abs(factor).mean()) / differ)
         size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
     se = standard_error(direct(gap, q), factor, error, clusters, square, cautious=True)
-    width = sequence_half_width if data.adaptive else lambda _: half_width(size)
+    width = (
+        sequence_half_width if data.adaptive else lambda _: half_width(min(size, len(np.unique(clusters))))
+    )
     return judge(
         values[0], values[1], values[1] - values[0], se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
         how="doubly robust",

@@ -15,6 +15,7 @@ import pandas as pd
 
 from cabs_core.errors import DataError
 from cabs_core.ope.models import folds, propensity_model
+from cabs_core.outcomes.raw import Place, text_or_blank
 from cabs_core.router.events import EventLog
 
 
@@ -90,10 +91,10 @@ class LoggedData:
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by group."""
+        """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by cluster."""
         if self.pmf is not None:
             return self.pmf
-        return propensity_model(self.features, self.actions, len(self.arms), folds(self.groups))
+        return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))
 
     def take(self, rows: np.ndarray) -> LoggedData:
         """The decisions of the given rows."""
@@ -131,18 +132,31 @@ def read_events(
         raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     every = np.ones(len(names), dtype=np.bool_)
-    decided = Counter(d.session for d in rows if d.session is not None)
-    clusters = [
-        d.prompt_hash if d.session is None or decided[d.session] < 2 else f"session {d.session}" for d in rows
-    ]
+    prompts = [d.prompt_hash for d in rows]
     return LoggedData(
         arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
         costs=np.array([r.cost for r in found]), features=leading(vectors, components),
-        groups=np.array([d.prompt_hash for d in rows]), propensities=np.array([d.p for d in rows]),
+        groups=np.array(prompts), propensities=np.array([d.p for d in rows]),
         pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
         available=np.stack([every if d.available is None else d.available for d in rows]),
-        clusters=np.array(clusters), adaptive=True,
+        clusters=clusters_of(prompts, [d.session for d in rows]), adaptive=True,
     )  # fmt: skip
+
+
+def clusters_of(prompts: Sequence[str], sessions: Sequence[str | None]) -> np.ndarray:
+    """[n] text, equal for decisions of one conversation that was decided several times, else of one prompt.
+
+    Args:
+        sessions: of every decision; None or '': not known.
+    """
+    decided = Counter(session for session in sessions if session)
+    return np.array(
+        [
+            f"session {session}" if session and decided[session] > 1 else prompt
+            for prompt, session in zip(prompts, sessions, strict=True)
+        ],
+        dtype=object,
+    )
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
@@ -164,6 +178,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 #: what a column of a user's table holds -> its usual name
 COLUMNS = {
     "prompt": "prompt", "model": "model", "score": "score", "cost": "cost", "propensity": "propensity", "pmf": "pmf",
+    "session": "session",
 }  # fmt: skip
 
 
@@ -182,7 +197,8 @@ def read_table(
     Args:
         features: [rows, d] of the prompts, in the order of the rows; None: the leading components of embeddings.
         embeddings: [rows, e] of the prompts; None: not known. origin: the table's name in messages.
-        columns: {what: column}, see `COLUMNS`; propensity and pmf (JSON: {model: probability}) may be absent.
+        columns: {what: column}, see `COLUMNS`; propensity, pmf (JSON: {model: probability}) and session (the conversation,
+            empty where there is none) may be absent where they are not named here.
         arms: names; None: those that were played, in alphabetical order.
 
     Raises:
@@ -193,7 +209,8 @@ def read_table(
     else:
         frame, origin = read_frame(table), origin or str(table)
     names = {**COLUMNS, **(columns or {})}
-    for what in ("prompt", "model", "score", "cost"):
+    named = [what for what, column in (columns or {}).items() if column is not None]
+    for what in dict.fromkeys(["prompt", "model", "score", "cost", *named]):
         if names[what] not in frame.columns:
             raise DataError(
                 f"{origin}: no column {names[what]!r} for the {what}; it has {', '.join(map(str, frame.columns))}"
@@ -221,9 +238,13 @@ def read_table(
     if features is None:
         features = np.zeros((len(frame), 0)) if embeddings is None else leading(embeddings, components)
     prompts = frame[names["prompt"]].astype(str)
+    clusters = None
+    if names["session"] in frame.columns:
+        sessions = text_or_blank(frame[names["session"]], "session", Place(origin, 1, str(names["session"])))
+        clusters = clusters_of(prompts.tolist(), sessions.tolist())
     return LoggedData(
         arms=known, actions=np.array([known.index(m) for m in played]), scores=values["score"], costs=values["cost"],
         features=np.asarray(features, dtype=np.float64), groups=prompts.to_numpy(),
-        propensities=values.get("propensity"), pmf=pmf, embeddings=embeddings,
+        propensities=values.get("propensity"), pmf=pmf, embeddings=embeddings, clusters=clusters,
         lengths=None if embeddings is None else prompts.str.len().to_numpy(dtype=np.float64),
     )  # fmt: skip

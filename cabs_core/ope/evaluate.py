@@ -136,6 +136,7 @@ def evaluate(
             f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
         )
     clusters = data.dependent(cluster)
+    independent = len(np.unique(clusters))
     anytime = data.adaptive if anytime is None else anytime
     facts: dict[str, Any] = {
         "rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
@@ -154,11 +155,11 @@ def evaluate(
     facts |= {
         "n_eff": size, "max_weight": float(w.max()), "mean_weight": float(w.mean()), "coverage": _coverage(target, data),
     }  # fmt: skip
-    if reason := _refusal(data, facts, propensities, w):
+    if reason := _refusal(data, facts, propensities, w, independent):
         return Evaluation([], reason, **facts)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
     cut = _cut(target, data, w, switch)
-    t = sequence_half_width(n) if anytime else half_width(size)
+    t = sequence_half_width(n) if anytime else half_width(min(size, independent))
     every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
     rows = []
     for name, outcome in (("score", data.scores), ("cost", data.costs), ("utility", utilities)):
@@ -243,7 +244,9 @@ def _coverage(target: np.ndarray, data: LoggedData) -> float:
     return float((target * support).sum(axis=1).mean())
 
 
-def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, w: np.ndarray) -> str:
+def _refusal(
+    data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, w: np.ndarray, independent: int
+) -> str:
     if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
         return (
             "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
@@ -253,6 +256,10 @@ def _refusal(data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, 
         return (
             f"the policy gives {1 - facts['coverage']:.1%} of its probability to models that the log never plays there: "
             "what they would earn is not in it"
+        )
+    if independent < 2:
+        return (
+            "all decisions are of one prompt or conversation: nothing says how much another one would differ"
         )
     size, n = facts["n_eff"], facts["n"]
     if size < LEAST:

@@ -1,7 +1,7 @@
 """What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
 
 The log is a router's (`router.events.sqlite`), a table of the user's (CSV, parquet; columns prompt, model, score, cost
-and, where it is known, propensity), or the test prompts of a pool whose source is a log. Policies are evaluated as they
+and, where they are known, propensity and session), or the test prompts of a pool whose source is a log. Policies are evaluated as they
 start: fitted on the pool's train split, with nothing learnt from these decisions. What the log cannot tell is refused,
 with the reason.
 """
@@ -20,7 +20,7 @@ from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import DataError, PolicyError, RouterError
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
-from cabs_core.ope.data import COLUMNS, LoggedData, leading, read_events, read_frame, read_table
+from cabs_core.ope.data import COLUMNS, LoggedData, clusters_of, leading, read_events, read_frame, read_table
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import build_policy
@@ -92,6 +92,7 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
         features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
         propensities=None if test.propensities is None else test.propensities[every, played],
         embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64), adaptive=adaptive,
+        clusters=None if test.sessions is None else clusters_of(test.prompts, test.sessions.tolist()),
     )  # fmt: skip
     return data, test.prompts
 

@@ -18,6 +18,7 @@ from cabs_core.router.events import EventLog
 _FIELDS = {
     "prompt": "prompt", "task": "task", "model": "model", "score": "score", "cost": "cost",
     "input_tokens": "n_input_tokens", "output_tokens": "n_output_tokens", "split": "split", "propensity": "propensity",
+    "session": "session",
 }  # fmt: skip
 _REQUIRED = ("prompt", "model", "score")
 #: endings of a router's event log
@@ -29,7 +30,7 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
 
     Args:
         pool_file: its source is a table (.parquet, .csv, .jsonl; columns prompt, model, score, cost and, where known,
-            propensity), the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or the log of another tool
+            propensity and session), the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or the log of another tool
             (`source.format`).
 
     Raises:
@@ -53,10 +54,8 @@ def _traces(path: Path, pool_file: PoolFile) -> RawOutcomes:
     number = frame.pop("row")
     within = number.groupby(number).cumcount()
     frame["query_id"] = [f"{row}.{i}" if i else f"{row}" for row, i in zip(number, within, strict=True)]
-    sessions = frame.pop("session").nunique() if "session" in frame else 0
     raw = RawOutcomes.from_tidy(frame, origin=str(path), score_range=pool_file.pool.score_range)
-    found = {"format": source.format, "conversations": int(sessions), "left_out": left_out}
-    return replace(raw, report={**raw.report, **found})
+    return replace(raw, report={**raw.report, "format": source.format, "left_out": left_out})
 
 
 def event_frame(path: Path) -> pd.DataFrame:
@@ -72,13 +71,14 @@ def event_frame(path: Path) -> pd.DataFrame:
             f"{path}: {without} of {len(decisions)} decisions keep no prompt, and a pool is trained on prompts. Serve with "
             "--keep-prompts; a log without prompts can be evaluated and learnt from beside a table (router: {log: PATH})"
         )
-    rows = [(d.prompt, d.arm, d.p, rewards.get(d.id)) for d in decisions]
+    rows = [(d, rewards.get(d.id)) for d in decisions]
     return pd.DataFrame(
         {
-            "prompt": [prompt for prompt, _, _, _ in rows],
-            "model": [arm for _, arm, _, _ in rows],
-            "propensity": [p for _, _, p, _ in rows],
-            "score": [None if r is None else r.score for _, _, _, r in rows],
-            "cost": [None if r is None else r.cost for _, _, _, r in rows],
+            "prompt": [d.prompt for d, _ in rows],
+            "model": [d.arm for d, _ in rows],
+            "propensity": [d.p for d, _ in rows],
+            "session": [d.session for d, _ in rows],
+            "score": [None if r is None else r.score for _, r in rows],
+            "cost": [None if r is None else r.cost for _, r in rows],
         }
     )

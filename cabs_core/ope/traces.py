@@ -3,7 +3,7 @@
     frame, left_out = read_traces(path, "langfuse", columns)
 
 Each record becomes one call: the text that the server would route by (nested messages flattened), the model that answered, its
-score, cost, tokens, session. Where the defaults of a format do not fit, `source.columns` names dotted paths into the record, such
+score, cost, tokens, conversation (`session`). Where the defaults of a format do not fit, `source.columns` names dotted paths into the record, such
 as `score: metadata.rating` or `model: calls.0.model`.
 """
 
@@ -98,8 +98,8 @@ def read_traces(path: Path, form: str, columns: Columns) -> tuple[pd.DataFrame, 
         form: a key of `FORMATS`. columns: fields that were set name dotted paths, `score` also the name of a score.
 
     Raises:
-        DataError: it cannot be read, no record has a prompt, a model or the wanted score, or there are several scores and none
-            is named; the first record's fields are shown.
+        DataError: it cannot be read, no record has a prompt, a model, the wanted score or the session that is named, or there are
+            several scores and none is named; the first record's fields are shown.
     """
     records = list(_records(path))
     calls = list(FORMATS[form](records))
@@ -109,6 +109,11 @@ def read_traces(path: Path, form: str, columns: Columns) -> tuple[pd.DataFrame, 
         for name, target in _TARGETS.items():
             if name in chosen and (value := at(record, str(getattr(columns, name)))) is not None:
                 setattr(call, target, value)
+    if "session" in chosen and columns.session and all(at(r, columns.session) is None for r in records):
+        raise DataError(
+            f"{path}: no record has {columns.session!r:.100}, which source.columns.session names. The first record has "
+            f"{shape(records[0])}"
+        )
     wanted = _wanted_score(path, calls, records, columns if "score" in chosen else None)
     left_out: Counter[str] = Counter()
     rows = []
@@ -119,7 +124,8 @@ def read_traces(path: Path, form: str, columns: Columns) -> tuple[pd.DataFrame, 
             continue
         row = {
             "prompt": text, "model": str(call.model), "score": _score(path, call, wanted), "cost": call.cost,
-            "n_input_tokens": call.tokens_in, "n_output_tokens": call.tokens_out, "session": call.session, "row": call.number,
+            "n_input_tokens": call.tokens_in, "n_output_tokens": call.tokens_out, "row": call.number,
+            "session": None if columns.session is None else call.session,
         }  # fmt: skip
         rows.append(
             row | {k: v for k, v in (("propensity", call.propensity), ("task", call.task)) if v is not None}
@@ -137,7 +143,7 @@ def read_traces(path: Path, form: str, columns: Columns) -> tuple[pd.DataFrame, 
 #: field of `source.columns` -> what of a call it names
 _TARGETS = {
     "prompt": "messages", "model": "model", "cost": "cost", "input_tokens": "tokens_in", "output_tokens": "tokens_out",
-    "propensity": "propensity", "task": "task",
+    "propensity": "propensity", "task": "task", "session": "session",
 }  # fmt: skip
 
 
@@ -372,7 +378,7 @@ def _openai(records: Iterable[Record]) -> Iterator[Call]:
         yield Call(
             number, first(request, "messages", "input", "prompt"), first(response, "model") or first(request, "model"), _feedback(r),
             first(r, "cost", "cost_usd", "metadata.cost"), first(usage, "prompt_tokens", "input_tokens"),
-            first(usage, "completion_tokens", "output_tokens"), first(r, "metadata.session_id", "session_id", "user"),
+            first(usage, "completion_tokens", "output_tokens"), first(r, "metadata.session_id", "session_id"),
         )  # fmt: skip
 
 

@@ -110,6 +110,7 @@ def with_log(
         prompts=[*outcomes.prompts, *("?" * int(length) for length in data.lengths)],
         tasks=np.concatenate([outcomes.tasks, np.full(n, "log")]),
         source_splits=None,
+        sessions=None,
         input_tokens=None,
         output_tokens=None,
         answered=None,

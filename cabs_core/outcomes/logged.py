@@ -90,6 +90,7 @@ def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Ou
         query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
         scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
         input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
+        sessions=kept.sessions,
         answered=answered.astype(np.float64), propensities=kept.propensities,
         report={**kept.report, "origin": kept.origin, **report},
     )  # fmt: skip

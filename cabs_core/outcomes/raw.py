@@ -64,6 +64,7 @@ class RawOutcomes:
     latencies: np.ndarray | None = None
     propensities: np.ndarray | None = None
     source_splits: np.ndarray | None = None
+    sessions: np.ndarray | None = None
     origin: str = "table"
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -110,6 +111,8 @@ class RawOutcomes:
         for column in ("task", "split"):
             if column in df.columns:
                 same_everywhere[column] = text_column(df[column], column, place[column])
+        if "session" in df.columns:
+            same_everywhere["session"] = text_or_blank(df["session"], "session", place["session"])
         for column, values in same_everywhere.items():
             codes, _ = pd.factorize(values)
             differs = np.flatnonzero(codes != codes[first[query]])
@@ -139,13 +142,14 @@ class RawOutcomes:
             names = [place[column].name for column in ("score", *others)]
             arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
         split = same_everywhere.get("split")
-        task = same_everywhere.get("task")
+        task, session = same_everywhere.get("task"), same_everywhere.get("session")
         return cls(
             query_ids=text_array(list(query_ids)),
             prompts=texts["prompt"].iloc[first].tolist(),
             tasks=text_array(["all"] * n if task is None else task.iloc[first].tolist()),
             arms=[str(a) for a in arms],
             source_splits=None if split is None else text_array(split.iloc[first].tolist()),
+            sessions=None if session is None else text_array(session.iloc[first].tolist()),
             origin=origin,
             report=report,
             **arrays,
@@ -205,6 +209,7 @@ class RawOutcomes:
             tasks=self.tasks[rows],
             arms=[self.arms[j] for j in columns] if arms is None else arms,
             source_splits=None if self.source_splits is None else self.source_splits[rows],
+            sessions=None if self.sessions is None else self.sessions[rows],
             **cells,
         )
 
@@ -368,6 +373,13 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
     bad = texts.str.contains(control, regex=True).to_numpy(dtype=bool)
     refuse(np.flatnonzero(bad), "holds a control character")
     return texts
+
+
+def text_or_blank(values: pd.Series, column: str, place: Place) -> pd.Series:
+    """`text_column` of a column that may have gaps: they are '', as are words for nothing."""
+    values = values.reset_index(drop=True).astype(object)
+    gaps = values.isna() | values.map(lambda v: isinstance(v, str) and v.strip().lower() in _BLANK)
+    return text_column(values.mask(gaps, "-"), column, place).mask(gaps, "")
 
 
 def number_column(

@@ -48,6 +48,7 @@ class Outcomes:
         input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
+        sessions: `[n]` strings, of a log that has them: the conversation of each call, '' where it is not known; else None.
         later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered, 0 where score and
             cost are predictions (or the answer counts as wrong); else None.
@@ -69,6 +70,7 @@ class Outcomes:
     output_tokens: np.ndarray | None = None
     latencies: np.ndarray | None = None
     source_splits: np.ndarray | None = None
+    sessions: np.ndarray | None = None
     later_scores: np.ndarray | None = None
     later_costs: np.ndarray | None = None
     later_latencies: np.ndarray | None = None
@@ -88,7 +90,7 @@ class Outcomes:
                 raise DataError(
                     f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per arm"
                 )
-        for name in ("prompts", "tasks", "source_splits"):
+        for name in ("prompts", "tasks", "source_splits", "sessions"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"{name} has {len(value)} entries for {n} queries")
@@ -148,6 +150,7 @@ class Outcomes:
             prompts=[self.prompts[i] for i in rows],
             tasks=self.tasks[rows],
             source_splits=None if self.source_splits is None else self.source_splits[rows],
+            sessions=None if self.sessions is None else self.sessions[rows],
             **cells,
         )
 
@@ -173,6 +176,8 @@ class Outcomes:
         splits = None if self.source_splits is None else self.source_splits.tolist()
         for group in (*texts, splits):
             digest.update(json.dumps(group, ensure_ascii=True).encode())
+        if self.sessions is not None:
+            digest.update(json.dumps(["sessions", *self.sessions.tolist()], ensure_ascii=True).encode())
         for name in _CELLS:
             array = getattr(self, name)
             digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
@@ -191,6 +196,8 @@ class Outcomes:
         }
         if self.source_splits is not None:
             queries["source_split"] = pa.array(self.source_splits.tolist(), pa.string())
+        if self.sessions is not None:
+            queries["session"] = pa.array(self.sessions.tolist(), pa.string())
         n, k = len(self), len(self.arms)
         cells: dict[str, Any] = {
             "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
@@ -244,13 +251,17 @@ class Outcomes:
                 f"{shape[0] * shape[1]}: build the outcomes again"
             )
         arrays = {name: cells[_COLUMNS[name]].to_numpy().reshape(shape) for name in meta["cells"]}
-        splits = queries["source_split"].to_pylist() if "source_split" in queries.column_names else None
+        splits, sessions = (
+            text_array(queries[name].to_pylist()) if name in queries.column_names else None
+            for name in ("source_split", "session")
+        )
         outcomes = cls(
             query_ids=text_array(queries["query_id"].to_pylist()),
             prompts=queries["prompt"].to_pylist(),
             tasks=text_array(queries["task"].to_pylist()),
             arms=list(meta["arms"]),
-            source_splits=None if splits is None else text_array(splits),
+            source_splits=splits,
+            sessions=sessions,
             report=meta["report"],
             **arrays,
         )

@@ -120,6 +120,11 @@ class Columns(_Strict):
         "propensity",
         description="logs: probability with which the model was drawn. An absent column means unknown: it is estimated",
     )
+    session: Text | None = Field(
+        "session",
+        description="logs: the conversation of a call, whose decisions are one cluster in estimates. An absent column or an empty "
+        "value: it stands alone",
+    )
     split: Text | None = Field(None, description="Used by split kind 'column': train, validation or test")
 
 
@@ -168,6 +173,8 @@ class Source(_Strict):
             )
         if self.columns.judges and self.kind != "file":
             raise ValueError(f"source.columns.judges is for source kind file; the kind is {self.kind!r}")
+        if "session" in self.columns.model_fields_set and not sources()[self.kind].logged:
+            raise ValueError(f"source.columns.session is for source kind logs; the kind is {self.kind!r}")
         if len({self.columns.score, *self.columns.judges}) <= len(self.columns.judges):
             raise ValueError("source.columns.judges: a column stands there twice, or is source.columns.score")
         record = sources()[self.kind]

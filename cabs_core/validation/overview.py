@@ -163,6 +163,9 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
     else:
         known = outcomes.propensities[outcomes.answered == 1]
         lines.append(f"propensities: from {known.min():.3g} to {known.max():.3g}")
+    if outcomes.sessions is not None:
+        count = len(set(outcomes.sessions.tolist()) - {""})
+        lines.append(f"conversations: {count:,}; intervals take the decisions of one as dependent")
     return lines
 
 
