@@ -75,7 +75,7 @@ def test_gaps_and_what_to_accept(said) -> None:
         hard = frame["question"].str.startswith(("Integrate", "How many primes"))
         return frame[~hard | (frame["model"] != "small")]
 
-    with pytest.raises(DataError, match=r"queries_kept fails.*missing: predict"):
+    with pytest.raises(DataError, match=r"queries_kept.*missing: predict"):
         said(partly)
     assert "so the figures hold for the others" in said(partly, **shown("accept"))
     assert "small was not tried on" in said(partly, missing="predict")
