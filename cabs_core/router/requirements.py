@@ -8,6 +8,7 @@ the whole project. Every package is named with the version that made the bundle,
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from importlib import metadata
 
@@ -20,8 +21,8 @@ NAME = "requirements.txt"
 OWN = "cabs-routing"
 #: what every router imports: decisions, the event log, the command line, the server
 _ALWAYS = (
-    "aiohttp", "click", "filelock", "numba", "numpy", "packaging", "pydantic", "pyyaml", "safetensors", "scipy",
-    "starlette", "threadpoolctl", "uvicorn",
+    "aiohttp", "click", "filelock", "httptools", "numba", "numpy", "packaging", "pydantic", "pyyaml", "safetensors", "scipy",
+    "starlette", "threadpoolctl", "uvicorn", *(() if sys.platform == "win32" else ("uvloop",)),
 )  # fmt: skip
 _TRANSFORMER = ("onnxruntime", "tokenizers")
 _FITTED = ("scikit-learn",)

@@ -16,6 +16,7 @@ import json
 import re
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -67,6 +68,7 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
     return found
 
 
+@lru_cache(maxsize=256)  # every request asks it of the same few
 def is_local(host: str) -> bool:
     """Whether an address or name, with or without a port, is this machine."""
     for name in (host, host.rpartition(":")[0] if re.search(r":\d+$", host) else host):

@@ -39,7 +39,7 @@ from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events, written_in
 from cabs_core.router.server.tracing import Tracer
 from cabs_core.router.server.upstreams import Upstream, Upstreams
-from cabs_core.router.server.usage import estimated_input, most_output
+from cabs_core.router.server.usage import estimated_input, most_output, tokens_of
 from cabs_core.router.sessions import Conversation, read_conversation, route_conversation
 
 #: statuses that tell of the router's account with an upstream, and that an upstream asks to wait
@@ -363,10 +363,9 @@ class Forwarder:
         if wrong is not None:
             return call.failed("either", 502, wrong, usage=found.get("usage"))
         call.breaker.succeeded()
-        name = found.get("id")
-        call.finish(
-            "answered", usage=found.get("usage"), response_id=name, written=written_in(content), billed=True
-        )
+        usage, name = found.get("usage"), found.get("id")
+        written = written_in(content) if tokens_of(usage) is None else 0
+        call.finish("answered", usage=usage, response_id=name, written=written, billed=True)
         return Answer(200, call.back(response), content, decision=decision, model=model)
 
     def _refused(self, call: Call, response: aiohttp.ClientResponse, content: bytes) -> Answer:

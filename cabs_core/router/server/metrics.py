@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from cabs_core.router.events import EventLog
 from cabs_core.router.server.billing import Bill
@@ -54,16 +56,19 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Histogram:
-    """Counts of durations up to each bound."""
+    """Counts of durations between the bounds."""
 
     def __init__(self) -> None:
-        self.counts, self.total, self.n = [0] * len(BOUNDS), 0.0, 0
+        self._between, self.total = [0] * (len(BOUNDS) + 1), 0.0
 
     def observe(self, seconds: float) -> None:
         """One duration."""
-        self.n, self.total = self.n + 1, self.total + seconds
-        for i, bound in enumerate(BOUNDS):
-            self.counts[i] += seconds <= bound
+        self.total += seconds
+        self._between[bisect_left(BOUNDS, seconds)] += 1
+
+    def up_to(self) -> list[int]:
+        """How many were at most each bound, and how many there were."""
+        return list(accumulate(self._between))
 
 
 class Counters:
@@ -145,11 +150,12 @@ def metrics_text(
         put(name, {**worker, **told}, value)
     for (name, labels), found in sorted(histograms.items(), key=lambda item: item[0]):
         mine = {**worker, **dict(labels)}
-        for bound, count in zip(BOUNDS, found.counts, strict=True):
+        *counts, every = found.up_to()
+        for bound, count in zip(BOUNDS, counts, strict=True):
             put(name, {**mine, "le": f"{bound:g}"}, count, "_bucket")
-        put(name, {**mine, "le": "+Inf"}, found.n, "_bucket")
+        put(name, {**mine, "le": "+Inf"}, every, "_bucket")
         put(name, mine, found.total, "_sum")
-        put(name, mine, found.n, "_count")
+        put(name, mine, every, "_count")
     out = []
     for name, found_lines in lines.items():
         kind, text = HELP[name]
