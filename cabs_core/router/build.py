@@ -171,10 +171,13 @@ def build_bundle(
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     # problems and oracles are as large as the train split: one of them at a time
+    validation = _problem(inputs, "validation")
+    unknown = unknown_arms(validation)
     choice = choose_policy(
-        _problem(inputs, "validation"), pool.policies if policy is None else [policy], rho, options=options,
+        validation, pool.policies if policy is None else [policy], rho, options=options,
         seed=pool.replay.order_seed, latency_weight=pool.replay.latency_weight,
     )  # fmt: skip
+    del validation
     test = _problem(inputs, "test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
@@ -215,7 +218,7 @@ def build_bundle(
         "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
         # what is predicted, of a log or from prices, or what nobody can know, is no evidence
-        "evidence": {} if pool.logged or unknown_arms(validation) or (provenance or {}).get("cold") else choice.evidence(),
+        "evidence": {} if pool.logged or unknown or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
             **of_problem, "pool_settings": pool.content_hash(), "seed": seed,
             "options": made.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,
