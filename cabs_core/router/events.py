@@ -373,13 +373,6 @@ class EventLog:
         row = self._one(sql, (bundle,))
         return float(row[0]) if row else None
 
-    def forgotten(self, before: float, after: int) -> tuple[list[str], int]:
-        """(ids of decisions numbered above `after` whose call was begun before a time and never ended, newest number)."""
-        sql = "SELECT id FROM decisions WHERE seq > ? AND status = 'called' AND ts < ? ORDER BY seq"
-        names = [str(row[0]) for row in self._all(sql, (after, before))]
-        sql = "SELECT COALESCE(MAX(seq), ?) FROM decisions WHERE ts < ? AND seq > ?"
-        return names, int(self._one(sql, (after, before, after))[0])
-
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:

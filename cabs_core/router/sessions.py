@@ -31,7 +31,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from cabs_core.router.events import prompt_hash
 from cabs_core.router.router import Routed, Router
 from cabs_core.utility import may_keep, worth_a_switch
 
-RouteBy = Literal["last_user", "first_user", "conversation"]
 #: characters of a text that are read to route by it
 LONGEST = 16_384
 #: seconds without a request after which a session is drawn again; providers keep caches for 5 minutes to an hour

@@ -25,7 +25,6 @@ from cabs_core.router.server.metrics import HELP
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-PROGRAMS = Path(sys.executable).parent
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:
