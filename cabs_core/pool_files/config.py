@@ -173,7 +173,7 @@ class Source(_Strict):
             )
         if self.columns.judges and self.kind != "file":
             raise ValueError(f"source.columns.judges is for source kind file; the kind is {self.kind!r}")
-        if "session" in self.columns.model_fields_set and not sources()[self.kind].logged:
+        if self.columns.session != Columns().session and not sources()[self.kind].logged:
             raise ValueError(f"source.columns.session is for source kind logs; the kind is {self.kind!r}")
         if len({self.columns.score, *self.columns.judges}) <= len(self.columns.judges):
             raise ValueError("source.columns.judges: a column stands there twice, or is source.columns.score")
