@@ -326,8 +326,12 @@ def summary(found: list[Verdict], label: Callable[[str], str]) -> str:
         text = "; ".join(f"{name} {_span(low, high)}" for name, low, high in parts)
         return text[0].upper() + text[1:]
     counts = [(text, sum(v.decision == d for v in cases)) for d, text in _WORDS.items()]
-    said = ", ".join(f"{text} at {n}" for text, n in counts if n)
-    return f"It depends on what a right answer is worth: of {len(cases)} values, {said}"
+    said = [(text, n) for text, n in counts if n]
+    if len(said) == 1:
+        text = said[0][0]
+        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on what a right answer is worth"
+    listed = ", ".join(f"{text} at {n}" for text, n in said)
+    return f"It depends on what a right answer is worth: of {len(cases)} values, {listed}"
 
 
 _WORDS = {"deploy": "deploy a router", "keep": "keep a single model", "unsure": "not enough data to tell"}

@@ -452,6 +452,10 @@ def test_one_line_for_all_values():
         == "Keep gpt-small where a right answer is worth $0.01; deploy Hier-mix where a right answer is worth $0.1 to $0.2"
     )
     many = said(*(at(v, d) for v, d in ((1, "keep"), (2, "unsure"), (3, "keep"), (4, "deploy"))))
+    routers = said(
+        *(at(v, "deploy", router=r) for v, r in ((1, "ridge"), (2, "knn"), (3, "ridge"), (4, "knn")))
+    )
+    assert routers == "Deploy a router at all 4 values; which one depends on what a right answer is worth"
     assert many.endswith(
         "of 4 values, deploy a router at 1, keep a single model at 2, not enough data to tell at 1"
     )
