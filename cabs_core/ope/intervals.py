@@ -9,9 +9,9 @@ mended from the logged probabilities alone, which know more than the draws:
   happened: a log in which the rare arms happened not to be drawn looks better than it is;
 * the variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
 
-Intervals are mean -+ t se, with Student's t at the effective size, or the number of clusters where that is less, less one. A sequence's are asymptotic confidence
-sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Annals of Statistics 52(6), theorem 2.2), valid at all
-decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
+Intervals are mean -+ t se, with Student's t of the effective size (or the number of clusters, if that is smaller) minus one
+degrees of freedom. A sequence's are asymptotic confidence sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
+2024, Annals of Statistics 52(6), theorem 2.2), valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Source(_Strict):
     """Where the outcomes come from."""
 
     kind: Annotated[str, AfterValidator(_known_source)] = Field(
-        description="file, logs, collect, synthetic, routerbench, sprout, openllm_v2, or one that another package brings"
+        description="A source of `cabs_core.catalog.sources`, such as file, logs or collect, or one that another package brings"
     )
     path: Text | None = Field(
         None,

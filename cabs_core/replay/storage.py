@@ -295,7 +295,7 @@ class _Traces:
         self.values, self.scores, self.costs = (
             found[self.order, self.actions] for found in (cells.utility, cells.score, cells.cost)
         )
-        self.unclipped = self.scores - self.rho * self.costs
+        self.unclipped = utility(self.scores, self.costs, self.rho)
 
 
 def _constant(keys: dict[str, Any], rows: int) -> dict[str, pa.Array]:

@@ -256,20 +256,12 @@ def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
         else ""
     )
     header = ""
-    if any(_is_number(name) for name in names):
+    if pd.to_numeric(pd.Series(names), errors="coerce").notna().any():
         header = " These look like values: does the first line hold the names of the columns?"
     return DataError(
         f"{path}: no column {wanted!r:.100}, which source.columns.{field} names; columns are: {shown}.{header}"
         f"{did_you_mean(wanted, names)} Map source.columns.{field} to the right column{cost}"
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def tidy_columns(
