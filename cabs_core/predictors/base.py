@@ -199,6 +199,14 @@ def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what:
     return y
 
 
+def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights `[m]` >= 0 of members `[n, m]` with the least squared error of a target `[n]`."""
+    from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, where predictors are fitted)
+
+    found: np.ndarray = nnls(members, target)[0]
+    return found
+
+
 def contrasts(values: np.ndarray) -> np.ndarray:
     """Scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores as they are.
 

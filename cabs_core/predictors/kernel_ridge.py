@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
-from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import (
@@ -23,6 +22,7 @@ from cabs_core.predictors.base import (
     State,
     Validation,
     held_out_part,
+    nonnegative_weights,
     prefixed,
     without_prefix,
 )
@@ -172,11 +172,11 @@ class KernelPredictor(ScorePredictor):
         parts = [kernel @ w for w in self.nystrom_] + list(self._others(x, lengths))
         members = np.stack(parts, axis=-1)
         targets = (y - self.mean_) @ self.rotation_
-        self.stack_first_ = nnls(members[:, 0], targets[:, 0])[0]
+        self.stack_first_ = nonnegative_weights(members[:, 0], targets[:, 0])
         self.stack_rest_ = np.zeros(members.shape[-1])
         if targets.shape[1] > 1:
             rest = members[:, 1:].reshape(-1, members.shape[-1])
-            self.stack_rest_ = nnls(rest, targets[:, 1:].ravel())[0]
+            self.stack_rest_ = nonnegative_weights(rest, targets[:, 1:].ravel())
 
     def _combine(self) -> None:
         """One weight matrix on the landmarks for everything that is linear in the kernel."""

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import nnls
 
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import (
@@ -22,6 +21,7 @@ from cabs_core.predictors.base import (
     State,
     Validation,
     contrasts,
+    nonnegative_weights,
     prefixed,
     without_prefix,
 )
@@ -36,7 +36,7 @@ def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.n
     Gram matrix of the members, averaged over prompts and arms.
     """
     n, k, m = members.shape
-    common = nnls(members.reshape(n * k, m), targets.ravel())[0]
+    common = nonnegative_weights(members.reshape(n * k, m), targets.ravel())
     # one unit of pull weighs as much as an average prompt, whatever the members' scale
     gram = np.einsum("nkm,nkl->ml", members, members) / (n * k)
     values, vectors = np.linalg.eigh(gram)
@@ -44,7 +44,7 @@ def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.n
     out = np.empty((k, m))
     for j in range(k):
         rows = np.vstack([members[:, j], root])
-        out[j] = nnls(rows, np.concatenate([targets[:, j], root @ common]))[0]
+        out[j] = nonnegative_weights(rows, np.concatenate([targets[:, j], root @ common]))
     return out
 
 
@@ -97,7 +97,7 @@ class StackPredictor(ScorePredictor):
                 member = _make(name, options).fit(x[rest], lengths[rest], y[rest], seed=seed)
                 left_out[out, :, m] = member.predict(x[out], lengths[out]) - y[rest].mean(axis=0)
         targets = y - self.mean_
-        self.common_ = nnls(left_out.mean(axis=1), targets.mean(axis=1))[0]
+        self.common_ = nonnegative_weights(left_out.mean(axis=1), targets.mean(axis=1))
         self.weights_ = stack_weights(contrasts(left_out), contrasts(targets), self.pull)
         used = (self.weights_.max(axis=0) > 0) | (self.common_ > 0)
         self.fitted_ = {
