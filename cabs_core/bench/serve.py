@@ -100,7 +100,7 @@ WAYS = ("direct", "forward", "routed", "simple_shuffle")
 def measure(
     bundle: str | Path, *, rate: float, seconds: int, workers: int = 1, ways: Sequence[str] = WAYS
 ) -> dict[str, Any]:
-    """Times of the ways, and what each adds to the median.
+    """Times of the ways, what each adds to the median, and what routing adds to a plain forward.
 
     Args:
         rate: requests a second; seconds: of each way; workers: processes of the server.
@@ -138,10 +138,15 @@ def measure(
             for process in reversed(running):
                 process.terminate()
                 process.wait()
+    routing = {} if "forward" not in urls or "routed" not in urls else {
+        f"routing_adds_{part}_ms": found["routed"][f"{part}_ms"] - found["forward"][f"{part}_ms"]
+        for part in ("p50", "p99")
+    }  # fmt: skip
     return {
         "bundle": manifest.id, "policy": manifest.policy, "encoder": manifest.encoder["name"], "rate": rate,
         "workers": workers, **found,
         **{f"{way}_adds_p50_ms": found[way]["p50_ms"] - found["direct"]["p50_ms"] for way in urls if way != "direct"},
+        **routing,
     }  # fmt: skip
 
 

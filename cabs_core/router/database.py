@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,8 @@ _REASONS = (
 _APPEND_LOCK = 0x6361_6273
 #: rows fetched at a time by `stream`
 _ROWS = 5_000
+#: pages of SQLite's write-ahead log after which an appending transaction itself moves them into the file, where nobody calls `sync`
+_PAGES = 10_000
 
 
 def is_postgres(place: str | Path) -> bool:
@@ -133,6 +135,7 @@ class Database:
                 )  # of a new file: `compact` gives space back
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
+                self._db.execute(f"PRAGMA wal_autocheckpoint={_PAGES}")
         except (OSError, self._driver.Error) as error:
             self._failed = time.monotonic()
             self._why = self._said("opened", error)
@@ -223,6 +226,17 @@ class Database:
                         cursor.close()
                     if self.dialect == "postgres":
                         self._db.rollback()
+
+    def sync(self) -> None:
+        """Move what SQLite's write-ahead log holds into the file, beside appending transactions, which else wait some 10 ms for it."""
+        if self.dialect != "sqlite" or self.place == ":memory:":
+            return
+        uri = f"{Path(self.place).absolute().as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(uri, uri=True)) as aside:
+                aside.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            raise LogError(self._said("synced", error)) from None
 
     def shrink(self, pages: int = 2_000) -> bool:
         """Give free pages of an SQLite file back, so many at most; whether there may be more."""

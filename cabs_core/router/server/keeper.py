@@ -79,6 +79,7 @@ class Keeper:
                         self.router.checkpoint()
                         version = self.router.learner.version
                     saved = time.monotonic()
+                self.router.log.database.sync()
             except Exception as error:  # whatever it is, requests go on, and the next look may do better
                 self.failures += 1
                 logger.warning("keeping up with the log failed: %s", error)

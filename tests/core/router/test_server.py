@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 import time
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -301,6 +302,21 @@ def test_a_promoted_bundle_has_a_checkpoint_though_its_learner_counts_as_far_as_
         promote(make_bundle("ridge", epsilon=0.1), place / "router")
         name = read_manifest(place / "router").id
         assert wait((place / "log.learned" / name / "learned.json").is_file)
+
+
+def test_the_log_gets_into_its_file_beside_requests(place):
+    """Else every eightieth request or so would wait some 10 ms for it."""
+
+    def in_file() -> bool:
+        uri = f"{(place / 'log.sqlite').as_uri()}?mode=ro&immutable=1"  # as if there were no write-ahead log
+        with closing(sqlite3.connect(uri, uri=True)) as found, suppress(sqlite3.Error):
+            return found.execute("SELECT COUNT(*) FROM decisions").fetchone() == (1,)
+        return False
+
+    with client(place) as c:
+        c.post("/v1/chat/completions", json=ASK)
+        settle(c)
+        assert wait(in_file)
 
 
 def test_metrics_count_the_log(place):
