@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -133,3 +133,16 @@ def once(failed: Mapping[str, str]) -> list[str]:
     for policy, text in failed.items():
         policies.setdefault(text, []).append(policy)
     return [f"{', '.join(names)}: {text}" for text, names in policies.items()]
+
+
+def listed(names: Iterable[str], longest: int = 300) -> str:
+    """`a, b, c`: all names, or, in about so many characters, the first of them and how many others there are."""
+    names = list(names)
+    shown, length = list[str](), 0
+    for name in names:
+        length += len(name) + 2
+        if shown and length > longest:
+            break
+        shown.append(shortened(name, longest))
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {counted(more, 'other')}" if more else "")

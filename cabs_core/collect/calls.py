@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from cabs_core.collect.store import Answer, call_key
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, listed
 from cabs_core.pool_files.collect import Collect
 from cabs_core.router.server.upstreams import Upstream
 
@@ -89,7 +89,7 @@ def targets(
         upstream = upstreams.get(name)
         if upstream is None:
             raise DataError(
-                f"{origin}: models lacks {name!r:.100}, which the pool asks; it has {', '.join(upstreams):.300}"
+                f"{origin}: models lacks {name!r:.100}, which the pool asks; it has {listed(upstreams, 300)}"
             )
         if upstream.price is None and not upstream.free:
             raise DataError(

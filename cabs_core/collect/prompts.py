@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, listed
 from cabs_core.ope.source import EVENT_LOGS, event_frame
 from cabs_core.ope.traces import read_traces
 from cabs_core.outcomes.raw import Place, text_column
@@ -86,7 +86,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
         unknown = sorted(set(pool.tasks) - set(prompts.tasks))
         if unknown:
             raise DataError(
-                f"{path}: no task {unknown[0]!r} in the table. It has: {', '.join(sorted(set(prompts.tasks))):.400}"
+                f"{path}: no task {unknown[0]!r} in the table. It has: {listed(sorted(set(prompts.tasks)), 400)}"
             )
         prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
     return _each_once(prompts, path, first, named="query_id" in found)
@@ -123,5 +123,5 @@ def _each_once(prompts: Prompts, path: Path, first: int, *, named: bool) -> Prom
 
 def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
     return DataError(
-        f"{path}: no column {wanted!r:.100}, which {field} names; columns are: {', '.join(names):.400}"
+        f"{path}: no column {wanted!r:.100}, which {field} names; columns are: {listed(names, 400)}"
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from cabs_core.errors import DataError, counted
+from cabs_core.errors import DataError, counted, listed
 from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
@@ -26,6 +26,8 @@ from cabs_core.pool_files import ModelPool
 
 #: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not truth
 _RATE = 0.05
+#: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
+_MATTERS = 0.01
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
@@ -86,21 +88,22 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
         level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
         other, some = others + level, counted > 0
         compared = {
-            "others": _compared(other[some & there], other[some & ~there]),
-            "own": _compared(predicted[train][there, j], predicted[train][~there, j]),
+            "others": _compared(other[some & there], other[some & ~there], tests),
+            "own": _compared(predicted[train][there, j], predicted[train][~there, j], tests),
         }
-        p = min((c["p"] for c in compared.values() if c), default=1.0)
         found[table.arms[j]] = {
             "missing": int((~real[:, j]).sum()),
             "share": float((~real[:, j]).mean()),
-            "at_random": bool(p * tests > _RATE),
+            "at_random": not any(c and c["differs"] for c in compared.values()),
             **compared,
         }
     return found
 
 
-def _compared(there: np.ndarray, elsewhere: np.ndarray) -> dict[str, float] | None:
-    """Means where a model was tried and where not, their difference with its 95 % interval, and p; None with too few."""
+def _compared(there: np.ndarray, elsewhere: np.ndarray, tests: int) -> dict[str, Any] | None:
+    """Means where a model was tried and where not, their difference with its 95 % interval, p, and whether they differ, as one of so
+    many tests and by as much as matters; None with too few.
+    """
     n, m = len(there), len(elsewhere)
     if min(n, m) < 2:
         return None
@@ -110,7 +113,8 @@ def _compared(there: np.ndarray, elsewhere: np.ndarray) -> dict[str, float] | No
     p = float(2 * norm.sf(abs(gap) / error)) if error > 0 else float(gap == 0)
     reach = 1.96 * error
     return {"tried": float(there.mean()), "missing": float(elsewhere.mean()), "difference": gap,
-            "low": gap - reach, "high": gap + reach, "p": p}  # fmt: skip
+            "low": gap - reach, "high": gap + reach, "p": p,
+            "differs": bool(p * tests <= _RATE and abs(gap) >= _MATTERS)}  # fmt: skip
 
 
 def _share(share: float) -> str:
@@ -122,12 +126,12 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
     said = []
     random = [arm for arm, found in gaps.items() if found["at_random"]]
     if random:
-        listed = ", ".join(
+        named = listed(
             f"{arm} on {counted(gaps[arm]['missing'], 'prompt')} ({_share(gaps[arm]['share'])})"
             for arm in random
         )
         said.append(
-            f"Not tried: {listed:.300}. Nothing speaks against these gaps being at random: what the models would have scored there "
+            f"Not tried: {named}. Nothing speaks against these gaps being at random: what the models would have scored there "
             "is predicted from the wording of the prompts, and the verdict rests on what they did score elsewhere."
         )
     for arm, found in gaps.items():
@@ -140,7 +144,7 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
                 ("others", "the other models score"),
                 ("own", "by the wording of the prompts it would score"),
             )
-            if (c := found[key]) and (c["low"] > 0 or c["high"] < 0)
+            if (c := found[key]) and c["differs"]
         ]
         said.append(
             f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and these are of another kind: "

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cabs_core.errors import DataError, counted
+from cabs_core.errors import DataError, counted, listed
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, text_array
 
@@ -169,7 +169,7 @@ class RawOutcomes:
                 called = "" if shown == wanted else f" (shown as {shown!r})"
                 raise DataError(
                     f"{self.origin}: no model {wanted!r}{called} in the table.{hint} It has: "
-                    f"{', '.join(self.arms):.400}"
+                    f"{listed(self.arms, 400)}"
                 )
             columns.append(self.arms.index(wanted))
         return self._with(arms=list(names), columns=np.array(columns))
@@ -184,7 +184,7 @@ class RawOutcomes:
         unknown = [task for task in tasks if task not in known]
         if unknown:
             raise DataError(
-                f"{self.origin}: no task {unknown[0]!r} in the table. It has: {', '.join(known):.400}"
+                f"{self.origin}: no task {unknown[0]!r} in the table. It has: {listed(known, 400)}"
             )
         return self.take(np.isin(self.tasks, tasks))
 

@@ -64,8 +64,11 @@ def why(v: Verdict) -> str:
     router, against = label(v.router), v.model if v.rho is not None else f"always asking {v.model}"
     compared = f", widened because {router} is the best of {v.compared} routers" if v.compared > 1 else ""
     where = "on average over all values tried" if v.rho is None else "at this value"
-    verb, u = "gains" if v.utility.value > 0 else "loses", v.utility
-    said = f"{router} {verb} {abs(u.value):.3f} right answers a request against {against} {where}, its cost deducted"
+    u = v.utility
+    change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} right answers"
+    if f"{abs(u.value):.3f}" == "0.000":
+        change = "neither gains nor loses right answers"
+    said = f"{router} {change} a request against {against} {where}, its cost deducted"
     if u.low is None:
         said += "; with one query and one trial no error is known."
     else:

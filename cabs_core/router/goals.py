@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 
 from cabs_core.artifacts import Chain
 from cabs_core.catalog import NO_ROUTERS, policy_label
-from cabs_core.errors import DataError
+from cabs_core.errors import DataError, listed
 from cabs_core.inputs import tuned_options
 from cabs_core.metrics import TwoWayError, standard_error, two_way_error
 from cabs_core.pool_files.goals import Goal
@@ -149,7 +149,7 @@ def answer_goal(
         DataError: `of` is no model of the problem, or latencies are not known.
     """
     if goal.of is not None and goal.of not in test.arms:
-        raise DataError(f"goal: no model {goal.of!r:.100}; the table has {', '.join(test.arms):.300}")
+        raise DataError(f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms, 300)}")
     if goal.latency is not None and (test.latencies is None or validation.latencies is None):
         raise DataError(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabs_core.catalog import encoder_record, encoders
-from cabs_core.errors import DataError, PoolError, counted, shortened
+from cabs_core.errors import DataError, PoolError, counted, listed
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.outcomes.copies import copies_text
 from cabs_core.outcomes.gaps import gaps_text
@@ -74,7 +74,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
     if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
         raise PoolError(
             f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
-            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {shortened(', '.join(outcomes.arms), 300)}"
+            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {listed(outcomes.arms, 300)}"
         )
     unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
     if unknown:
@@ -114,7 +114,7 @@ def _shape(outcomes: Outcomes) -> list[str]:
     if "decisions" in report:
         return _log_shape(outcomes)
     tasks = sorted(set(outcomes.tasks.tolist()))
-    named = f": {shortened(', '.join(tasks), 100)}" if len(tasks) > 1 else ""
+    named = f": {listed(tasks, 100)}" if len(tasks) > 1 else ""
     lines = [
         f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, {len(outcomes):,} "
         f"queries x {len(outcomes.arms)} models, {len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
@@ -127,7 +127,7 @@ def _shape(outcomes: Outcomes) -> list[str]:
         why = "no model has a score and a cost" if report.get("gaps") else "a score or a cost is missing"
         lines.append(f"left out: {dropped:,} of {report['queries_read']:,} queries, because {why}")
         lines += [
-            f"  missing {what}: {shortened(', '.join(f'{model} {count:,}' for model, count in cells.items()), 200)}"
+            f"  missing {what}: {listed((f'{model} {count:,}' for model, count in cells.items()), 200)}"
             for what, cells in (
                 ("scores", report.get("missing_cells")),
                 ("costs", report.get("missing_costs")),
@@ -174,7 +174,7 @@ def _costs_from(outcomes: Outcomes) -> list[str]:
     lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
     if report.get("costs_priced"):
         lines.append(
-            f"  priced calls: {', '.join(f'{m} {c:,}' for m, c in report['costs_priced'].items()):.200}"
+            f"  priced calls: {listed((f'{m} {c:,}' for m, c in report['costs_priced'].items()), 200)}"
         )
     return lines
 

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from cabs_core.catalog import sources
+from cabs_core.errors import listed
 from cabs_core.outcomes import PUBLISHED, Outcomes
 from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
@@ -354,7 +355,7 @@ class Tables:
     def texts_line(self) -> str:
         """How well each block follows the prompts."""
         return "; ".join(
-            f"the scores of {r.models:.200} correlate by {r.correlation_with_text:.3f} with what the words of the prompts predict "
+            f"the scores of {listed(r.models.split(', '), 200)} correlate by {r.correlation_with_text:.3f} with what the words of the prompts predict "
             f"(p = {r.p_value:.2f})"
             for r in self.block_texts.itertuples()
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cabs_core.errors import DataError, shortened
+from cabs_core.errors import DataError, listed
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, number_column, text_column
 from cabs_core.outcomes.table import text_array
@@ -249,7 +249,7 @@ def _known_columns(path: Path) -> list[str]:
 
 
 def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
-    shown = shortened(", ".join(names), 400)
+    shown = listed(names, 400)
     cost = (
         ". Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
         if field == "cost"
@@ -425,7 +425,7 @@ def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set
     if not found:
         raise DataError(
             f"{path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; columns are: "
-            f"{shortened(', '.join(names), 400)}"
+            f"{listed(names, 400)}"
         )
     return found
 
