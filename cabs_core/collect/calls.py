@@ -89,7 +89,7 @@ def targets(
         upstream = upstreams.get(name)
         if upstream is None:
             raise DataError(
-                f"{origin}: models lacks {name!r:.100}, which the pool asks; it has {listed(upstreams, 300)}"
+                f"{origin}: models lacks {name!r:.100}, which the pool asks; it has {listed(upstreams)}"
             )
         if upstream.price is None and not upstream.free:
             raise DataError(

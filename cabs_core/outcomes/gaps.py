@@ -5,7 +5,7 @@
 What a model would have scored and cost where it was not tried is predicted from the wording of the prompt, learnt from the cells
 of the train split alone (`outcomes.logged`). That holds where models were left out at random. Two comparisons tell, on the train
 split: whether the other models score otherwise on the prompts where this one is missing, and whether its own predictions do. Where
-either differs ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
+either differs by a hundredth or more ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
 What is estimated afterwards rests on the real cells: `cabs_core.problem.gaps`.
 """
 

@@ -139,7 +139,7 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
     without = [arm for arm in raw.arms if arm not in pool.prices and arm not in pool.cost_per_call]
     if without and every_model:
         raise DataError(
-            f"pool {pool.name!r}: prices lacks {listed(without, 300)}; expected USD per 1M tokens (prices) or USD "
+            f"pool {pool.name!r}: prices lacks {listed(without)}; expected USD per 1M tokens (prices) or USD "
             "per call (cost_per_call) for every model. A missing price is never taken as 0"
         )
     costs = np.full(raw.scores.shape, np.nan)

@@ -149,7 +149,7 @@ def answer_goal(
         DataError: `of` is no model of the problem, or latencies are not known.
     """
     if goal.of is not None and goal.of not in test.arms:
-        raise DataError(f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms, 300)}")
+        raise DataError(f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}")
     if goal.latency is not None and (test.latencies is None or validation.latencies is None):
         raise DataError(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"

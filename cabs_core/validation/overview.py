@@ -74,7 +74,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
     if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
         raise PoolError(
             f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
-            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {listed(outcomes.arms, 300)}"
+            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {listed(outcomes.arms)}"
         )
     unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
     if unknown:

@@ -354,8 +354,9 @@ class Tables:
     @property
     def texts_line(self) -> str:
         """How well each block follows the prompts."""
+        arms, blocks = self.outcomes.arms, self.found_blocks.blocks
         return "; ".join(
-            f"the scores of {listed(r.models.split(', '), 200)} correlate by {r.correlation_with_text:.3f} with what the words of the prompts predict "
+            f"the scores of {listed((arms[j] for j in blocks[r.block - 1]), 200)} correlate by {r.correlation_with_text:.3f} with what the words of the prompts predict "
             f"(p = {r.p_value:.2f})"
             for r in self.block_texts.itertuples()
         )

@@ -51,7 +51,7 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
     by = next((c for c in (ITEM, "query_id", "prompt") if c in names), None)
     if SCORE not in names or by is None or (by != ITEM and "model" not in names):
         raise DataError(
-            f"{path}: columns are {listed(names, 300)}; expected score and either item (a sheet of `cabs judge sample`), or "
+            f"{path}: columns are {listed(names)}; expected score and either item (a sheet of `cabs judge sample`), or "
             "query_id (or prompt) and model"
         )
     columns = [by] if by == ITEM else [by, "model"]

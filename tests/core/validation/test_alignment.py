@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from cabs_core.outcomes.sources.openllm_v2 import RUNS, process_order
 from cabs_core.pool_files import PoolFile
 from cabs_core.pools import find_pool
 from cabs_core.validation import run_checks
-from cabs_core.validation.alignment import centre_by_task, correlation_blocks, predictability, text_features
+from cabs_core.validation.alignment import (
+    _WORD,
+    centre_by_task,
+    correlation_blocks,
+    predictability,
+    text_features,
+)
 
 
 def generated(n: int, orders: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -176,3 +183,13 @@ def test_real_matrix_as_published_fails_and_the_blocks_are_named(both_orders) ->
     texts = results["alignment_text"].metadata["blocks"]
     follows = [set(b["models"].split(", ")) for b in texts if b["predictable"]]
     assert follows == [by_processes[1]], "only the models run on one process follow the texts"
+
+
+def test_scripts_without_spaces_have_words() -> None:
+    """Else a Chinese prompt is one word that no other prompt has, and features know its length alone."""
+    prompts = [
+        a + b for a in ("计算圆的面积", "翻译这个句子", "证明这个定理") for b in ("吧", "呢", "啊", "哦")
+    ]
+    assert text_features(prompts).shape[1] > 4
+    words = ["add 2 and 3!", "don't über-Test", "x_1 = 2"]
+    assert [re.findall(_WORD, w) for w in words] == [re.findall(r"\b\w+\b|[^\w\s]", w) for w in words]

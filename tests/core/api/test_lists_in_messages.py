@@ -1,0 +1,22 @@
+"""Lists of names in messages."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.errors import listed
+
+
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_characters=", "), min_size=1, max_size=30)))
+def test_names_are_whole_and_the_others_are_counted(names: list[str]) -> None:
+    shown, _, more = listed(names, 60).partition(" and ")
+    found = shown.split(", ") if shown else []
+    assert found == names[: len(found)]
+    assert len(shown) <= 60
+    assert len(found) + (int(more.split()[0]) if more else 0) == len(names)
+    assert bool(more) == (sum(len(name) + 2 for name in names) > 60)
+
+
+def test_one_name_that_is_too_long_is_shortened() -> None:
+    assert len(listed(["x" * 1000, "y"], 100)) < 120
