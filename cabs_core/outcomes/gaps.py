@@ -88,8 +88,8 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
         level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
         other, some = others + level, counted > 0
         compared = {
-            "others": _compared(other[some & there], other[some & ~there], tests),
-            "own": _compared(predicted[train][there, j], predicted[train][~there, j], tests),
+            "others": compared_means(other[some & there], other[some & ~there], tests),
+            "own": compared_means(predicted[train][there, j], predicted[train][~there, j], tests),
         }
         found[table.arms[j]] = {
             "missing": int((~real[:, j]).sum()),
@@ -100,7 +100,7 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
     return found
 
 
-def _compared(there: np.ndarray, elsewhere: np.ndarray, tests: int) -> dict[str, Any] | None:
+def compared_means(there: np.ndarray, elsewhere: np.ndarray, tests: int) -> dict[str, Any] | None:
     """Means where a model was tried and where not, their difference with its 95 % interval, p, and whether they differ, as one of so
     many tests and by as much as matters; None with too few.
     """

@@ -18,7 +18,8 @@ _PERMUTATIONS = 99
 _FOLDS = 5
 #: characters of scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Chinese; each is a word of its own
 _ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]"
+#: regular expression of a word, or of a mark between words
+WORD = rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]"
 #: blocks count as unrelated only if their correlation is surely below this share of the typical one
 _NEGLIGIBLE = 0.25
 
@@ -200,7 +201,7 @@ def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
 
     cut = [p[:4000] for p in prompts]
-    words = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=20_000, token_pattern=_WORD)
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=20_000, token_pattern=WORD)
     try:
         matrix = words.fit_transform(cut)
     except ValueError:  # no word stands in two prompts

@@ -12,7 +12,7 @@ import pytest
 from cabs_core.errors import DataError, PoolError
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.outcomes.gaps import _compared, gaps_text
+from cabs_core.outcomes.gaps import compared_means, gaps_text
 from cabs_core.problem.gaps import real_values, unknown_arms
 from cabs_core.validation.overview import overview
 
@@ -166,6 +166,6 @@ def test_bounds_hold_whatever_is_missing(with_gaps) -> None:
 def test_a_difference_that_changes_no_decision_is_no_finding() -> None:
     """Predictions that hardly vary differ surely and by next to nothing."""
     tried, missing = np.tile([0.70, 0.71], 20_000), np.tile([0.702, 0.712], 20_000)
-    near, far = _compared(tried, missing, 2), _compared(tried, missing + 0.02, 2)
+    near, far = compared_means(tried, missing, 2), compared_means(tried, missing + 0.02, 2)
     assert near is not None and far is not None and near["p"] < 1e-6
     assert not near["differs"] and far["differs"]

@@ -15,7 +15,7 @@ from cabs_core.pool_files import PoolFile
 from cabs_core.pools import find_pool
 from cabs_core.validation import run_checks
 from cabs_core.validation.alignment import (
-    _WORD,
+    WORD,
     centre_by_task,
     correlation_blocks,
     predictability,
@@ -192,4 +192,4 @@ def test_scripts_without_spaces_have_words() -> None:
     ]
     assert text_features(prompts).shape[1] > 4
     words = ["add 2 and 3!", "don't über-Test", "x_1 = 2"]
-    assert [re.findall(_WORD, w) for w in words] == [re.findall(r"\b\w+\b|[^\w\s]", w) for w in words]
+    assert [re.findall(WORD, w) for w in words] == [re.findall(r"\b\w+\b|[^\w\s]", w) for w in words]
