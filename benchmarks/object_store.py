@@ -27,6 +27,7 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import Request, urlopen
 
 import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -47,7 +48,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Store:
-    """An S3 store in a thread of this process with a bucket `cabs`, slow and unreliable if asked to be.
+    """An S3 store in a thread of this process with an empty bucket `cabs`, slow and unreliable if asked to be; one at a time.
 
     Attributes:
         settings: environment of a process that is to use it. requests: how many it has answered.
@@ -79,6 +80,9 @@ class Store:
         self.client = boto3.client(
             "s3", endpoint_url=url, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
         )  # fmt: skip
+        # moto keeps what it holds for the whole process: an earlier store's objects would be in this one
+        with urlopen(Request(f"{url}/moto-api/reset", method="POST")):
+            pass
         self.client.create_bucket(Bucket="cabs")
         return self
 

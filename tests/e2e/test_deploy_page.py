@@ -51,4 +51,4 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     assert '{"result":"recorded"}' in said
     assert "2 decisions, 1 scored" in said and "cabs feedback" in said
     assert (tmp_path / "learned.png").stat().st_size > 10_000
-    assert "effective sample size" in said
+    assert "all decisions are of one prompt or conversation" in said
