@@ -458,7 +458,7 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
     start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
     if (start, to) == score_range:
         return ""
-    return f" Scores run from {smallest:g} to {largest:g} here; if they can run from {start} to {to}, set score_range: [{start}, {to}]"
+    return f" Scores run from {smallest:g} to {largest:g} here; set score_range: [{start}, {to}], or the range that they can have if it is another"
 
 
 def _number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
