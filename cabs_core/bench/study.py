@@ -157,10 +157,10 @@ def _check_setup(work: Path, setup: Setup) -> None:
     """One folder, one setup: cells of different ones must not stand in one table."""
     path = work / "setup.json"
     if not path.is_file():
-        if setup == Setup():
-            return  # folders of earlier versions have no such file
         if (work / "cells").is_dir():
-            raise CabsError(f"{work} holds cells of the pools' own setup; give this study another --work")
+            raise CabsError(
+                f"{work} holds cells and does not say of which setup; give this study another --work"
+            )
         work.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(asdict(setup)))
         return

@@ -85,8 +85,6 @@ BUILT_IN = (
         description="the kernel ridge regression router (Nystrom features, rotated labels, stacked).",
         feedback="none",
         start="labels",
-        aliases=("kernel",),
-        random_key="kernel",
         references=("Williams and Seeger 2001: the Nystrom approximation",),
         style=(3, "", 3),
     ),

@@ -37,19 +37,9 @@ def families() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-@cache
-def _aliases() -> Mapping[str, str]:
-    return {alias: record.name for record in policies().values() for alias in record.aliases}
-
-
-def current_name(name: str) -> str:
-    """The name with an alias replaced: `kernel` -> `kernel_ridge`; any other text, with its preset, as it is.
-
-    A predictor that has a policy's name has the same aliases.
-    """
-    plain, options = name_and_options(name)
-    base, separator, preset = plain.partition("@")
-    return with_options(f"{_aliases().get(base, base)}{separator}{preset}", options)
+def canonical_name(name: str) -> str:
+    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; any other text as it is."""
+    return with_options(*name_and_options(name))
 
 
 def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
@@ -101,7 +91,7 @@ def split_name(name: str) -> tuple[str, str]:
     Raises:
         PolicyError: unknown policy or preset; the known ones are listed.
     """
-    plain, _ = name_and_options(current_name(name))
+    plain, _ = name_and_options(name)
     if "=" in plain:
         raise PolicyError(
             f"policy {name!r:.200}: expected name@option=value or name@preset@option=value, each option once, the value a number "
@@ -120,9 +110,9 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_policy_name(name: str) -> str:
-    """The name of a policy (and preset) that exists, with an alias replaced; raises PolicyError otherwise."""
+    """The canonical name of a policy (and preset) that exists; raises PolicyError otherwise."""
     split_name(name)
-    return current_name(name)
+    return canonical_name(name)
 
 
 def asset_name(name: str) -> str:
@@ -143,18 +133,16 @@ def all_policies() -> list[str]:
 
 
 def random_key(name: str) -> str:
-    """The text that a policy's random streams are keyed by: its name, or the one it had before it was renamed.
+    """The text that a policy's random streams are keyed by: its name and preset.
 
     Without options: what differs between two values of an option is then the option alone.
     """
-    record = policy_record(name)
-    _, separator, preset = name_and_options(name)[0].partition("@")
-    return f"{record.random_key or record.name}{separator}{preset}"
+    return name_and_options(name)[0]
 
 
 def policy_label(name: str) -> str:
     """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they are."""
-    plain, options = name_and_options(current_name(name))
+    plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
     record = policies().get(base)
     said = [*filter(None, [preset]), *(f"{key} {_text(value)}" for key, value in options.items())]
@@ -171,10 +159,10 @@ def policy_description(name: str) -> str:
 
 
 def policy_table() -> list[dict[str, Any]]:
-    """One row per policy and preset, for the SQL source `catalog.policies`; aliases too, for old results."""
+    """One row per policy and preset, for the SQL source `catalog.policies`."""
     return [
         {
-            "base_policy": name,
+            "base_policy": record.name,
             "preset": preset,
             "family": record.family,
             "kind": record.kind,
@@ -182,6 +170,5 @@ def policy_table() -> list[dict[str, Any]]:
             "title": policy_label(f"{record.name}@{preset}" if i else record.name),
         }
         for record in policies().values()
-        for name in (record.name, *record.aliases)
         for i, preset in enumerate(record.presets)
     ]

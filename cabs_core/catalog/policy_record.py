@@ -48,8 +48,6 @@ class PolicyRecord:
         bandit: of an upper bound, the policy with the same learner that sees the played arm's reward alone.
         style: (number of the palette's colour, dash pattern, number of the symbol) in plots; None: made from the name.
         headline: whether plots show it from the start.
-        aliases: earlier names, accepted wherever a name is.
-        random_key: name that its random numbers are drawn by; empty: its own. Kept when a policy is renamed.
     """
 
     name: str
@@ -67,8 +65,6 @@ class PolicyRecord:
     bandit: str = ""
     style: tuple[int, str, int] | None = None
     headline: bool = False
-    aliases: tuple[str, ...] = ()
-    random_key: str = ""
 
     @property
     def kind(self) -> str:

@@ -107,11 +107,7 @@ class TfidfEncoder:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
-        """Inverse of `state`; EncoderError where an earlier version wrote it, which read words."""
-        if "keys" not in arrays:
-            raise EncoderError(
-                "tfidf-svd: these are word statistics of an earlier version: export the router again"
-            )
+        """Inverse of `state`."""
         self = cls.__new__(cls)
         self._set(
             np.asarray(arrays["keys"]), np.asarray(arrays["idf"]),

@@ -12,7 +12,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.oracles.card import model_card
 from cabs_core.oracles.frozen_network import FrozenNetwork, rows_of_pairs
@@ -175,7 +174,6 @@ class Oracles:
             near = self.predictors["knn"]
             assert isinstance(near, KnnPredictor)
             return near.with_k(3)  # as published
-        name = current_name(name)
         if name not in self.predictors:
             raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
         return self.predictors[name]
@@ -273,9 +271,7 @@ class Oracles:
             for k, v in without_prefix("scaling", arrays).items()
         }
         pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
-        predictors = {
-            current_name(n): load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]
-        }
+        predictors = {n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]}
         near, kernel = predictors.get("knn"), predictors.get("kernel_ridge")
         if isinstance(near, KnnPredictor) and isinstance(kernel, KernelPredictor):
             kernel.knn_.share(near)
@@ -287,7 +283,7 @@ class Oracles:
             context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
             correlation=CorrelationPropagation(arrays["correlation"]),
             pca=pca,
-            chosen={head: current_name(n) for head, n in settings["chosen"].items()},
+            chosen=settings["chosen"],
             blend=settings["blend"],
             network=network,
             head_pca=PcaFeatures(arrays["head.center"], arrays["head.basis"])

@@ -10,8 +10,8 @@ decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision w
 nothing. A decision is learnt once: where its feedback is delivered again, `update` returns False and learns nothing,
 also after a restart. A decision of another router is an error.
 
-`decide` and `update` check their input (`checks`) before compiled code sees it, and run one call at a time; families'
-`_decide` and `_learn` may rely on this.
+What callers are promised (checks, one call at a time, every reward once, arms that come and go, files) is `guarded`,
+around every algorithm; families give `_decide` and `_learn`, and may rely on it.
 
 In replay the engine gives the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
 base class plays the lane by `decide` and `update`, which is slow but simple; families override `run` with compiled
@@ -22,27 +22,21 @@ Belongs here: the interface and what all policies share. Does not: any algorithm
 
 from __future__ import annotations
 
-import os
-import secrets
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cabs_core.catalog import current_name, name_and_options, random_key, split_name
+from cabs_core.catalog import canonical_name, name_and_options, random_key, split_name
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError
-from cabs_core.policies import checks, saving
+from cabs_core.policies import checks
+from cabs_core.policies.guarded import Guarded
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.ledger import Ledger
-from cabs_core.policies.requests import EVERYTHING, Decision, Reads, Request, Surrogate
+from cabs_core.policies.requests import EVERYTHING, Decision, Reads, Request
 from cabs_core.problem.replay_problem import LIMIT
 
 if TYPE_CHECKING:
@@ -50,17 +44,6 @@ if TYPE_CHECKING:
 
 #: rounds that a learning rate is chosen for where the number of rounds is not known
 DEFAULT_HORIZON = 10_000
-#: suffix of `Policy.instance` in a forked process, whose decisions must differ in name from its parent's
-_process = ""
-
-
-def _forked() -> None:
-    global _process
-    _process = secrets.token_hex(8)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 class Options(BaseModel):
@@ -69,7 +52,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Policy(ABC):
+class Policy(Guarded):
     """A routing policy with its state. Made by `build_policy`; see the module for how it is used.
 
     Class attributes:
@@ -78,13 +61,7 @@ class Policy(ABC):
         learns: whether rewards change it; needs_outcomes: it looks at realised outcomes (an upper bound).
         needs_context: whether it reads contexts, and so needs `dim`.
 
-    Attributes:
-        router: random id of this router, the same after save and load; its decisions carry it.
-        instance: random id of this object in this process; (instance, round) names a decision.
-        version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
-        learnt: the decisions that were learnt from (`ledger`).
-
-    One object may be used from several threads; calls then happen one after the other.
+    What a router may rely on, whatever the algorithm, is in `guarded`.
 
     Example:
         >>> import numpy as np
@@ -114,8 +91,8 @@ class Policy(ABC):
         saved: Saved | None = None,
     ) -> None:  # fmt: skip
         self.base, self.preset = split_name(name)
-        self.name = name = current_name(name)
-        self._arms = checks.names(name, arms)
+        self.name = name = canonical_name(name)
+        self._open(checks.names(name, arms))
         self.dim = checks.whole(name, "dim", dim)
         self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
         self.horizon = None if horizon is None else checks.whole(name, "horizon", horizon)
@@ -127,41 +104,13 @@ class Policy(ABC):
         if self.needs_context and self.dim < 1:
             raise PolicyError(f"{self.name} needs dim, the number of context features")
         checks.check_offline(name, offline, len(self._arms), self.dim if self.needs_context else 0)
-        self.round = self.version = 0
-        self.since: dict[str, int] = {}
-        self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
-        self.learnt = Ledger()
-        self._lock = threading.RLock()
-        self._memory_fields: dict[int, dict[str, tuple[Any, ...]]] = {}
         self.prepare()
         arrays = None if saved is None else saved.arrays(self)
         checks.check_size(name, self.layout())
         self.start(offline)
         if saved is not None and arrays is not None:
-            self._restore(saved, arrays)
-
-    def _restore(self, saved: Saved, arrays: Mapping[str, np.ndarray]) -> None:
-        header = saved.header
-        self.set_state(arrays, header.values)
-        self.round, self.version, self.learnt = header.round, header.version, saved.ledger
-        self.since = {arm: at for arm, at in header.since.items() if arm in self._arms}
-        self.router = header.router or self.router
-
-    @property
-    def arms(self) -> list[str]:
-        """Names of the arms, in the order of every array of K (a copy)."""
-        return list(self._arms)
-
-    @property
-    def instance(self) -> str:
-        """Id of this object in this process."""
-        return self._instance + _process
-
-    def __reduce__(self) -> NoReturn:
-        raise PolicyError(
-            f"{self.name}: a policy holds code addresses of its process and cannot be pickled or copied. Use "
-            "save(folder) and load_policy(folder)"
-        )
+            self.set_state(arrays, saved.header.values)
+            self._reopen(saved)
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, Any]) -> Any:
@@ -201,142 +150,19 @@ class Policy(ABC):
     def start(self, offline: Offline | None) -> None:
         """Create the state before the first round."""
 
-    def prepare(self) -> None:  # noqa: B027
+    def prepare(self) -> None:
         """Derive from the options what `layout` needs; makes no arrays."""
-
-    @abstractmethod
-    def _decide(self, request: Request) -> Decision:
-        """Choose an arm and return `self._decision(...)`."""
-
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
-        """Learn from the outcome of a decision; True if anything was learnt."""
-        return False
 
     def layout(self) -> dict[str, checks.Field]:
         """What every array of `state` must be, for these arms, features and options."""
         return {}
 
-    def layout_of(self, names: Collection[str]) -> dict[str, checks.Field]:
-        """`layout` of a saved state with arrays of these names, which an earlier version may have written."""
-        return self.layout()
-
     def optional_layouts(self) -> Sequence[dict[str, checks.Field]]:
         """Groups of arrays that a state has as a whole or not at all."""
         return ()
 
-    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:  # noqa: B027
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise PolicyError where arrays that fit `layout` contradict each other."""
-
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What each array in the memory of a decision over this many arms must be."""
-        return {}
-
-    # -- online -----------------------------------------------------------------------------------------------
-
-    def decide(self, request: Request) -> Decision:
-        """Choose an arm for a request.
-
-        Raises:
-            PolicyError: the request lacks what the policy needs, or something in it is not finite, not of the
-                right shape or out of range. Nothing has changed then.
-        """
-        if not isinstance(request, Request):
-            raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
-        with self._lock:
-            decision = self._decide(request)
-            if not 0.0 < decision.probability <= checks.ONE:
-                raise PolicyError(
-                    f"{self.name}: its state gives arm {decision.arm_name} probability {decision.probability}; load "
-                    "the last saved state that was sound"
-                )
-            self.round += 1
-            return decision
-
-    def update(
-        self,
-        decision: Decision,
-        score: float,
-        cost: float,
-        *,
-        latency_penalty: float = 0.0,
-        deltas: np.ndarray | None = None,
-        all_scores: np.ndarray | None = None,
-        all_costs: np.ndarray | None = None,
-    ) -> bool:
-        """Learn from the outcome of a decision, once; True if anything was learnt.
-
-        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it differs),
-        its arm has been removed since, or the policy does not learn.
-
-        Args:
-            decision: what `decide` returned, at any earlier time, also before a restart.
-            score, cost: realised score in [0, 1] and USD of the played arm.
-            latency_penalty: rho1 times the latency, >= 0, subtracted from the utility.
-            deltas: `[K]` of the propagation head for (played arm, score), instead of the request's surrogate.
-            all_scores, all_costs: `[K]`, for policies with full feedback only.
-
-        Raises:
-            PolicyError: a decision of another router, or one that was altered; an outcome out of range. Nothing has
-                changed then.
-        """
-        with self._lock:
-            self._check_made_here(decision)
-            k = len(decision.arms)
-            fields = self._memory_fields.get(k)
-            if fields is None:
-                fields = {name: tuple(field) for name, field in self.memory_layout(k).items()}
-                self._memory_fields[k] = fields
-            kept = checks.check_decision(self.name, decision, fields)
-            outcome = checks.outcome(
-                self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, kept
-            )
-            key = decision.instance, decision.round
-            if not self.learns or key in self.learnt or not self._learn(decision, outcome):
-                return False
-            self.learnt.add(*key)
-            return True
-
-    def _check_made_here(self, decision: Decision) -> None:
-        if not isinstance(decision, Decision):
-            raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
-        if not isinstance(decision.router, str) or decision.router != self.router:
-            said = isinstance(decision.router, str) and decision.router
-            made = f"router {checks.text(decision.router, 40)}" if said else "an unnamed router"
-            raise PolicyError(
-                f"{self.name}: the decision was made by {made}, this is router {self.router}; give its feedback to "
-                "the router that made it"
-            )
-        if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
-            raise PolicyError(f"{self.name}: Decision.instance is {checks.text(repr(decision.instance), 60)}")
-        checks.whole(self.name, "Decision.round", decision.round)
-        checks.whole(self.name, "Decision.version", decision.version)
-        if not isinstance(decision.arms, tuple):
-            raise PolicyError(
-                f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
-            )
-        if decision.arms is not self._arms:
-            checks.names(f"{self.name}: Decision", decision.arms)
-
-    def _decision(
-        self, arm: int, probability: float, pmf: np.ndarray, rho: float,
-        memory: dict[str, np.ndarray] | None = None, surrogate: Surrogate | np.ndarray | None = None,
-    ) -> Decision:  # fmt: skip
-        """A decision of this round and this router."""
-        return Decision(
-            arm, probability, pmf, self.round, rho, self._arms, {} if memory is None else memory, surrogate,
-            self.router, self._instance + _process, self.version,
-        )  # fmt: skip
-
-    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy.
-
-        Subclasses whose memory depends on the played arm change it to fit the new one.
-        """
-        return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf))
-
-    def count(self, arm: str) -> None:
-        """A copy of this policy played `arm`: count the round, as `decide` would have."""
-        self.round += 1
 
     def reseed(self, keys: np.ndarray) -> None:
         """Use other random streams from now on (`rng.stream_keys`), for copies that must not draw the same numbers."""
@@ -347,69 +173,8 @@ class Policy(ABC):
         """(arrays, JSON values) that hold everything learnt so far."""
         return {}, {}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:  # noqa: B027
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a policy fresh from its constructor."""
-
-    def add_arm(
-        self, name: str, embeddings: ArrayLike | None = None, scores: ArrayLike | None = None
-    ) -> None:
-        """A new arm becomes playable at the end of `arms`.
-
-        It learns nothing from earlier decisions, even if an arm of the same name was played and removed before. Nothing is known of
-        it, unless a policy that can (`uniroute`) starts it from its scores on a few prompts.
-
-        Args:
-            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
-
-        Raises:
-            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts. Nothing has changed.
-            DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
-        """
-        with self._lock:
-            arms = checks.names(self.name, [name])
-            if name in self._arms:
-                raise PolicyError(f"{self.name}: there is already an arm {name!r}")
-            if (embeddings is None) != (scores is None):
-                raise PolicyError(
-                    f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
-                )
-            if embeddings is None or scores is None:
-                self._grow()
-            else:
-                self._grow_from(np.asarray(embeddings), np.asarray(scores))
-            self._arms += arms
-            self.version += 1
-            self.since[name] = self.version
-            self._resized()
-
-    def remove_arm(self, name: str) -> None:
-        """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing."""
-        with self._lock:
-            if name not in self._arms or len(self._arms) == 1:
-                raise PolicyError(
-                    f"{self.name}: cannot remove {checks.text(name, 80)!r} from arms {self.arms}"
-                )
-            index = self._arms.index(name)
-            self._shrink(index)
-            self._arms = self._arms[:index] + self._arms[index + 1 :]
-            self.version += 1
-            self.since.pop(name, None)
-            self._resized()
-
-    def _grow(self) -> None:  # noqa: B027
-        """Extend the state by one arm."""
-
-    def _grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
-        raise PolicyError(
-            f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy again with its column"
-        )
-
-    def _shrink(self, index: int) -> None:  # noqa: B027
-        """Remove arm `index` from the state."""
-
-    def _resized(self) -> None:  # noqa: B027
-        """Allocate scratch arrays anew after arms were added or removed."""
 
     # -- helpers ----------------------------------------------------------------------------------------------
 
@@ -434,7 +199,7 @@ class Policy(ABC):
         """What it reads of a request, under its options; the default is all that a live router can compute."""
         return EVERYTHING
 
-    def fit_for_serving(self, offline: Offline) -> None:  # noqa: B027
+    def fit_for_serving(self, offline: Offline) -> None:
         """Fit what later requests need from the train split, before the policy is saved for a router."""
 
     def any_rho_now(self) -> bool:
@@ -461,8 +226,6 @@ class Policy(ABC):
         if not isinstance(request.static_scores, Mapping):
             raise PolicyError(f"{self.name}: Request.static_scores must be a mapping of names to [K]")
         value = request.static_scores.get(key)
-        if value is None:  # under an earlier name?
-            value = next((v for k, v in request.static_scores.items() if current_name(k) == key), None)
         if value is None:
             return None
         return checks.array(
@@ -487,23 +250,6 @@ class Policy(ABC):
             deltas = (surrogate if whole else checks.surrogate(self.name, surrogate, k))[decision.arm]
         return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
-    def today(self, decision: Decision) -> np.ndarray | None:
-        """Index of each current arm among the decision's arms (-1: added since), or None if no arm changed."""
-        if decision.version == self.version and decision.arms == self._arms:
-            return None
-        places = {a: i for i, a in enumerate(decision.arms)}
-        return np.array(
-            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in self._arms],
-            dtype=np.int64,
-        )
-
-    def arm_today(self, decision: Decision, places: np.ndarray | None) -> int:
-        """Index of the played arm among the current arms, given `places` from `today`; -1: it has been removed."""
-        if places is None:
-            return decision.arm
-        found = np.flatnonzero(places == decision.arm)
-        return int(found[0]) if len(found) else -1
-
     # -- replay -----------------------------------------------------------------------------------------------
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
@@ -518,7 +264,7 @@ class Policy(ABC):
             for s in lane.due(t):
                 self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
 
-    def trace(self, decision: Decision, lane: Lane, t: int) -> None:  # noqa: B027
+    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Record the other traces of round t's decision (gap, meta weights)."""
 
     def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
@@ -551,20 +297,3 @@ class Policy(ABC):
             return
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(lambda job: job[0].run(stream, job[1], start, stop), jobs))
-
-    # -- files ------------------------------------------------------------------------------------------------
-
-    def save(self, folder: str | Path) -> Path:
-        """Write policy.json and state.npz into `folder` (replaced as a whole); no pickle.
-
-        Raises:
-            PolicyError: the state is not sound; what was saved before stays.
-        """
-        with self._lock:
-            return saving.save(self, folder)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read what `save` wrote. Raises ProvenanceError where the folder holds something else."""
-        policy: Self = saving.load(cls, folder)
-        return policy

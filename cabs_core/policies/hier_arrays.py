@@ -83,6 +83,22 @@ class Constants(NamedTuple):
     residual_variances: np.ndarray
 
 
+class Data(NamedTuple):
+    """What the kernels read of every row.
+
+    Attributes:
+        z: [N, d], scaled contexts. base / costs: [N, K], static predictions of scores and costs.
+        ease: [N], see `ease_of`. scores / charged: [N, K], outcomes, read at the arm that was played.
+    """
+
+    z: np.ndarray
+    base: np.ndarray
+    costs: np.ndarray
+    ease: np.ndarray
+    scores: np.ndarray
+    charged: np.ndarray
+
+
 class Scratch(NamedTuple):
     """What the kernels write to.
 
@@ -112,6 +128,26 @@ class Scratch(NamedTuple):
     chances: np.ndarray
     logs: np.ndarray
     group: np.ndarray
+
+
+class Parts(NamedTuple):
+    """All that the kernels of a round use.
+
+    Attributes:
+        keys: of the random streams. force: whether arms never played come first, every third round.
+        log_weights: [M]. plays: [K]. paid: [3, K], see `hier_loop`. alarm: [1].
+    """
+
+    keys: np.ndarray
+    force: bool
+    constants: Constants
+    log_weights: np.ndarray
+    plays: np.ndarray
+    paid: np.ndarray
+    alarm: np.ndarray
+    anchored: Anchored
+    residual: Residual
+    work: Scratch
 
 
 def scratch(k: int, d: int, models: int, choices: int) -> Scratch:

@@ -1,4 +1,4 @@
-"""Compiled rounds of `hier_mix`: values under each model, the choice, what an outcome teaches, and whole lanes.
+"""The kernels `decide` and `learn` of `hier_mix`: values under each model, the choice, what an outcome teaches.
 
 `hier_arrays` describes the arrays. `paid` [3, K] holds for every arm the number of its outcomes, the sum of their
 costs and the sum of their predicted costs (USD).
@@ -11,7 +11,7 @@ import numpy as np
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.compiled.utility import value_and_slope
-from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, Scratch
+from cabs_core.policies.hier_arrays import Anchored, Constants, Data, Parts, Residual, Scratch
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
     anchored_predict,
@@ -225,12 +225,12 @@ def pay(paid: np.ndarray, arm: int, cost: float, predicted: float) -> None:
 
 
 @kernel
-def decide_round(
+def choose(
     z: np.ndarray, base: np.ndarray, predicted_costs: np.ndarray, mask: np.ndarray, keys: np.ndarray, t: int,
     force: bool, constants: Constants, log_weights: np.ndarray, plays: np.ndarray, paid: np.ndarray,
     anchored: Anchored, residual: Residual, work: Scratch,
 ) -> int:  # fmt: skip
-    """Play a round: returns the arm and fills pmf [K] in work."""
+    """Draw an arm and fill pmf [K] in work, whose weights are those of the models."""
     sd, mean, pmf, other, chances = work.sd, work.mean, work.pmf, work.other, work.chances
     if force and t % 3 == 2:
         least = -1
@@ -244,7 +244,6 @@ def decide_round(
             return least
     costs = work.cost
     calibrate_costs(predicted_costs, paid, constants.cost_prior, costs)
-    fill_weights(log_weights, 1.0, work.weights)
     fill_chances(log_weights, constants, work.logs, chances)
     choice = draw(chances, uniform(keys, ACTION, t, 0))
     pmf[:] = 0.0
@@ -328,44 +327,38 @@ def learn_outcome(
 
 
 @kernel
-def run_lane(
-    order: np.ndarray, arrivals: np.ndarray, immediate: bool, first: int, start: int, stop: int,
-    keys: np.ndarray, force: bool, contexts: np.ndarray, scaling: np.ndarray, base: np.ndarray,
-    costs: np.ndarray, scores: np.ndarray, charged: np.ndarray, active_from: np.ndarray,
-    active_until: np.ndarray, constants: Constants, log_weights: np.ndarray, plays: np.ndarray,
-    paid: np.ndarray, alarm: np.ndarray, anchored: Anchored, residual: Residual, work: Scratch,
-    actions: np.ndarray, propensities: np.ndarray, traced: np.ndarray,
-) -> None:  # fmt: skip
-    k, d = costs.shape[1], contexts.shape[1]
-    mask, z = np.ones(k, dtype=np.bool_), np.empty(contexts.shape[1])
-    due = np.searchsorted(arrivals[:, 0], start)
-    for t in range(start, stop):
-        query = order[t]
-        for j in range(k):
-            mask[j] = active_from[j] <= t < active_until[j]
-        for i in range(d):
-            z[i] = (contexts[query, i] - scaling[0, i]) * scaling[1, i]
-        fill_weights(log_weights, 1.0, work.weights)
-        for m in range(log_weights.size):
-            traced[t, m] = work.weights[m]
-        arm = decide_round(
-            z, base[query], costs[query], mask, keys, first + t - start, force, constants, log_weights, plays,
-            paid, anchored, residual, work,
-        )  # fmt: skip
-        actions[t], propensities[t] = arm, work.pmf[arm]
-        while immediate or (due < arrivals.shape[0] and arrivals[due, 0] == t):
-            s = t if immediate else arrivals[due, 1]
-            played = order[s]
-            for i in range(d):
-                z[i] = (contexts[played, i] - scaling[0, i]) * scaling[1, i]
-            a = actions[s]
-            learn_outcome(
-                z, base[played, a], ease_of(base[played], anchored.level), a, scores[played, a], constants, log_weights, anchored,
-                residual, alarm, work,
-            )  # fmt: skip
-            pay(paid, a, charged[played, a], costs[played, a])
-            if alarm[0] > constants.alarm:
-                restart(constants, log_weights, paid, anchored, residual, alarm)
-            if immediate:
-                break
-            due += 1
+def decide(
+    parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+) -> tuple[int, float]:
+    """Play a round; trace gets the models' weights before it."""
+    work = parts.work
+    fill_weights(parts.log_weights, 1.0, work.weights)
+    for m in range(work.weights.size):
+        trace[2 + m] = work.weights[m]
+    arm = choose(
+        data.z[row], data.base[row], data.costs[row], mask, parts.keys, t, parts.force, parts.constants, parts.log_weights,
+        parts.plays, parts.paid, parts.anchored, parts.residual, work,
+    )  # fmt: skip
+    return arm, work.pmf[arm]
+
+
+@kernel
+def learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
+    """Learn an outcome and its cost; start anew where the alarm is too high."""
+    constants = parts.constants
+    learn_outcome(
+        data.z[row], data.base[row, arm], data.ease[row], arm, data.scores[row, arm], constants, parts.log_weights,
+        parts.anchored, parts.residual, parts.alarm, parts.work,
+    )  # fmt: skip
+    pay(parts.paid, arm, data.charged[row, arm], data.costs[row, arm])
+    if parts.alarm[0] > constants.alarm:
+        restart(constants, parts.log_weights, parts.paid, parts.anchored, parts.residual, parts.alarm)
+
+
+@kernel
+def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """`ease_of` every row of base [N, K]: [N]."""
+    out = np.empty(base.shape[0])
+    for row in range(out.size):
+        out[row] = ease_of(base[row], level)
+    return out

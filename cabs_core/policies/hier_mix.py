@@ -62,26 +62,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cabs_core.policies import checks
-from cabs_core.policies.base import DEFAULT_HORIZON, Policy
-from cabs_core.policies.hier_arrays import Anchored, Constants, Residual, Scratch, scratch
-from cabs_core.policies.hier_loop import (
-    decide_round,
-    ease_of,
-    fill_weights,
-    learn_outcome,
-    pay,
-    restart,
-    run_lane,
-)
+from cabs_core.policies.base import DEFAULT_HORIZON
+from cabs_core.policies.hier_arrays import Anchored, Constants, Data, Parts, Residual, Scratch, scratch
+from cabs_core.policies.hier_loop import decide, eases, fill_weights, learn
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.mix import arrival_table, traced_weights
 from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.rounds import CompiledPolicy, round_loop
 
 LEAST_DISPERSION = 0.02
 
 
-class HierMix(Policy):
+class HierMix(CompiledPolicy):
     """See the module. Needs contexts, static predictions of scores (option `base`) and costs; serves any rho.
 
     Where a problem or request has no prediction of that name, the accuracy head takes its place. The latency
@@ -92,6 +84,7 @@ class HierMix(Policy):
     PRESETS: ClassVar = {"two_models": TWO_MODELS}
     any_rho: ClassVar[bool] = True
     needs_context: ClassVar[bool] = True
+    loop = staticmethod(round_loop(decide, learn))
 
     def start(self, offline: Offline | None) -> None:
         """Priors; the scaling of the contexts and the mean prediction of every arm come from the train split."""
@@ -209,31 +202,37 @@ class HierMix(Policy):
         costs = self.need(request, name, len(self._arms), 0.0)
         z = (x - self.scaling[0]) * self.scaling[1]
         checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
-        weights = self.weights()
-        arm = int(
-            decide_round(
-                z, base, costs, mask, self.keys, self.round, self._force(), self.constants(rho), self.log_weights,
-                self.plays, self.paid, self.anchored, self.residual, self.work,
-            )
-        )  # fmt: skip
-        pmf = self.work.pmf.copy()
-        ease = np.array([ease_of(base, self.anchored.level)])
-        memory = {"z": z, "base": base.copy(), "ease": ease, "costs": costs.copy(), "weights": weights}
-        return self._decision(arm, float(pmf[arm]), pmf, rho, memory)
+        row, trace = self._row(z, base, costs), self.new_trace()
+        arm, probability = decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
+        memory = {"z": z, "base": base.copy(), "ease": row.ease, "costs": costs.copy(), "weights": trace[2:]}
+        return self._decision(int(arm), float(probability), self.work.pmf.copy(), rho, memory)
+
+    def _row(
+        self, z: np.ndarray, base: np.ndarray, costs: np.ndarray, ease: np.ndarray | None = None
+    ) -> Data:
+        """A request as a table of one row."""
+        base, nothing = base[None], np.zeros((1, len(base)))
+        ease = eases(base, self.anchored.level) if ease is None else ease
+        return Data(z[None], base, costs[None], ease, nothing, nothing)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from the realised score of the played arm."""
-        arm = self.arm_today(decision, self.today(decision))
+        places = self.today(decision)
+        arm = self.arm_today(decision, places)
         if arm < 0:
             return False
-        learn_outcome(
-            outcome.memory["z"], float(outcome.memory["base"][decision.arm]), float(outcome.memory["ease"][0]), arm,
-            outcome.score, self.constants(self.rho), self.log_weights, self.anchored, self.residual, self.alarm, self.work,
-        )  # fmt: skip
-        pay(self.paid, arm, outcome.cost, float(outcome.memory["costs"][decision.arm]))
-        if self.settings.restart is not None and self.alarm[0] > self.settings.restart:
-            constants = self.constants(self.rho)
-            restart(constants, self.log_weights, self.paid, self.anchored, self.residual, self.alarm)
+        kept, k = outcome.memory, len(self._arms)
+        places = (
+            np.arange(k) if places is None else places
+        )  # an arm added since reads another's, and learns nothing of it
+        row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
+        learn(
+            self.parts(),
+            row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost)),
+            0,
+            arm,
+            0,
+        )
         return True
 
     def count(self, arm: str) -> None:
@@ -247,18 +246,19 @@ class HierMix(Policy):
         if lane.meta_weights is not None:
             lane.meta_weights[t] = decision.memory["weights"]
 
-    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """The same rounds in a compiled loop."""
-        checks.check_lane(self, stream, lane, start, stop)
-        base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
-        arrivals, immediate = arrival_table(lane)
-        run_lane(
-            lane.order, arrivals, immediate, self.round, start, stop, self.keys, self._force(), stream.contexts,
-            self.scaling, base, stream.static_costs, stream.scores, stream.costs, stream.active_from, stream.active_until,
-            self.constants(self.rho), self.log_weights, self.plays, self.paid, self.alarm, self.anchored, self.residual, self.work,
-            lane.actions, lane.propensities, traced_weights(lane, self.experts),
+    def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
+        """Settings, at the policy's rho or another, posteriors and work space."""
+        return Parts(
+            self.keys, self._force(), self.constants(self.rho if rho is None else rho), self.log_weights, self.plays, self.paid,
+            self.alarm, self.anchored, self.residual, self.work,
         )  # fmt: skip
-        self.round += stop - start
+
+    def data(self, stream: Stream) -> Data:
+        """Scaled contexts, static predictions, outcomes."""
+        base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
+        z = (stream.contexts - self.scaling[0]) * self.scaling[1]
+        ease = eases(base, self.anchored.level)
+        return Data(z, base, stream.static_costs, ease, stream.scores, stream.costs)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Posteriors, model weights, plays, scaling of the contexts."""

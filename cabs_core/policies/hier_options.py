@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from cabs_core.catalog import current_name
 from cabs_core.policies.base import Options
 
 #: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
@@ -120,11 +119,6 @@ class HierOptions(Options):
         "integral",
         description="Logged: the probability of the arm, or 1 given the draws (quicker, same plays)",
     )
-
-    @field_validator("base")
-    @classmethod
-    def _by_current_name(cls, value: str) -> str:
-        return current_name(value)
 
     @property
     def trusting(self) -> tuple[bool, ...]:

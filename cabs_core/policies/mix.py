@@ -190,20 +190,6 @@ def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     bias[arm, 1] += 1.0
 
 
-def arrival_table(lane: Lane) -> tuple[np.ndarray, bool]:
-    """(arrivals int64 [A, 2], whether every reward comes at the end of its own round) for compiled loops."""
-    if lane.arrivals is None:
-        return np.zeros((0, 2), dtype=np.int64), True
-    return lane.arrivals, False
-
-
-def traced_weights(lane: Lane, models: int) -> np.ndarray:
-    """float32 [T, models] for compiled loops: the lane's trace, or work space where it keeps none."""
-    if lane.meta_weights is None:
-        return np.empty((len(lane.order), models), dtype=np.float32)
-    return lane.meta_weights
-
-
 class CabsMix(CompiledPolicy):
     """See the module. Needs contexts, predicted scores and costs and surrogate deltas; serves any rho.
 

@@ -3,9 +3,6 @@
 A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays, which
 stand in front of their bytes, against what the class expects for these arms, features and options; only then the
 arrays themselves, checked for range and finiteness. So a damaged or foreign file is refused before it takes memory.
-
-Format 3 added who made a decision (router, arms' versions) and which decisions were learnt; format 4 dropped the
-option `lookahead` and the arrays of its unfinished rounds.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from cabs_core.errors import CabsError, PolicyError, ProvenanceError
 from cabs_core.policies import checks
 from cabs_core.policies.ledger import Ledger
 
-FORMAT = 4
-READS = (1, 2, 3, 4)
+FORMAT = 1
 HEADER, ARRAYS = "policy.json", "state.npz"
 CONTENTS = Contents(
     "a saved policy",
@@ -54,7 +50,7 @@ _Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16,32}$")]
 
 
 class Header(BaseModel):
-    """policy.json. Fields from `router` on came with format 3."""
+    """policy.json."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -69,10 +65,10 @@ class Header(BaseModel):
     keys: list[Annotated[list[_Key], Field(min_length=2, max_length=2)]]
     options: dict[str, Any]
     values: dict[str, Any]
-    router: _Token | None = None
-    version: _Count = 0
-    since: dict[str, _Count] = {}
-    learnt_by: list[_Token] = []
+    router: _Token
+    version: _Count
+    since: dict[str, _Count]
+    learnt_by: list[_Token]
 
 
 class Saved:
@@ -93,11 +89,10 @@ class Saved:
                 checks.resolved(where, name, found[name], field, sizes)
             checks.check_size(where, {n: checks.Field(found[n]) for n in fields})
             arrays = {name: _array(stored, name) for name in found}
-        if self.header.format >= 3:
-            places, bits = arrays.pop(_PLACES), arrays.pop(_BITS)
-            if places.dtype != np.int64 or bits.dtype != np.uint8:
-                raise PolicyError(f"{where}: {_PLACES} and {_BITS} are {places.dtype} and {bits.dtype}")
-            self.ledger = Ledger.restore(self.header.learnt_by, places, bits)
+        places, bits = arrays.pop(_PLACES), arrays.pop(_BITS)
+        if places.dtype != np.int64 or bits.dtype != np.uint8:
+            raise PolicyError(f"{where}: {_PLACES} and {_BITS} are {places.dtype} and {bits.dtype}")
+        self.ledger = Ledger.restore(self.header.learnt_by, places, bits)
         return sound(where, policy, arrays)
 
 
@@ -110,16 +105,13 @@ def sound(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> dict[str
 
 def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field]:
     """The fields of the policy's state: those that are always there and the optional groups that are there."""
-    fields = dict(policy.layout_of(names))
+    fields = dict(policy.layout())
     for group in policy.optional_layouts():
         if names & set(group):
             fields |= group
     if names != set(fields):
         absent, foreign = sorted(set(fields) - names), sorted(names - set(fields))
-        advice = ""
-        if any(name.startswith(("block_", "waiting_")) for name in foreign):
-            advice = "; it was saved by an earlier version in the middle of a replay: make it again"
-        raise PolicyError(f"{where}: arrays absent: {absent[:8]}, not of this policy: {foreign[:8]}{advice}")
+        raise PolicyError(f"{where}: arrays absent: {absent[:8]}, not of this policy: {foreign[:8]}")
     return fields
 
 
@@ -155,8 +147,8 @@ def read_header(folder: str | Path) -> dict[str, Any]:
         header = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(header, dict) or not isinstance(header.get("name"), str):
             raise ValueError("it names no policy")
-        if header.get("format") not in READS or isinstance(header["format"], (bool, float)):
-            raise ValueError(f"format {header.get('format')!r}, this version reads {READS}")
+        if header.get("format") != FORMAT or isinstance(header["format"], (bool, float)):
+            raise ValueError(f"format {header.get('format')!r}, this version reads {FORMAT}")
     except _DAMAGE as error:
         raise ProvenanceError(f"{path}: cannot be read as a saved policy ({checks.text(error)})") from None
     return header
@@ -193,8 +185,6 @@ def load(cls: Any, folder: str | Path) -> Any:
     raw = read_header(folder)
     try:
         header = Header.model_validate(raw)
-        if header.format < 4:
-            header.options.pop("lookahead", None)
         policy = cls(
             header.name, arms=header.arms, dim=header.dim, rho=header.rho, horizon=header.horizon,
             binary_share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options,

@@ -1,7 +1,8 @@
 """Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted utility.
 
 Every static router plays argmax of the expected clipped utility of predicted scores and costs
-(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1.
+(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of them is one
+argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field
 
-from cabs_core.catalog import current_name
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
@@ -236,7 +236,7 @@ class Predicted(StaticPolicy):
     def key(self) -> str:
         """Key of its predictions in `static_scores`."""
         if self.settings.predictor is not None:
-            return current_name(self.settings.predictor)
+            return str(self.settings.predictor)
         return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
 
     @property

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from cabs_core.catalog import CONDITIONS, DEFAULT_POLICIES, REFERENCE, current_name, sources, with_options
+from cabs_core.catalog import CONDITIONS, DEFAULT_POLICIES, REFERENCE, canonical_name, sources, with_options
 from cabs_core.paths import safe_name
 from cabs_core.pool_files.collect import Collect
 from cabs_core.pool_files.goals import Goal
@@ -442,8 +442,8 @@ class ModelPool(_Strict):
 
     @field_validator("policies", "reference_policy")
     @classmethod
-    def _by_current_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return current_name(value) if isinstance(value, str) else tuple(map(current_name, value))
+    def _canonical(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return canonical_name(value) if isinstance(value, str) else tuple(map(canonical_name, value))
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelPool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cabs_core.catalog import current_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.predictors.base import ScorePredictor, read_header
 from cabs_core.predictors.bilinear import FactorisationPredictor, MirtPredictor
@@ -53,7 +52,6 @@ def predictor_class(name: str) -> type[ScorePredictor]:
     Raises:
         PolicyError: unknown name; the known ones are listed.
     """
-    name = current_name(name)
     if name not in _CLASSES:
         raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
     return _CLASSES[name]
@@ -65,7 +63,7 @@ def load_score_predictor(folder: str | Path) -> ScorePredictor:
     Raises:
         ProvenanceError: there is none, or it has a format that this version does not read.
     """
-    name = read_header(folder)["name"]
+    name = read_header(folder).get("name")
     if name not in _CLASSES:
         raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(_CLASSES)}).")
     return _CLASSES[name].load(folder)

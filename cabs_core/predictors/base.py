@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 from cabs_core.predictors.neighbour_lists import NeighbourLists
 
@@ -142,7 +141,7 @@ def read_header(folder: str | Path) -> dict[str, Any]:
         raise ProvenanceError(f"{path}: no readable predictor ({error}). Fit it again.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ProvenanceError(f"{path}: expected a predictor of format {FORMAT}. Fit it again.")
-    return {**header, "name": current_name(header.get("name", ""))}
+    return header
 
 
 def load_state(folder: str | Path, name: str) -> State:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import current_name
 from cabs_core.errors import DataError, ProvenanceError
 
 FORMAT = 1
@@ -26,8 +25,6 @@ LIMIT = 1e6
 #: float32 is enough for what is large and only read; what is summed or compared is float64
 _SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings", "input_tokens", "output_tokens")
 _TEXT = ("query_ids", "tasks")
-#: an array that earlier versions wrote and nothing read: left alone where a saved problem has it
-_RETIRED = ("offline_tasks",)
 
 
 def _plain(array: ArrayLike) -> np.ndarray:
@@ -146,9 +143,7 @@ class ReplayProblem:
                 put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
             else:
                 put(self, item.name, _numbers(item.name, value))
-        static = {
-            current_name(k): _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()
-        }
+        static = {k: _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
         put(self, "static_scores", static)
         put(self, "metadata", dict(self.metadata))
 
@@ -364,8 +359,6 @@ class ReplayProblem:
         values: dict[str, Any] = {"static_scores": {}}
         for name, digest in meta["arrays"].items():
             base, _, key = name.partition(".")
-            if base in _RETIRED:
-                continue
             if base not in known:
                 raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
             path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from cabs_core.catalog import PROPOSED, current_name, random_key
+from cabs_core.catalog import PROPOSED, canonical_name, random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
@@ -145,7 +145,7 @@ def replay(
         if not isinstance(value, str) or len(value) > 200:
             raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
     pool = pool or problem.pool
-    policy = policy if external is not None else current_name(policy)
+    policy = policy if external is not None else canonical_name(policy)
     numbers = _trial_numbers(trials)
     rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from cabs_core.catalog import (
     CONDITIONS,
-    current_name,
     encoder_record,
     policies,
     policy_description,
@@ -52,7 +51,7 @@ def encoder_label(encoder: str) -> str:
 
 def style(policy: str) -> Style:
     """Colour, dash and symbol of a policy."""
-    base, _, preset = current_name(policy).partition("@")
+    base, _, preset = policy.partition("@")
     number, record = sum(map(ord, base)), policies().get(base)
     colour, dash, shape = (record and record.style) or (number % 10, "", number % len(SHAPES))
     return Style(colour, {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash), SHAPES[shape])

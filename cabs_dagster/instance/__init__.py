@@ -97,10 +97,6 @@ def _explanation(settings: Path, error: Exception) -> str:
             f"{settings} keeps runs in PostgreSQL, but dagster-postgres is not installed: "
             "pip install 'cabs-routing[postgres]'"
         )
-    if "cabs_dagster." in text:
-        return (
-            f"{settings} was written by an earlier version: delete it, and the next command writes a new one"
-        )
     return (
         f"the Dagster instance of {settings} cannot be opened: {str(_first(error)).strip()}\n"
         "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that needs none"

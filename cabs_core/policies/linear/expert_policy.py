@@ -118,7 +118,7 @@ class ExpertPolicy(Policy):
     def _set_gamma(self, values: Mapping[str, Any]) -> None:
         """Restore gamma_ix from a saved state: its default depends on the number of arms at the start."""
         mixture = self.rules.mixture
-        gamma = checks.number(self.name, "gamma_ix", values.get("gamma_ix", mixture.gamma_ix), 0.0)
+        gamma = checks.number(self.name, "gamma_ix", values["gamma_ix"], 0.0)
         self.rules = self.rules._replace(mixture=mixture._replace(gamma_ix=gamma))
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:

@@ -1,5 +1,8 @@
 """Rounds of the neural policies: lanes in lockstep, networks in torch, decisions by the linear policies' kernels.
 
+The compiled loop (`rounds`) plays one lane after the other; here the networks of all lanes predict and train in one
+batch, which a compiled loop could not ask for.
+
 A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs, the
 exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
 `learning.learn`, the same code as for linear models. For every arm they are given a linear model of a single feature

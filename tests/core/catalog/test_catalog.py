@@ -1,4 +1,4 @@
-"""The catalog's records: names, aliases, tables, and records of plug-ins that are not what they should be."""
+"""The catalog's records: names, tables, and records of plug-ins that are not what they should be."""
 
 import warnings
 from importlib.metadata import EntryPoint
@@ -37,18 +37,15 @@ def test_every_name_is_told_everywhere(name):
     assert random_key(name)
 
 
-def test_names_and_titles_are_unique():
-    names = [n for record in policies().values() for n in (record.name, *record.aliases)]
-    assert len(set(names)) == len(names)
+def test_titles_are_unique():
     assert len({record.title for record in policies().values()}) == len(policies())
 
 
 def test_table_for_sql_has_every_policy_and_preset_once():
     rows = policy_table()
     assert len({(r["base_policy"], r["preset"]) for r in rows}) == len(rows)
-    earlier = [alias for record in policies().values() for alias in record.aliases]
-    assert len([r for r in rows if r["base_policy"] not in earlier]) == len(all_policies())
-    assert {r["base_policy"] for r in rows} == {*policies(), *earlier}
+    assert len(rows) == len(all_policies())
+    assert {r["base_policy"] for r in rows} == {*policies()}
     by_name = {(r["base_policy"], r["preset"]): r for r in rows}
     assert by_name["lin_ucb", "default"]["start"] == "nothing"
     assert by_name["lin_ucb", "warm"]["start"] == "labels"

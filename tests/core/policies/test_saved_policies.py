@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from test_boundaries import DIM, LEARNING, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
+from test_boundaries import DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
 
 from cabs_core.catalog import all_policies
 from cabs_core.errors import PolicyError, ProvenanceError
@@ -171,40 +171,6 @@ def test_an_unsound_state_does_not_replace_the_saved_one(tmp_path):
     with pytest.raises(PolicyError, match=r"not saved: theta\[0, 0, 0\] is nan"):
         policy.save(tmp_path / "p")
     assert (tmp_path / "p" / "state.npz").read_bytes() == before
-
-
-@pytest.mark.parametrize("name", LEARNING)
-@pytest.mark.parametrize("version", [1, 2])
-def test_older_formats_are_read(name, version, tmp_path):
-    """Formats 1 and 2 knew no router: it gets an id of its own."""
-    policy = used(name)
-    policy.save(tmp_path / "p")
-
-    def older(header):
-        for key in ("router", "version", "since", "learnt_by"):
-            del header[key]
-        header["values"].pop("gamma_ix", None)
-        header["format"] = version
-
-    rewrite(tmp_path / "p", lambda a: [a.pop(k) for k in list(a) if k.startswith("learnt_")], older)
-    loaded = load_policy(tmp_path / "p")
-    assert learned(loaded) == learned(policy) and loaded.round == 20 and loaded.router != policy.router
-    decision = loaded.decide(stream().request(0, 0))
-    assert loaded.update(decision, **feedback(loaded, 0, decision))
-
-
-def test_what_format_4_dropped_is_ignored_or_refused_with_advice(tmp_path):
-    used("lin_ucb").save(tmp_path / "p")
-
-    def older(header):
-        header["format"] = 3
-        header["options"]["lookahead"] = True
-
-    rewrite(tmp_path / "p", lambda a: None, older)
-    assert load_policy(tmp_path / "p").round == 20
-    rewrite(tmp_path / "p", lambda a: a.update(block_arms=np.zeros(3, dtype=np.int64)), older)
-    with pytest.raises(ProvenanceError, match=r"block_arms.*make it again"):
-        load_policy(tmp_path / "p")
 
 
 @pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])

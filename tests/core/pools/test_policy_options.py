@@ -10,7 +10,7 @@ from cabs_core import replay, synthetic_problem
 from cabs_core.artifacts.stages import policy_code_version
 from cabs_core.catalog import (
     asset_name,
-    current_name,
+    canonical_name,
     name_and_options,
     policy_label,
     random_key,
@@ -42,7 +42,7 @@ def _read(tmp_path, text):
 )  # fmt: skip
 def test_options_are_read_back_from_the_name(options):
     name = with_options("lin_ucb@warm", options)
-    assert name_and_options(name) == ("lin_ucb@warm", options) and current_name(name) == name
+    assert name_and_options(name) == ("lin_ucb@warm", options) and canonical_name(name) == name
     assert split_name(name) == ("lin_ucb", "warm") and random_key(name) == "lin_ucb@warm"
 
 

@@ -1,6 +1,5 @@
 """Replay problems: checks, files, hashes."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -98,24 +97,3 @@ def test_rows(problem):
     assert part.n == 10 and part.query_ids[0] == problem.query_ids[10]
     np.testing.assert_array_equal(part.static_scores["ridge"], problem.static_scores["ridge"][10:20])
     assert len(part.offline_scores) == len(problem.offline_scores)
-
-
-def test_problems_of_earlier_versions_load(tmp_path):
-    """They hold an array more, which counts in their content hash."""
-    it = synthetic_problem(n=30, K=3, d=4)
-    it.save(tmp_path / "p")
-    extra = {"offline_tasks": np.array(["a"] * 400)}
-    meta = json.loads((tmp_path / "p/meta.json").read_text())
-    for name, array in extra.items():
-        np.save(tmp_path / f"p/{name}.npy", array)
-        meta["arrays"][name] = hashlib.sha256(
-            f"{array.dtype.str}{array.shape}".encode() + array.tobytes()
-        ).hexdigest()
-    text = json.dumps([it.arms, meta["arrays"]], sort_keys=True)
-    meta["content_hash"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (tmp_path / "p/meta.json").write_text(json.dumps(meta))
-    back = ReplayProblem.load(tmp_path / "p")
-    assert back.content_hash() == meta["content_hash"]
-    assert np.array_equal(back.scores, it.scores) and not hasattr(back, "offline_tasks")
-    (tmp_path / "p/offline_tasks.npy").unlink()
-    assert ReplayProblem.load(tmp_path / "p").n == 30
