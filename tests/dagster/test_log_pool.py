@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
@@ -42,7 +43,7 @@ oracle: {kind: ridge}
 features: {kind: pca, dim: 8}
 replay: {rhos: [0, 500]}
 tuning_budget: 2
-policies: [random, best_single, ridge, lin_ucb]
+policies: [random, best_single, ridge, lin_ucb, dr_policy]
 router: {policy: ridge, rho: 500}
 """
 
@@ -138,7 +139,7 @@ def test_estimates_cover_the_outcomes_that_the_log_does_not_show(world) -> None:
     assert len(data) == len(prompts) > 800
     for rho in (0.0, 500.0):
         utilities = np.clip(full.scores - rho * full.costs, 0, 1)[np.ix_(rows, columns)]
-        for policy in ("random", "best_single", "ridge"):
+        for policy in ("random", "best_single", "ridge", "dr_policy"):
             target = probabilities(chain_of().pool, inputs, data, policy, rho)
             truth = float((target * utilities).sum(axis=1).mean())
             (found,) = mart[
@@ -158,6 +159,21 @@ def test_the_router_was_trained_on_train_prompts_and_shows_real_answers_only(wor
     near = router.explain(made)["neighbours"]
     assert near and all(len(row["scores"]) == 1 for row in near)  # one model answered each
     router.close()
+
+
+def test_a_policy_learnt_from_the_log_is_exported_and_routes_as_it_was_estimated(
+    world, tmp_path: Path
+) -> None:
+    done = cabs(
+        "export", "--pool", "tiny", "--policy", "dr_policy", "--rho", "500", "--out", str(tmp_path / "router")
+    )
+    assert done.exit_code == 0 and "estimated to earn" in done.output
+    inputs = inputs_of()
+    data, prompts = held_out(inputs)
+    expected = probabilities(chain_of().pool, inputs, data, "dr_policy", 500.0)
+    with closing(Router.load(tmp_path / "router")) as router:
+        for i in range(20):
+            assert router.route(prompts[i]).wanted == data.arms[int(expected[i].argmax())]
 
 
 def test_what_is_predicted_is_no_evidence(world, tmp_path: Path) -> None:
