@@ -61,7 +61,7 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     missing = ", ".join(sorted(cls.__abstractmethods__))
     expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
     learns = policy_record(name).learns
-    own = any("_learn" in vars(base) for base in cls.__mro__ if base is not Policy)
+    own = any("_learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
     expect(not learns or own, name, f"it learns, but {cls.__name__} lacks _learn")
 
 

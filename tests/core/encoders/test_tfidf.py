@@ -54,13 +54,6 @@ def test_the_vectors_are_tfidf_and_svd_of_characters():
     assert counts[:, 0].tolist() == [len(t) for t in texts] and not counts[:, 1].any()
 
 
-def test_word_statistics_of_an_earlier_version_are_refused():
-    with pytest.raises(EncoderError, match="export the router again"):
-        TfidfEncoder.restore(
-            {"idf": np.ones(3), "components": np.ones((2, 3))}, {"terms": ["a"], "normalize": True}
-        )
-
-
 MADE = {
     "Chinese": ("请解释", "如何计算", "为什么要研究", "翻译下面的句子：", "写一个关于"),
     "Japanese": ("次の文を訳してください：", "なぜ", "説明してください、", "簡単に言うと", "計算方法は"),
