@@ -15,6 +15,12 @@ from numpy.typing import ArrayLike
 Sticky = Literal["session", "tools", "off"]
 
 
+def price(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
+    """rho c, what a call takes off its score; arrays of shapes that broadcast, rho >= 0."""
+    found: np.ndarray = rho * np.asarray(costs, dtype=np.float64)
+    return found
+
+
 def utility(
     scores: ArrayLike,
     costs: ArrayLike,
@@ -23,7 +29,7 @@ def utility(
     latency_weight: float = 0.0,
 ) -> np.ndarray:
     """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0."""
-    value = np.asarray(scores, dtype=np.float64) - rho * np.asarray(costs, dtype=np.float64)
+    value: np.ndarray = np.asarray(scores, dtype=np.float64) - price(costs, rho)
     if latency_weight:
         if latencies is None:
             raise ValueError("latency_weight is positive, but there are no latencies: set it to 0")
@@ -101,6 +107,6 @@ def worth_a_switch(
     Args:
         available: bool `[K]` of models that may be asked; None: all.
     """
-    worth = scores - rho * costs
+    worth = utility(scores, costs, rho)
     best = float(worth.max() if available is None else worth[available].max())
-    return best - float(worth[arm]) > rho * lost
+    return best - float(worth[arm]) > float(price(lost, rho))

@@ -12,8 +12,14 @@ def clip01(x: float) -> float:
 
 
 @kernel
+def price(cost: float, rho: float) -> float:
+    """rho c, what a call takes off its score."""
+    return rho * cost
+
+
+@kernel
 def clipped_utility(score: float, price: float, penalty: float = 0.0) -> float:
-    """Clipped utility of a score and of rho times its cost; `penalty` is the weighted latency."""
+    """Clipped utility of a score and its `price`; `penalty` is the weighted latency."""
     return clip01(score - price - penalty)
 
 
@@ -27,10 +33,11 @@ def margin(price: float) -> float:
 def value_and_slope(f: float, cost: float, rho: float, share: float) -> tuple[float, float]:
     """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
     f = clip01(f)
-    top = margin(rho * cost)
+    paid = price(cost, rho)
+    top = margin(paid)
     value, slope = f * top, top
     if share < 1.0:
-        linear = f - rho * cost
+        linear = f - paid
         value = share * value + (1.0 - share) * clip01(linear)
         slope = share * slope + (1.0 - share) * (1.0 if linear > 0.0 else 0.0)
     return value, slope

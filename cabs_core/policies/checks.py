@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
-from cabs_core.compiled.utility import clipped_utility
+from cabs_core.compiled.utility import clipped_utility, price
 from cabs_core.errors import PolicyError
 from cabs_core.problem.replay_problem import LIMIT
 
@@ -307,7 +307,7 @@ class Outcome(NamedTuple):
 
     def utility(self, rho: float) -> float:
         """The realised clipped utility at this rho, in [0, 1]."""
-        return clipped_utility(self.score, rho * self.cost, self.latency_penalty)
+        return clipped_utility(self.score, price(self.cost, rho), self.latency_penalty)
 
 
 def outcome(

@@ -30,6 +30,7 @@ from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.regression import dot, observe, quadratic
+from cabs_core.utility import price
 
 #: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the penalty
 #: below which it is filled up again
@@ -238,7 +239,7 @@ class ParetoBandit(CompiledPolicy):
             penalties: np.ndarray = self.settings.lambda_c * self.price
         else:
             assert costs is not None
-            penalties = rho * costs
+            penalties = price(costs, rho)
         return penalties
 
     def reads(self) -> Reads:

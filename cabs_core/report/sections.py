@@ -17,6 +17,7 @@ from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict
+from cabs_core.utility import margin
 
 _SHADED_POLICIES = 9
 _MOST_TASKS = 60
@@ -451,7 +452,7 @@ def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
     if evidence is not None:
         rhos = [r for r in replayed if r > 0]
         cost = evidence.problem.costs.mean(axis=0)
-        worthless = [r for r in rhos if (r * cost >= 1).mean() > 0.5]
+        worthless = [r for r in rhos if (margin(cost, r) == 0).mean() > 0.5]
         if len(worthless) > len(rhos) / 2:
             said.append(
                 f"At {len(worthless)} of {len(rhos)} values of ρ (1 / dollar value of a right answer) above 0 a call to most of the models costs more than a right "

@@ -16,6 +16,7 @@ from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.read import did_you_mean
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
+from cabs_core.utility import margin
 from cabs_core.validation.catalog import CHECKS, Stage, warning_text
 from cabs_core.validation.run import run_checks
 
@@ -247,7 +248,7 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
         found.append(
             "all costs are 0: then nothing can be saved, and the best model is the one with the best score"
         )
-    worthless = costs[None, :] * rhos[:, None] >= 1
+    worthless = margin(costs[None, :], rhos[:, None]) == 0
     if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
         found.append(
             f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer most models cost more than "

@@ -18,7 +18,7 @@ from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.requests import Decision, Reads, Request
-from cabs_core.utility import clipped_utility, margin
+from cabs_core.utility import clipped_utility, margin, price
 
 
 class ModelOptions(Options):
@@ -154,9 +154,10 @@ class ExpertPolicy(Policy):
             affinity = self.need(request, "predicted_scores", k).copy()
             surrogate = checks.surrogate(self.name, request.surrogate, k)
         if self.uses_surrogates or self.target == "score":
-            prices = rho * self.need(request, "predicted_costs", k, 0.0)
-        if self.target == "score":
-            margins = margin(prices, 1.0)
+            costs = self.need(request, "predicted_costs", k, 0.0)
+            prices = price(costs, rho)
+            if self.target == "score":
+                margins = margin(costs, rho)
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
     def _request(self, given: Inputs) -> kernel_arrays.Data:
@@ -225,7 +226,7 @@ class ExpertPolicy(Policy):
         return stream.once(f"data:{self.target}:{self.rho!r}", lambda: self._data(stream))
 
     def _data(self, stream: Stream) -> kernel_arrays.Data:
-        prices, score = self.rho * stream.predicted_costs, self.target == "score"
+        prices, score = price(stream.predicted_costs, self.rho), self.target == "score"
         return kernel_arrays.Data(
             stream.contexts, stream.scores if score else stream.utilities,
             margin(stream.predicted_costs, self.rho) if score else np.ones_like(prices),

@@ -1,5 +1,6 @@
 """Tuning: equal budget, seeded, on the problem it is given, stored and read back."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -69,9 +70,12 @@ def test_every_grid_fills_the_default_budget_and_repeats_nothing():
                 assert found == [{}] and (record.family == "static" or preset in FIXED_PRESETS), name
                 continue
             settings = [policy_class(base).parse(name, options) for options in found]
-            # some have few settings: their grid is searched whole
-            whole = {"stack": 7, "uniroute": 5}
-            assert len(found) == whole.get(base, budget), name
+            # the preset and the grid's points, all of them where they are few
+            grid = [
+                dict(zip(record.tuning, point, strict=True)) for point in product(*record.tuning.values())
+            ]
+            points = {repr(policy_class(base).parse(name, options)) for options in [{}, *grid]}
+            assert len(found) == min(budget, len(points)), name
             assert not any(s in settings[:i] for i, s in enumerate(settings)), name
             if "target" in record.tuning:
                 mine, other = settings[:2]

@@ -1,5 +1,8 @@
 """Utility and its expectation."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 from cabs_core.compiled import utility as compiled
 from cabs_core.compiled.utility import clip01, value_and_slope
-from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, utility
+from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, price, utility
 
 
 @given(st.floats(0, 1), st.floats(0, 0.01), st.floats(0, 2000))
@@ -48,6 +51,7 @@ def test_compiled_utility_is_that_of_arrays():
     f, cost = rng.uniform(0.02, 0.98, 60), rng.uniform(0, 3e-3, 60)
     for rho in (0.0, 300.0, 900.0):
         penalty = 0.1 * cost
+        assert [compiled.price(x, rho) for x in cost] == list(price(cost, rho))
         exact = clipped_utility(f, cost, rho, cost, 0.1)
         assert [compiled.clipped_utility(*x) for x in zip(f, rho * cost, penalty)] == list(exact)
         assert [compiled.margin(x) for x in rho * cost] == list(margin(cost, rho))
@@ -59,3 +63,18 @@ def test_compiled_utility_is_that_of_arrays():
                 assert value == pytest.approx(expected[i], abs=1e-12)
                 assert slope == pytest.approx(step[i], abs=1e-5)
     assert [clip01(x) for x in (-0.5, 0.0, 0.3, 1.0, 1.5)] == [0.0, 0.0, 0.3, 1.0, 1.0]
+
+
+def test_no_other_module_multiplies_by_rho():
+    """The formula stands in `cabs_core.utility` and `compiled.utility`. PORT's dual has a rho of its own."""
+    core = Path(__file__).parents[3] / "cabs_core"
+    own = {core / "utility.py", core / "compiled" / "utility.py", core / "router" / "budget.py"}
+    found = [path for path in core.rglob("*.py") if "solver" not in path.parts and multiplies(path)]
+    assert set(found) == own
+
+
+def multiplies(path):
+    """Whether a product with a factor called rho is in a module."""
+    products = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.BinOp)]
+    factors = [f for n in products if isinstance(n.op, ast.Mult) for f in (n.left, n.right)]
+    return any(ast.unparse(f).split("[")[0].split(".")[-1] in ("rho", "rhos") for f in factors)
