@@ -116,12 +116,13 @@ def _decide(
 
 
 @kernel
-def _forget(parts: Parts, arm: int) -> None:
+def _forget(
+    arm: int, now: int, gamma: float, penalty: float, inverse: np.ndarray, precision: np.ndarray, moment: np.ndarray,
+    theta: np.ndarray, floor: np.ndarray, updated: np.ndarray,
+) -> None:  # fmt: skip
     """Discount an arm's model up to now."""
-    inverse, precision, moment, theta, floor, updated, _ = parts.model
-    now, penalty = parts.clock[0], parts.penalty
-    if parts.gamma < 1.0:
-        decay = parts.gamma ** min(now - updated[arm], MAX_STALENESS)
+    if gamma < 1.0:
+        decay = gamma ** min(now - updated[arm], MAX_STALENESS)
         d = theta.shape[1]
         left = floor[arm] * decay
         for i in range(d):
@@ -145,8 +146,10 @@ def _forget(parts: Parts, arm: int) -> None:
 @kernel
 def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     """Learn the score of `arm`."""
-    _forget(parts, arm)
-    inverse, precision, moment, theta, _, _, _ = parts.model
+    inverse, precision, moment, theta, floor, updated, _ = parts.model
+    _forget(
+        arm, parts.clock[0], parts.gamma, parts.penalty, inverse, precision, moment, theta, floor, updated
+    )
     x, score = data.contexts[row], data.scores[row, arm]
     for i in range(x.size):
         moment[arm, i] += score * x[i]
