@@ -17,7 +17,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
-	@echo "make test   set up, run the tests; test-all: also those with real processes, a browser, Ray, PostgreSQL"
+	@echo "make test   set up, run the quick tests; test-all: also the slow ones, real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make gauntlet set up, play 150 behaviours of providers and clients against the server and the LiteLLM plug-in"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
@@ -44,13 +44,13 @@ demo: venv
 	@$(BIN)/cabs run --pool demo
 
 # The tests of a file stay together, for their fixtures; a thread a worker, for more would wait for each other.
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 test: venv
-	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not e2e and not ray" \
-		-n $(WORKERS) --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	@$(PYTEST) -m "not e2e and not ray and not slow" $(PYTEST_ARGS)
 
-# The rest: real processes, kill -9, a browser, Ray, PostgreSQL.
+# The rest: what takes long, real processes, kill -9, a browser, Ray, PostgreSQL.
 test-all: test
-	@$(BIN)/python -m pytest -m "e2e or ray" $(PYTEST_ARGS)
+	@$(PYTEST) -m "e2e or ray or slow" $(PYTEST_ARGS)
 
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)

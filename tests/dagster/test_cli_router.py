@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from cabs_dagster.cli import main
@@ -16,6 +17,7 @@ def call(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_from_a_pool_to_a_router_that_learns(tiny_pool: Path, tmp_path: Path) -> None:
     out = tmp_path / "router"
     call("export", "--pool", "tiny", "--out", str(out), code=2)  # nothing was made yet

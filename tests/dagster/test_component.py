@@ -79,6 +79,7 @@ with dg.DagsterInstance.ephemeral() as instance:
 """
 
 
+@pytest.mark.slow
 def test_a_team_mounts_the_chain_in_its_own_code_location(tmp_path: Path) -> None:
     folder = project(tmp_path / "team")
     for words in (("check", "yaml"), ("check", "defs"), ("check", "toml")):
@@ -99,6 +100,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "is no folder" in said and "gone" in said
 
 
+@pytest.mark.slow
 def test_scaffolding_works_in_this_project(tmp_path: Path) -> None:
     for name in ("cabs_core", "cabs_dagster", "assets", "dbt_like_sql"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

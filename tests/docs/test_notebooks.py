@@ -16,6 +16,7 @@ def test_the_page_names_each() -> None:
     assert len(NOTEBOOKS) == 3 and all(f"notebooks/{path.name}" in page for path in NOTEBOOKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat

@@ -47,6 +47,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))], page
 
 
+@pytest.mark.slow
 def test_a_dead_link_fails(tmp_path: Path) -> None:
     """The strict build is one that can fail."""
     for name in ("docs", "mkdocs.yml", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"):

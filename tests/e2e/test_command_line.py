@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from e2e_support import cabs, patience
+from e2e_support import cabs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_finished_pool_needs_no_run(finished: Path) -> None:
-    began = time.monotonic()
     assert "0 runs in" in cabs(finished, "run", "--pool", "chaos")
-    assert time.monotonic() - began < 10 * patience()
     states = {row["state"] for row in json.loads(cabs(finished, "plan", "--pool", "chaos", "--json"))}
     assert states == {"fresh"}
 

@@ -68,6 +68,7 @@ def test_a_probe_is_the_same_alone_and_among_others():
     assert runner.generator(3, "x", 7).random() != runner.generator(3, "y", 7).random()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_the_quick_part_finds_nothing(tmp_path):
     """`python -m tests.probes --quick`, in a process of its own."""

@@ -6,6 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 TOY = '''
@@ -91,6 +93,7 @@ print("named everywhere")
 """
 
 
+@pytest.mark.slow
 def test_a_policy_of_another_package_is_named_everywhere(tmp_path):
     site = tmp_path / "site"
     info = site / "toy_router-1.0.dist-info"

@@ -54,6 +54,7 @@ def test_a_clear_gain_is_found_before_all_is_paid():
     assert decided <= 240 and look(prompts, MODELS, scores, costs, 1.0, tuned=120).decision == "deploy"
 
 
+@pytest.mark.slow
 def test_the_bound_of_rare_values_holds_at_all_lengths_together():
     rng = np.random.default_rng(4)
     under = sum(most((rng.random(600) < 0.01).astype(float)) < 0.01 for _ in range(100))

@@ -107,6 +107,7 @@ embed_prompts(prompts, Encoder(name=sys.argv[1], dtype="float32", max_length=48)
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_outright_is_resumed(encoder, tmp_path):
     (tmp_path / "prompts").write_text("\n".join(MANY), encoding="utf-8")
     arguments = [encoder.name, str(tmp_path / "killed"), str(tmp_path / "prompts")]

@@ -104,6 +104,7 @@ for start in range(0, 120, 8):
 """
 
 
+@pytest.mark.slow
 def test_concurrent_processes_leave_one_whole_vector_per_prompt(tmp_path):
     running = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(w)]) for w in range(4)]
     assert [process.wait(timeout=120) for process in running] == [0] * 4

@@ -64,6 +64,7 @@ def test_calibration_by_hand():
     assert result["error"] == pytest.approx((2 * 0.475 + 2 * 0.025) / 4)
 
 
+@pytest.mark.slow
 def test_plots_are_small_pngs(report, auto):
     plots = diagnostic_plots(report, auto.metrics["training"])
     assert set(plots) == {"errors", "calibration", "arms", "training"}

@@ -193,6 +193,7 @@ def test_a_network_of_another_shape_is_refused(tmp_path):
         FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict())
 
 
+@pytest.mark.slow
 def test_l1_fits_medians_and_huber_means():
     rng = np.random.default_rng(5)
 

@@ -27,6 +27,7 @@ def table(data_dir, tmp_path_factory):
     return compare(pool_file.pool, outcomes, embeddings, [0])
 
 
+@pytest.mark.slow
 def test_the_selected_heads_are_at_least_as_good_as_the_simple_ones(table):
     for measure in ("squared error", "surrogate squared error"):
         for name, row in table["measures"][measure].items():

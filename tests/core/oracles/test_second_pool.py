@@ -50,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -> None:
     monkeypatch.setenv("CABS_HOME", str(folder / "one"))
     first = made(folder, "first", MODELS[:3])

@@ -16,7 +16,21 @@ from cabs_core.policies.static import Carrot, RandomPolicy
 SMALL = {"hidden": 8, "batch": 4}
 
 
-@pytest.mark.parametrize("name", all_policies())
+#: checked by `make test` as well; the others by `make test-all`
+QUICK = (
+    "random",
+    "kernel_ridge",
+    "lin_ucb",
+    "lin_ts@warm",
+    "cabs_c_linear",
+    "cabs_d_linear@tuned",
+    "hier_mix",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in all_policies()]
+)
 def test_every_policy_passes(name):
     check_policy(name, **(SMALL if policies()[split_name(name)[0]].family == "neural" else {}))
 

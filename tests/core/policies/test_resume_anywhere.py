@@ -100,6 +100,7 @@ def assert_same(name, dim, condition, engine, cuts):
         np.testing.assert_array_equal(mine[0][key], value, err_msg=f"{name}: {key}")
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from([*QUICK, *VARIANTS]), dim=st.sampled_from([5, 33]), cuts=CUTS,
     condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
@@ -109,6 +110,7 @@ def test_replay_resumes_bit_for_bit(name, dim, cuts, condition):
     assert_same(name, dim, condition, "compiled", cuts)
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]), cuts=CUTS,
     condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
@@ -118,6 +120,7 @@ def test_online_resumes_bit_for_bit(name, cuts, condition):
     assert_same(name, 5, condition, "online", cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compiled", "online"])
 @given(name=st.sampled_from(NEURAL), cuts=CUTS, condition=st.sampled_from(["none", "delayed_rewards"]))
 @settings(max_examples=8, deadline=None)
@@ -145,6 +148,7 @@ def test_the_rest_may_come_as_another_lane(name, cut, length):
         np.testing.assert_array_equal(policy.state()[0][key], value)
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]), cut=st.integers(1, 199),
     first=st.sampled_from(["compiled", "online"]),

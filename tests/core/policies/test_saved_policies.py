@@ -52,6 +52,7 @@ def test_layouts_are_those_of_the_states(name, tmp_path):
         policy.add_arm(f"new-{step}") if step % 2 == 0 else policy.remove_arm("arm-2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", all_policies())
 def test_altered_arrays_are_refused(name, tmp_path):
     used(name).save(tmp_path / "sound")

@@ -38,6 +38,7 @@ def fresh(problem, name, trial=0, rho=300.0, **options):
     return policy, stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive"])
 @pytest.mark.parametrize("name, options", POLICIES)
 def test_lockstep_replay_is_the_online_loop(name, options, condition):

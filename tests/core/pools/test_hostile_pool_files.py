@@ -81,6 +81,7 @@ def test_a_path_that_is_no_file_is_a_pool_error(tmp_path: Path, name: str) -> No
     assert len(str(caught.value)) <= 500 and str(path) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_bad_files_leave_the_others_alone(cabs_home: Path) -> None:
     folder = cabs_home / "pools"
     folder.mkdir()

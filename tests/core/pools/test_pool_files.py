@@ -71,6 +71,7 @@ def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
     assert pool.rescale_mean_cost == {row.name: row.cost for row in PUBLISHED["openllm"]}
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "queries", "models", "dropped"),

@@ -46,6 +46,7 @@ def work(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_study_resumes_and_adds_up(work):
     plan = Plan(("toy",), ("clean", "corrupted"), (0, 1, 2), ("random", "best_single", "lin_ts"), "short")
     run(plan, work, threads=1)
@@ -170,6 +171,7 @@ def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
     assert "| policy | drift | arms_arrive | arms_disappear | delayed_rewards |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ranking_is_that_of_the_means(work):
     plan = Plan(
         ("toy",),
@@ -219,6 +221,7 @@ def test_a_summary_is_of_one_condition_with_errors():
     assert study_ranking.ties(policies) == "first 1 of 3; next second 0 of 3"
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_cells_of_one(work, tmp_path_factory):
     plan = Plan(("toy",), ("clean", "corrupted"), (0,), ("random", "ridge"), "short")
     run(plan, work, threads=1, jobs=2)

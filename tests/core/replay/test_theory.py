@@ -85,6 +85,7 @@ def test_slopes_are_those_of_powers():
     assert spread["mean"] == 2.0 and spread["high"] - 2.0 == pytest.approx(4.3027 / np.sqrt(3.0), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_surrogates_cut_regret_and_the_page_says_so(tmp_path, capsys):
     figures = theory.main(argv=["--quick", "--seeds", "2", "--out", str(tmp_path / "page")])
     points = figures["rate"]["alpha"]["series"][0]["points"]

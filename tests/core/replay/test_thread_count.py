@@ -48,6 +48,7 @@ print("problem", build_problems(outcomes, split, x, oracles, found.pool)["test"]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [None, "Haswell"])
 def test_results_are_the_same_with_one_and_two_blas_threads(core):
     """Haswell: other kernels than this processor's own; their results may differ, but not by threads."""

@@ -335,6 +335,7 @@ def test_page_is_the_same_when_built_again(pages):
     assert again.path.read_bytes() == before and again.images == report.images
 
 
+@pytest.mark.slow
 def test_report_can_be_written_elsewhere(pages, tmp_path):
     artifacts, _, _ = pages
     result = build_report("one", artifacts, tmp_path / "page", leaderboard_link="")

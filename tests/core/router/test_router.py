@@ -293,6 +293,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
     router.close()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_path):
     """A checkpoint taken while another thread learns holds exactly the rewards that it says it holds."""
     folder, log = make_bundle("cabs_c_linear", epsilon=0.1), tmp_path / "log.sqlite"

@@ -197,6 +197,7 @@ def test_properties(seed, K, graph, losses, log_gamma, tol):
     assert solve_exploration(f, more, gamma, tol=tol).objective <= solution.objective + 2.1 * tol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K", [49, 64, 150])
 def test_many_arms(K):
     """Active set and, where the support is large, the kernel on all arms."""
