@@ -167,6 +167,7 @@ def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:
     assert not LOGGED
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_however_many_runs_are_newer(instance) -> None:
     """In a backfill all runs are created at once; the first to fail may be far from the newest."""
     cursor = alert(instance, None, AlertResource())

@@ -70,6 +70,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_services_end_when_dagster_dev_is_killed_and_runs_go_on(served) -> None:
     process, (dev, service, run) = served
     os.kill(dev, signal.SIGKILL)
@@ -84,6 +85,7 @@ def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
     wait_until(lambda: gone(dev))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("served", [signal.SIG_DFL, signal.SIG_IGN], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_in_the_background_too(served, number) -> None:
@@ -96,6 +98,7 @@ def test_it_ends_in_the_background_too(served, number) -> None:
         assert gone(service)
 
 
+@pytest.mark.slow
 def test_ctrl_c_gives_its_code(served) -> None:
     process, (dev, service, _) = served
     os.kill(process.pid, signal.SIGINT)

@@ -44,6 +44,7 @@ def said(cabs_home: Path, tmp_path: Path):
     return add
 
 
+@pytest.mark.slow
 def test_stars_words_and_per_cent(said) -> None:
     stars = said(lambda f: f.assign(correct=1 + 4 * f["correct"]), **shown("score_range"))
     words = said(lambda f: f.assign(correct=np.where(f["correct"] == 1, "yes", "no")))

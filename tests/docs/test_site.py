@@ -25,6 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_names_are_found(site: Path) -> None:
     pages = {p.stem for p in (ROOT / "docs").glob("*.md")} - {"index"}
     assert {p.parent.name for p in site.glob("*/index.html")} >= pages | {

@@ -24,6 +24,7 @@ def _refused():
     raise PolicyError("no")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_every_kind_of_failure_is_found():
     def crash(tally):

@@ -31,6 +31,7 @@ def all_made(chain) -> dict[str, tuple[str, bool]]:
     return {name: (m.record.content, m.reused) for name, m in made.items()}
 
 
+@pytest.mark.slow
 def test_contents_are_those_of_a_folder_and_another_machine_uses_them_again(
     s3, tmp_path, monkeypatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
     assert is_transient(caught.value)
 
 
+@pytest.mark.slow
 def test_a_slow_store_that_fails_now_and_then_costs_time_only(tmp_path, monkeypatch) -> None:
     """Every fourth request fails with 503: the drivers ask again. Once all fail, that is said, and tried again later."""
     import s3fs

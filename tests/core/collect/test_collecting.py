@@ -102,6 +102,7 @@ def test_the_budget_is_never_passed(provider: Running, tmp_path, cabs_home, most
     )
 
 
+@pytest.mark.slow
 def test_models_in_trouble_stop_no_other(provider: Running, tmp_path, cabs_home):
     models = ("tiny", "coder-limited", "coder-cut", "coder-broken", "writer-vanishes", "grand-locked")
     pool = write_pool(tmp_path, provider.port, n=80, models=models, attempts=15)

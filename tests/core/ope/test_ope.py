@@ -95,6 +95,7 @@ def test_the_logging_policy_itself_is_estimated_by_its_mean(seed):
     assert found.mean_weight == pytest.approx(1.0) and found.n_eff == pytest.approx(200.0)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth():
     """95 % intervals over 300 logs from one full table, of utility and of its difference to the logging policy."""
     rng = np.random.default_rng(7)
@@ -204,6 +205,7 @@ def learning_log(rng, full, n: int):
                       pmf=pmf, adaptive=True)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_intervals_of_a_learning_policys_log_hold_at_every_length():
     """However often one looks: in at most 5 % of the logs is the truth outside at any of the looks."""
     rng = np.random.default_rng(11)

@@ -30,6 +30,7 @@ def rows_of(data, name):
     )
 
 
+@pytest.mark.slow
 def test_auto_takes_the_least_validation_error_of_every_head(auto):
     errors = auto.metrics["validation"]
     for head in ("propagation", "cost"):

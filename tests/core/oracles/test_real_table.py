@@ -34,6 +34,7 @@ def test_the_selected_heads_are_at_least_as_good_as_the_simple_ones(table):
             assert row["selected_minus"] <= row["half_interval"] + 1e-4, (measure, name, row)
 
 
+@pytest.mark.slow
 def test_prompts_tell_which_model_to_ask(table):
     measures = table["measures"]
     assert measures["squared error"]["mean"]["selected_minus"] < -0.008

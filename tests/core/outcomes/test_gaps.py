@@ -84,6 +84,7 @@ def test_held_out_outcomes_change_no_prediction(with_gaps) -> None:
         assert (before.scores != after.scores).any()
 
 
+@pytest.mark.slow
 def test_gaps_at_random_are_seldom_taken_for_others(with_gaps) -> None:
     wrong = sum(
         not load_outcomes(with_gaps(table("random", 200, seed))).report["gaps"]["small"]["at_random"]
@@ -125,6 +126,7 @@ def problem_of(pool_file, outcomes: Outcomes):
     return build_problems(outcomes, split, x, oracles, pool)["test"]
 
 
+@pytest.mark.slow
 def test_estimates_rest_on_real_answers(with_gaps, tmp_path: Path) -> None:
     off = []
     for seed in range(8):

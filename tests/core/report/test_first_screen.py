@@ -208,6 +208,7 @@ def test_queries_that_would_tell_show_such_a_difference_in_8_of_10_cases(verdict
         assert case["queries_needed"] == pytest.approx(max(needed, case["queries"] + 1), rel=0.25)
 
 
+@pytest.mark.slow
 def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
     artifacts = pages[0]
     evidence = facts.load_evidence("one", artifacts, PoolData("one", artifacts).info["problem_hash"])

@@ -36,6 +36,7 @@ def with_curves(folder, artifacts, keep):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["none", "task_shift", "noisy_oracle"])
 def test_nothing_is_drawn_where_nothing_changes_on_the_way(pages, condition):
     assert recovery(changed(pages[0], condition), None) is None

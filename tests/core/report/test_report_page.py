@@ -61,6 +61,7 @@ def outline(pages):
     return Outline(pages[1].path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_page_is_well_formed_and_needs_no_other_file(outline):
     for address in outline.addresses:
         assert address.startswith(("data:", "#", "../index.html", "verdict.")), address
@@ -240,6 +241,7 @@ def check_latex(text: str, key: str) -> None:
     assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= known, key
 
 
+@pytest.mark.slow
 def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_and_nothing_else(
     pages, tmp_path
 ):
@@ -260,6 +262,7 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
     Outline(again.path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_replays_of_another_problem_are_not_taken_for_evidence(pages, tmp_path):
     artifacts, _, _ = pages
     shutil.copytree(artifacts, tmp_path / "a", ignore=shutil.ignore_patterns("*.duckdb", "reports"))
@@ -328,6 +331,7 @@ def test_encoders_are_compared_in_words_and_with_paired_differences(pages):
     assert float(mirrored["TF-IDF + SVD minus: MiniLM"]) == pytest.approx(other["difference"])
 
 
+@pytest.mark.slow
 def test_page_is_the_same_when_built_again(pages):
     artifacts, report, _ = pages
     before = report.path.read_bytes()
@@ -393,6 +397,7 @@ def small(tmp_path, policies, rhos=(0.0,), trials=1, pool=None, n=8, **fields):
     return build_report("fake", tmp_path)
 
 
+@pytest.mark.slow
 def test_one_policy_one_rho_one_trial(tmp_path):
     report = small(tmp_path, ["random"])
     Outline(report.path.read_text())
@@ -403,6 +408,7 @@ def test_one_policy_one_rho_one_trial(tmp_path):
         assert absent not in page  # what a pool does not have is not on its page
 
 
+@pytest.mark.slow
 def test_a_single_query(tmp_path):
     report = small(tmp_path, ["random", "lin_ucb"], n=1)
     Outline(report.path.read_text())
@@ -410,6 +416,7 @@ def test_a_single_query(tmp_path):
     assert not re.search(r"\bnan\b", page, flags=re.I) and not re.search(r"\bnan\b", report.markdown)
 
 
+@pytest.mark.slow
 def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_the_best_online_router(
     tmp_path,
 ):
@@ -431,6 +438,7 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
     assert f"over the runner-up, {online}, is +0." in text
 
 
+@pytest.mark.slow
 def test_a_stress_condition_is_labelled(tmp_path):
     report = small(tmp_path, ["random", "lin_ucb"], replay={"condition": "corrupted_oracle"})
     assert "Stress test: reversed offline labels" in report.path.read_text()
@@ -444,6 +452,7 @@ def test_only_upper_bounds_cannot_be_ranked(tmp_path):
     assert "No ranking: no real router" in board.path.read_text()
 
 
+@pytest.mark.slow
 def test_text_from_pool_and_table_is_escaped(tmp_path):
     evil = "<script>alert(1)</script>"
     pool = fake_pool(title=evil, description=f"</title>{evil}")

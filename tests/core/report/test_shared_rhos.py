@@ -9,6 +9,7 @@ from cabs_core.report.data import PoolData
 from dbt_like_sql import build_all
 
 
+@pytest.mark.slow
 def test_a_policy_with_more_rhos_does_not_win_for_that(tmp_path):
     """`lin_ucb` has four rhos, `hier_mix`, which is better at each, two: it used to stand outside the ranking."""
     pool = fake_pool()
@@ -27,6 +28,7 @@ def test_a_policy_with_more_rhos_does_not_win_for_that(tmp_path):
     assert "left out of every comparison" in report.path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_nothing_is_missing(tmp_path):
     write_pool(tmp_path, fake_pool(), policies=["random", "lin_ucb"])
     build_all(tmp_path)
@@ -36,6 +38,7 @@ def test_nothing_is_said_where_nothing_is_missing(tmp_path):
     assert "Incomplete" not in report.markdown and "missing" not in report.summary
 
 
+@pytest.mark.slow
 def test_without_a_rho_in_common_there_is_no_winner(tmp_path):
     pool = fake_pool()
     write_pool(tmp_path, pool, rhos=(0.0, 300.0), policies=["lin_ucb"])

@@ -31,6 +31,7 @@ def stressed(tmp_path_factory):
     return artifacts
 
 
+@pytest.mark.slow
 def test_the_report_states_the_condition(stressed):
     report = build_report("late", stressed)
     page = report.path.read_text(encoding="utf-8")
@@ -44,6 +45,7 @@ def test_the_report_states_the_condition(stressed):
     assert SAYS in report.markdown and report.summary["condition"] == "delayed_rewards"
 
 
+@pytest.mark.slow
 def test_a_report_without_a_condition_does_not(stressed):
     report = build_report("plain", stressed)
     page = report.path.read_text(encoding="utf-8")
@@ -85,6 +87,7 @@ def talked(tmp_path_factory):
     return artifacts, problem, results
 
 
+@pytest.mark.slow
 def test_conversations_reach_marts_and_page(talked):
     artifacts, _, results = talked
     mart = pd.read_parquet(artifacts / "marts/mart_routing_behaviour.parquet").set_index(["policy", "regime"])

@@ -21,6 +21,7 @@ def judged() -> list[Judged]:
     return [judge(seed, most=300) for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
     found = summary(judged)
     assert found["refused"] == 0, [row.refused for row in judged]

@@ -32,6 +32,7 @@ def test_with_trouble_it_says_so(make_bundle, problem, test_prompts):
     assert found["difference"] == pytest.approx(found["regret"] - found["regret of the replay"])
 
 
+@pytest.mark.slow
 def test_a_budget_moves_the_spending(make_bundle, problem, test_prompts):
     folder = make_bundle("carrot", epsilon=0.0)
     low, high = (simulate(folder, problem, test_prompts, budget=b, outage=0.0) for b in (2e-4, 2e-3))
@@ -68,6 +69,7 @@ def test_the_parts_of_a_decision_are_timed_twice(make_bundle):
         assert 0 < found[turn]["rest_p50"] < found[turn]["total_p50"] <= found[turn]["total_p99"]
 
 
+@pytest.mark.slow
 def test_encoders_of_one_router_are_compared_in_turns(tmp_path, bert_pool, bert_artifacts):
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
     found = decision.main(argv=["--router", str(tmp_path / "r"), "--decisions", "5", "--encoders"])[

@@ -27,6 +27,7 @@ def test_a_budget_that_does_not_bind_changes_nothing(problem, policy):
     assert (free.rhos == 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["hier_mix", "carrot"])
 def test_a_budget_within_reach_is_met(problem, policy):
     spent = [

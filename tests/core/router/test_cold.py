@@ -39,6 +39,7 @@ def cold(tmp_path_factory: pytest.TempPathFactory):
         yield folder / "router"
 
 
+@pytest.mark.slow
 def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
     manifest = read_manifest(cold)
     assert manifest.names == list(MODELS) and manifest.evidence == {} and manifest.provenance["cold"] is True
@@ -72,6 +73,7 @@ def test_a_model_without_a_price_is_named(tmp_path) -> None:
         build_cold(tmp_path / "r", {"own": MODELS["own"]}, encoder="tfidf-svd")
 
 
+@pytest.mark.slow
 def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     (tmp_path / "upstreams.yaml").write_text(
         f"models:\n  small: {{url: {URL}, price: {{input: 0.1, output: 0.2}}}}\n  large: {{url: {URL}, price: {{input: 10, output: 30}}}}\n"

@@ -24,6 +24,7 @@ def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts
         choose_policy(problem, ["carrot"], 300.0)
 
 
+@pytest.mark.slow
 def test_an_estimate_that_fails_leaves_those_of_others(
     tmp_path, monkeypatch, pool, artifacts, make_bundle, test_prompts
 ) -> None:

@@ -60,6 +60,7 @@ def test_what_the_hub_adds_is_no_damage(make_bundle, tmp_path) -> None:
         read_manifest(hub)
 
 
+@pytest.mark.slow
 def test_of_models_and_prices_alone_there_is_no_result(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
     lines = (

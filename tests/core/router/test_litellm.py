@@ -210,6 +210,7 @@ def test_answers_say_which_decision_they_are(made):
     assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
 
 
+@pytest.mark.slow
 def test_simple_shuffle_of_the_benchmark_forwards_a_call():
     echo, upstream = start_echo()
     port = free_port()

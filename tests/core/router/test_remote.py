@@ -34,6 +34,7 @@ def wait_for(what, seconds: float = 20.0) -> bool:
     return bool(what())
 
 
+@pytest.mark.slow
 def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, monkeypatch) -> None:
     old, new = make_bundle("ridge"), make_bundle("lin_ts")
     first = publish(old, URL)
@@ -79,6 +80,7 @@ def test_what_is_not_there_is_said(s3, make_bundle) -> None:
         fetch("nosuch://x/y")
 
 
+@pytest.mark.slow
 def test_a_damaged_or_half_uploaded_router_is_refused_and_the_copy_stays(s3, make_bundle) -> None:
     first = publish(make_bundle("ridge"), URL)
     folder = fetch(URL)

@@ -29,6 +29,7 @@ def state(router: Router) -> tuple:
     return found, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
 
 
+@pytest.mark.slow
 @SLOW
 @given(
     st.lists(
@@ -80,6 +81,7 @@ def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path
         r.close()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_worker_is_not_used_after_a_retraction(make_bundle, test_prompts, tmp_path):
     folder, place = make_bundle("lin_ucb", epsilon=0.1), tmp_path / "log.sqlite"
     one = Router.load(folder, log=place)

@@ -172,6 +172,7 @@ def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, t
     assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == made[0].wanted
 
 
+@pytest.mark.slow
 def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompts):
     """The fallback fails always, the policy's own choice never does: guarded mode must notice; and the other way."""
     for good in (True, False):
@@ -218,6 +219,7 @@ def test_bonus_is_the_confidence_width(make_bundle, test_prompts):
     assert router.explain(d)["models"][0]["bonus"] == pytest.approx(width)
 
 
+@pytest.mark.slow
 def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_prompts):
     """The router's state is the bare policy's after the same decisions and outcomes.
 
@@ -255,6 +257,7 @@ def test_saved_and_loaded_it_goes_on(router, test_prompts, tmp_path):
     assert same(state(again.learner.policy), state(router.learner.policy))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

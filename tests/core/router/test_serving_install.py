@@ -90,6 +90,7 @@ def test_every_policy_that_is_not_neural_serves_with_what_is_listed(tmp_path, po
     assert set(serve(*folders).values()) <= set(pool.models)
 
 
+@pytest.mark.slow
 def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_artifacts) -> None:
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
     assert listed(tmp_path / "r").isdisjoint({*NEVER, "scikit-learn"})
@@ -97,6 +98,7 @@ def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_arti
     serve(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -> None:
     oracle = {"kind": "network", "hidden": 16, "max_epochs": 2}
     said = {

@@ -14,6 +14,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router import Router, build_bundle, check_bundle_matches_replay, read_manifest, write_encoder
 
 
+@pytest.mark.slow
 def test_it_decides_from_text_as_the_replay_does(tmp_path, bert_pool, bert_artifacts, test_prompts) -> None:
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="ridge", rho=300.0)
     problem = ReplayProblem.load(bert_artifacts["replay_problem"] / "test")
@@ -21,6 +22,7 @@ def test_it_decides_from_text_as_the_replay_does(tmp_path, bert_pool, bert_artif
     assert found.passed and found.text_rounds > 50 and found.text_different == 0 and found.embedding <= 1e-6
 
 
+@pytest.mark.slow
 def test_it_serves_without_torch(tmp_path, bert_pool, bert_artifacts) -> None:
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
     script = f"""
@@ -42,6 +44,7 @@ print(decision.model)
     ]
 
 
+@pytest.mark.slow
 def test_int8_has_an_identity_of_its_own_and_is_refused_where_it_costs(
     tmp_path, bert_pool, bert_artifacts, monkeypatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_harder_prompts_score_lower(demo: Outcomes) -> None:
     assert np.corrcoef(table.difficulty, demo.scores.mean(axis=1))[0, 1] < -0.25
 
 
+@pytest.mark.slow
 def test_more_prompts_than_the_templates_give() -> None:
     import cabs_core.outcomes.sources.demo_prompts as module
 

@@ -196,6 +196,7 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
     assert not list((tmp_path / "tmp").iterdir())  # the copy goes with the process
 
 
+@pytest.mark.slow
 def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
     """Its index may name classes that have moved since; the files of changed code have other names."""
     script = (

@@ -23,6 +23,7 @@ def test_same_question_same_rhos(tmp_path):
     assert len(mart) == 2 * 2 * 4 and set(mart["encoder"]) == {"all-MiniLM-L6-v2", "tfidf-svd"}
 
 
+@pytest.mark.slow
 def test_a_pool_with_fewer_rhos_is_compared_only_where_it_has_them_all(tmp_path):
     mart = pools(tmp_path, (0.0, 900.0))
     assert set(mart["regime"]) == {"low", "high"}
@@ -37,6 +38,7 @@ def test_another_split_is_another_question(tmp_path):
     assert pools(tmp_path, (0.0, 500.0, 900.0), split={"split_seed": 5}).empty
 
 
+@pytest.mark.slow
 def test_difference_to_the_first_pool_is_paired_by_query(tmp_path):
     """By hand for one policy in one regime with one rho; errors over queries against the function of the metrics."""
     mart = pools(tmp_path, (0.0, 500.0, 900.0))

@@ -25,6 +25,7 @@ def utilities(artifacts, problem, pool, policy):
     return found
 
 
+@pytest.mark.slow
 def test_overall_utility_from_raw_actions(built):
     artifacts, problems, _ = built
     raw = utilities(artifacts, problems["one"], "one", "hier_mix")
@@ -306,6 +307,7 @@ def _uneven(tmp_path, more=()):
     write_pool(tmp_path, pool, n=40, rhos=(500.0, 900.0, *more), policies=["hier_mix"])
 
 
+@pytest.mark.slow
 def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
     """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other rhos."""
     from dbt_like_sql import build_all, run_tests
@@ -341,6 +343,7 @@ def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
     assert read_model("mart_policy_leaderboard", tmp_path)["rhos"].eq(4).all()
 
 
+@pytest.mark.slow
 def test_incomplete_and_outdated_replays(tmp_path):
     """A policy without all rhos narrows what is compared; replays of an older problem are set aside and counted."""
     from fake_replays import fake_pool, fake_problem, write_pool
@@ -374,6 +377,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     assert len(failed) == 2 and set(failed.values()) == {"warn"}
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
     """Its package was removed: no row of it, no failed test, and the others are compared at all of their rhos."""
     from fake_replays import fake_pool, write_pool

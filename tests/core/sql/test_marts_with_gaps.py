@@ -63,6 +63,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
     return Worlds(tmp_path_factory.mktemp("gaps"))
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_the_real_answers(worlds: Worlds) -> None:
     at_zero = "pool = 'one' AND rho = 0"
     full, gaps = (
