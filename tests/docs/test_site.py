@@ -40,6 +40,7 @@ def test_every_page_is_there_and_names_are_found(site: Path) -> None:
     assert (site / "objects.inv").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")

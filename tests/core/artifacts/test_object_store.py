@@ -107,6 +107,7 @@ with ArtifactStore("s3://cabs/team").write(("splits", "tiny")) as folder:
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_an_upload_there_is_no_artifact_and_the_next_run_makes_it(s3) -> None:
     store = ArtifactStore("s3://cabs/team")
     writer = subprocess.Popen([sys.executable, "-c", WRITER, RECORD_NAME], env=os.environ.copy())

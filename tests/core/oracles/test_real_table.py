@@ -43,6 +43,7 @@ def test_prompts_tell_which_model_to_ask(table):
     assert measures["surrogate squared error"]["accuracy head"]["selected_minus"] < -0.008
 
 
+@pytest.mark.slow
 def test_the_table_is_shown(table):
     lines = show({"tables": [table], "selected_worse_than": worse_than([table])})
     assert any(line.startswith("| utility overall | selected | 0.6") for line in lines)

@@ -34,6 +34,7 @@ def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_is_said_names_the_gaps_and_no_term_of_the_field(judged: list[Judged]) -> None:
     for row in judged:
         assert any("ot tried" in text for _, text in row.said) == (row.world.gaps != "none")

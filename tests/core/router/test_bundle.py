@@ -37,6 +37,7 @@ def problem(artifacts):
     return ReplayProblem.load(artifacts["replay_problem"] / "test")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_same_decisions_as_the_replay(policy, make_bundle, problem, test_prompts):
     match = check_bundle_matches_replay(

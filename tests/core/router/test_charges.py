@@ -67,6 +67,7 @@ def played(router: Router, n: int) -> str:
     return max(found, key=lambda arm: found[arm])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("priced", [True, False])
 def test_one_long_conversation_drives_no_model_out_of_play(make_bundle, priced):
     """40,000 tokens in at .1 USD per million: .004 USD, 1,000 times a usual call; the answer was good."""

@@ -34,6 +34,7 @@ def test_as_many_rhos_are_not_the_same_rhos(tmp_path):
     assert set(mart["regime"]) == {"low", "medium"}
 
 
+@pytest.mark.slow
 def test_another_split_is_another_question(tmp_path):
     assert pools(tmp_path, (0.0, 500.0, 900.0), split={"split_seed": 5}).empty
 

@@ -85,6 +85,7 @@ def test_the_order_is_that_of_the_real_answers(worlds: Worlds) -> None:
     assert pair.low > 0 and pair.significant
 
 
+@pytest.mark.slow
 def test_the_share_observed_stands_beside_the_figures_and_intervals_are_wider(worlds: Worlds) -> None:
     for name in (
         "mart_policy_leaderboard",

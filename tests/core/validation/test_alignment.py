@@ -161,6 +161,7 @@ def both_orders(data_dir: Path) -> tuple[Outcomes, Outcomes, PoolFile]:
         return load_outcomes(pool_file), load_outcomes(replace(pool_file, pool=published)), pool_file
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_real_matrix_in_document_order_passes(both_orders) -> None:
     outcomes, _, pool_file = both_orders
