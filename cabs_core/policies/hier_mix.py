@@ -210,7 +210,7 @@ class HierMix(CompiledPolicy):
     def _row(
         self, z: np.ndarray, base: np.ndarray, costs: np.ndarray, ease: np.ndarray | None = None
     ) -> Data:
-        """A request as a table of one row."""
+        """A request as a table of one row; ease: as it was at the decision, None: computed now."""
         base, nothing = base[None], np.zeros((1, len(base)))
         ease = eases(base, self.anchored.level) if ease is None else ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
@@ -222,17 +222,11 @@ class HierMix(CompiledPolicy):
         if arm < 0:
             return False
         kept, k = outcome.memory, len(self._arms)
-        places = (
-            np.arange(k) if places is None else places
-        )  # an arm added since reads another's, and learns nothing of it
+        # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays no part
+        places = np.arange(k) if places is None else places
         row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
-        learn(
-            self.parts(),
-            row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost)),
-            0,
-            arm,
-            0,
-        )
+        row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
+        learn(self.parts(), row, 0, arm, 0)
         return True
 
     def count(self, arm: str) -> None:
