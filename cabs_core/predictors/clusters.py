@@ -28,15 +28,14 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Centres `[min(clusters, distinct points), e]` of k-means, best of 10 starts.
-
-    Runs on one thread: with several, the last digits of sums differ between runs.
+    """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a router
+    earns (docs/measurements/tried.md). Runs on one thread: with several, the last digits of sums differ between runs.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
     count = min(clusters, len(np.unique(points, axis=0)))
     with threadpool_limits(1):
-        centers: np.ndarray = KMeans(count, n_init=10, random_state=seed).fit(points).cluster_centers_
+        centers: np.ndarray = KMeans(count, n_init=3, random_state=seed).fit(points).cluster_centers_
     return centers
 
 
