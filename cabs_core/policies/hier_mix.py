@@ -23,8 +23,8 @@ model m, so a loss of l nats a round is accepted with
 
     w_m >= exp(-l n)    for every m; with l = .0046 and n = 500 rounds this is .1.
 
-What these least weights leave is shared equally by the two simple routers that are mostly the best, the static
-prediction (anchored) and the best single model (parallel): .3 each. No weight depends on a table.
+The ease model is no router of its own and has half of it. What these least weights leave is the static prediction's
+(anchored): .55. No weight depends on a table.
 
 Models that trust the offline order of the arms are averaged by weight: their values, and the deviations explored below.
 Drawing one of them would pay for each as often as it is drawn, and averages of good predictors are good. Models that

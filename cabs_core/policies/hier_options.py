@@ -54,17 +54,20 @@ class Correction(Options):
 
 
 #: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as many as the
-#: shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500)
+#: shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500). The ease model is none of the simple
+#: routers that the mix is judged against and has half of it
 LEAST_WEIGHT = 0.1
 
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of these), nothing
 #: but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
 CORRECTIONS = (
     Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
-    Correction(offset="parallel", weight=0.3, arm=0.03, arm_context=0.015),
-    Correction(offset="ease", weight=LEAST_WEIGHT, arm=0.2, arm_context=0.05),
+    Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(offset="ease", weight=LEAST_WEIGHT / 2, arm=0.2, context=0.05, arm_context=0.05),
     Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
 )
+#: what they leave is the anchored model's, but for the cold model's least weight
+ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTIONS)), 4)
 
 
 class HierOptions(Options):
@@ -74,7 +77,7 @@ class HierOptions(Options):
         "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
     )
     anchor_weight: float = Field(
-        0.75, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
+        ANCHOR_WEIGHT, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
     )
     anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
