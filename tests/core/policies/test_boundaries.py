@@ -15,7 +15,7 @@ import pytest
 
 from cabs_core.catalog import STREAM_CONDITIONS, all_policies
 from cabs_core.errors import CabsError, DataError, PolicyError
-from cabs_core.policies import Decision, Offline, Request, build_policy, load_policy, policy_class
+from cabs_core.policies import Decision, Offline, build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.requests import Reads
@@ -401,13 +401,3 @@ def test_problems_are_checked(field):
                 1,
                 60,
             )
-
-
-@pytest.mark.parametrize("name", ["avengers_pro", "guarded_knn", "eagle"])
-def test_arms_of_a_policy_that_has_learnt_nothing_yet_may_change(name: str) -> None:
-    policy = build_policy(name, arms=["a", "b"], dim=3)
-    policy.add_arm("c")
-    policy.remove_arm("a")
-    assert policy.arms == ["b", "c"]
-    with pytest.raises(PolicyError, match="learns from the train split"):
-        policy.decide(Request(embedding=np.ones(3)))

@@ -155,21 +155,6 @@ def test_a_logged_problem_keeps_what_was_answered(problem, tmp_path):
     np.testing.assert_allclose(back.offline_propensities, answered * chance)
 
 
-@pytest.mark.parametrize("name", ["equirouter", "equirouter@literal", "dr_policy"])
-def test_decisions_are_those_of_the_replay_and_arms_come_and_go(name, problem, tmp_path):
-    found = replay(problem, name, RHO, trials=1)
-    policy, stream = built(name, problem)
-    policy.save(tmp_path / "saved")
-    policy = load_policy(tmp_path / "saved")
-    arms = [policy.decide(stream.request(int(row), t)).arm for t, row in enumerate(found.order[0][:60])]
-    np.testing.assert_array_equal(arms, found.actions[0, :60])
-    policy.add_arm("new")
-    wide = [policy.decide(Request(embedding=problem.embeddings[row])).arm for row in found.order[0][:60]]
-    assert wide == arms  # nothing is known of it, so it is never played
-    policy.remove_arm(problem.arms[arms[0]])
-    assert policy.decide(Request(embedding=problem.embeddings[0])).pmf.shape == (4,)
-
-
 def test_uniroute_is_the_mean_score_of_the_prompts_cluster(problem):
     policy, stream = built("uniroute", problem, settings={"clusters": 6})
     values = policy.table(stream)

@@ -119,12 +119,3 @@ def test_a_missing_learn_is_named(monkeypatch):
     monkeypatch.setitem(policies(), "lin_ucb", record)
     with pytest.raises(PolicyError, match="it learns, but Untaught lacks _learn"):
         check_policy("lin_ucb")
-
-
-def test_the_battery_covers_every_family():
-    assert {policies()[split_name(n)[0]].family for n in all_policies()} >= {
-        "static",
-        "bandit",
-        "cabs",
-        "mix",
-    }
