@@ -263,6 +263,23 @@ def test_broken_requests_are_refused(name):
         policy.decide({"context": np.zeros(DIM)})
 
 
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda a: np.repeat(a, 3).reshape(-1, 3)[:, 1], lambda a: a.astype(">f8"), lambda a: a.tolist(),
+        lambda a: np.frombuffer(b"\0" + a.astype("<f8").tobytes(), "<f8", offset=1),
+    ],
+    ids=["strided", "big endian", "list", "not aligned, read only"],
+)  # fmt: skip
+def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
+    policy, twin, sound = fresh(name), fresh(name), stream().request(0, 0)
+    twin.keys[:] = policy.keys
+    parts = ("context", "predicted_scores", "predicted_costs", "static_costs")
+    other = dataclasses.replace(sound, **{part: layout(getattr(sound, part)) for part in parts})
+    assert policy.decide(other).arm == twin.decide(sound).arm
+
+
 def test_what_a_decision_remembers_is_its_own():
     """The caller may use its arrays for the next request."""
     policy, twin = fresh("cabs_c_linear"), fresh("cabs_c_linear")

@@ -16,8 +16,7 @@ from cabs_core.artifacts.provenance import RECORD_NAME, Record
 
 from .. import homes
 from ..homes import MINE, OTHER
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 27, 1, True
 LIMIT = 1800.0
