@@ -472,21 +472,6 @@ def test_ips_and_snips_agree_with_vw_estimators():
 
 
 @pytest.mark.peers
-def test_ips_agrees_with_coba():
-    filters = pytest.importorskip("coba.environments.filters")
-    rng = np.random.default_rng(6)
-    data, target = simulated(rng, table(rng, 300), 250)
-    logged = [
-        {"context": None, "action": int(a), "reward": float(r), "probability": float(p)}
-        for a, r, p in zip(data.actions, data.scores, data.propensities, strict=True)
-    ]
-    found = list(filters.OpeRewards("IPS").filter(logged))
-    theirs = [sum(target[i, a] * row["rewards"](a) for a in range(len(ARMS))) for i, row in enumerate(found)]
-    w = weights(target, data.actions, data.propensities)
-    assert np.allclose(ips(w, data.scores), theirs, rtol=0, atol=1e-9)
-
-
-@pytest.mark.peers
 def test_doubly_robust_agrees_with_coba_under_its_model():
     """It takes no predictions, and fits a model of its own, which its direct method shows: with that one, DR is the same."""
     pytest.importorskip("vowpalwabbit")

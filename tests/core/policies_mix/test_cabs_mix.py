@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cabs_core.compiled.rng import query_order
-from cabs_core.compiled.utility import value_and_slope
 from cabs_core.policies.registry import build_policy
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
@@ -103,19 +99,6 @@ def test_models_and_weights_equal_solves_from_history():
         policy.update(decision, problem.scores[row, decision.arm], 0.0)
         reference.learn(row, decision.arm)
     assert len({arm for _, arm, _ in reference.seen}) == 4
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.floats(-0.5, 1.5),
-    st.floats(0, 0.01),
-    st.sampled_from([0.0, 100.0, 900.0]),
-    st.sampled_from([0.0, 0.4, 1.0]),
-)
-def test_value_is_the_shared_expected_utility(f, cost, rho, share):
-    value, slope = value_and_slope(f, cost, rho, share)
-    assert value == pytest.approx(float(expected_utility(f, cost, rho, share)), abs=1e-12)
-    assert 0.0 <= slope <= 1.0
 
 
 def test_one_model_serves_every_rho():

@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 
 from cabs_core.bench import solver as solver_bench
-from cabs_core.bench import solver_robustness
 from cabs_core.solver import solve_exploration
 from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
-
-
-def test_robustness_in_small(tmp_path, capsys):
-    out = tmp_path / "robustness.json"
-    result = solver_robustness.main(out, per_k=128, arms=range(2, 3))
-    assert result == json.loads(out.read_text())
-    assert (result["instances"], result["uncertified"]) == (128, 0)
-    assert result["rows"][0]["worst_extended_gap"] <= 1.01e-8
-    assert "128 instances, 0 not certified" in capsys.readouterr().out
 
 
 def test_families_are_named_and_valid():
