@@ -11,10 +11,7 @@ import pytest
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm")
 
-import httpx2 as httpx  # noqa: E402
 
-from cabs_core.bench import shuffle  # noqa: E402
-from cabs_core.bench.servers import free_port, start_echo, wait_for  # noqa: E402
 from cabs_core.errors import RouterError  # noqa: E402
 from cabs_core.paths import default_log  # noqa: E402
 from cabs_core.router import Router, promote  # noqa: E402
@@ -171,33 +168,6 @@ def test_an_error_inside_never_stops_a_call(made, monkeypatch):
     assert made.errors == 1
 
 
-def test_the_configuration_of_the_page_routes(made, make_bundle, monkeypatch):
-    """docs/deploy.md: its model list, with mocked answers and the names of this bundle's models."""
-    import re
-    from pathlib import Path
-
-    import yaml
-
-    page = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text(encoding="utf-8")
-    (text,) = [b for b in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "model_list" in b]
-    config = yaml.safe_load(text)
-    assert config["litellm_settings"]["callbacks"] == "cabs_proxy.router"
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    shown = dict(zip(["large", "medium", "small"], MODELS, strict=False))
-    for deployment in config["model_list"]:
-        deployment["model_info"]["id"] = shown[deployment["model_info"]["id"]]
-        deployment["litellm_params"]["mock_response"] = "fine"
-
-    async def work():
-        router = litellm.Router(model_list=config["model_list"])
-        answers = [await router.acompletion(model="cabs", messages=ASK) for _ in range(3)]
-        return answers, await settled(made, 3)
-
-    answers, found = run(work())
-    assert [d.response_id for d in found] == [a.id for a in answers] and made.errors == 0
-    assert {d.arm for d in found} <= set(shown.values()) and all(d.cost > 0 for d in found)
-
-
 def test_answers_say_which_decision_they_are(made):
     async def work():
         made._remember("call-1", "decision-1", MODELS[0])
@@ -208,20 +178,3 @@ def test_answers_say_which_decision_they_are(made):
         ]
 
     assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
-
-
-@pytest.mark.slow
-def test_simple_shuffle_of_the_benchmark_forwards_a_call():
-    echo, upstream = start_echo()
-    port = free_port()
-    server = shuffle.start(port, ["one", "two"], upstream)
-    try:
-        wait_for(port)
-        body = {"model": "cabs", "messages": [{"role": "user", "content": "hello"}]}
-        with httpx.Client(timeout=60.0, trust_env=False) as http:
-            answer = http.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body).json()
-        assert answer["choices"][0]["message"]["content"] in ("one: hello", "two: hello")
-    finally:
-        for process in (server, echo):
-            process.terminate()
-            process.wait()
