@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,3 +68,18 @@ def finished_replay(rho: float, policy: str) -> Target:
     target = Target("replay", chain_of().pool, rho, policy)
     materialize(chain_of(), target, build=stand_in())
     return target
+
+
+def installed_package(folder: Path, module: str, text: str, entry_points: str) -> dict[str, str]:
+    """Environment of a process that finds a package of one module, and has a CABS_HOME of its own."""
+    site, home = folder / "site", folder / "home"
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    home.mkdir()
+    (site / f"{module}.py").write_text(text)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    paths = [str(site), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "CABS_HOME": str(home), "DAGSTER_HOME": str(home),
+    }  # fmt: skip
