@@ -12,7 +12,7 @@ from cabs_core.bench.cli import BENCHES, bench
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import Ours, Peer
 from cabs_core.bench.study import main, run
-from cabs_core.bench.study_plan import FIELD_SETUP, Plan, Setup, cell_path
+from cabs_core.bench.study_plan import Plan, cell_path
 from cabs_core.bench.study_tables import table
 from cabs_core.errors import CabsError, PoolError
 from cabs_core.problem.synthetic import synthetic_problem
@@ -186,24 +186,3 @@ def test_one_folder_one_setup(work, capsys):
     main(argv=[*fresh, "--protocol", "field"])
     with pytest.raises(CabsError, match="tfidf-svd"):
         main(argv=[*fresh, "--protocol", "short"])
-
-
-def test_the_setup_changes_what_it_says_and_thins_the_test_split():
-    from cabs_core.pools import find_pool
-
-    pool = find_pool("zeroeval").pool
-    assert study_problems.set_up(pool, Setup()) == pool
-    changed = study_problems.set_up(pool, FIELD_SETUP)
-    assert (changed.encoder.name, changed.oracle.kind, changed.rescale_grand_mean_cost) == (
-        "tfidf-svd",
-        "ridge",
-        5e-4,
-    )
-    paper = find_pool("openllm_lb_v2_carrot").pool
-    assert study_problems.set_up(paper, FIELD_SETUP).rescale_mean_cost == paper.rescale_mean_cost
-    split = np.array(["train"] * 5 + ["test"] * 20)
-    thin = study_problems.thinned(split, 8, 0)
-    assert (thin == "test").sum() == 8 and (thin == "train").sum() == 5
-    assert (study_problems.thinned(split, 8, 0) == thin).all() and study_problems.thinned(
-        split, 20, 0
-    ) is split
