@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from cabs_core.artifacts import ArtifactStore, Chain, Target, materialize
+from cabs_core.policies import build_policy
 from cabs_core.pools import find_pool
+from cabs_core.problem import ReplayProblem
+from cabs_core.replay.engine import make_stream
 
 #: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
 TINY = """\
@@ -68,6 +71,16 @@ def finished_replay(rho: float, policy: str) -> Target:
     target = Target("replay", chain_of().pool, rho, policy)
     materialize(chain_of(), target, build=stand_in())
     return target
+
+
+def built(name: str, problem: ReplayProblem, rho: float = 300.0, **options):
+    """(policy, stream): the policy as a replay of the problem builds it."""
+    stream = make_stream(problem, rho)
+    policy = build_policy(
+        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
+        binary_share=stream.share, **options,
+    )  # fmt: skip
+    return policy, stream
 
 
 def installed_package(folder: Path, module: str, text: str, entry_points: str) -> dict[str, str]:

@@ -106,15 +106,8 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
     values = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
     (code,) = values["dagster-user-deployments"]["deployments"]
-    assert set(code) == {
-        "name",
-        "image",
-        "codeServerArgs",
-        "port",
-        "env",
-        "envSecrets",
-        "includeConfigInLaunchedRuns",
-    }
+    fields = "name image codeServerArgs port env envSecrets includeConfigInLaunchedRuns"
+    assert set(code) == set(fields.split())
     assert set(code["image"]) == {"repository", "tag", "pullPolicy"}
     container = {
         "name": code["name"],
@@ -125,16 +118,13 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
         "env": code["env"],
         "envFrom": [{"secretRef": secret} for secret in code["envSecrets"]],
     }
-    validate(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "cabs"},
-            "spec": {"containers": [container]},
-        },
-        "1.31",
-        strict=True,
-    )
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "cabs"},
+        "spec": {"containers": [container]},
+    }
+    validate(pod, "1.31", strict=True)
     assert values["postgresql"]["enabled"] is values["generatePostgresqlPasswordSecret"] is False
     assert not any("password" in name.lower() for name in values["postgresql"])
 

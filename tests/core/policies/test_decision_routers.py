@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from tests_support import built
 
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.policies.decisions import doubly_robust, fit_linear, ranking_loss, weighted_log_loss
@@ -16,7 +17,6 @@ from cabs_core.policies.requests import Request
 from cabs_core.predictors.clusters import nearest_center, unit_rows
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import clipped_utility, expected_utility
 
 RHO = 300.0
@@ -25,14 +25,6 @@ RHO = 300.0
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=200, K=4, d=6, offline=400, seed=2)
-
-
-def built(name, problem, rho=RHO, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share, **options
-    )  # fmt: skip
-    return policy, stream
 
 
 @pytest.mark.parametrize("pairs", ["equal", "gap"])

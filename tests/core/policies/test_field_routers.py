@@ -6,6 +6,7 @@ from dataclasses import replace as with_changes
 
 import numpy as np
 import pytest
+from tests_support import built
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
@@ -14,7 +15,6 @@ from cabs_core.policies.registry import build_policy
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import clipped_utility
 
 RULES = ("avengers_pro", "guarded_knn", "eagle")
@@ -23,20 +23,6 @@ RULES = ("avengers_pro", "guarded_knn", "eagle")
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=120, K=4, d=6, offline=150, seed=2)
-
-
-def built(name, problem, rho=300.0, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name,
-        arms=problem.arms,
-        dim=problem.dim,
-        rho=rho,
-        offline=stream.offline,
-        binary_share=stream.share,
-        **options,
-    )
-    return policy, stream
 
 
 def unit(x):

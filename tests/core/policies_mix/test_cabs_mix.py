@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from tests_support import built
 
 from cabs_core.compiled.rng import query_order
-from cabs_core.policies.registry import build_policy
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import expected_utility
 
 
-def fresh(problem, rho=300.0, seed=0, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        "cabs_mix", arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
-        horizon=problem.n, binary_share=stream.share, **options,
-    )  # fmt: skip
-    return policy, stream
+def fresh(problem, rho=300.0, **options):
+    return built("cabs_mix", problem, rho, **options)
 
 
 def ridge(rows, targets, penalty):

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests_support import built
 
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.hier_loop import ALLOWANCE, calibrate_costs, fill_values
 from cabs_core.policies.hier_mix import scaling_of
-from cabs_core.policies.registry import build_policy
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import expected_utility
 
 
@@ -26,13 +25,8 @@ def with_kernel(problem, quality=1.0):
     return replace(problem, static_scores={"kernel_ridge": quality * problem.predicted_scores})
 
 
-def fresh(problem, rho=300.0, seed=0, name="hier_mix", **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
-        horizon=problem.n, binary_share=stream.share, **options,
-    )  # fmt: skip
-    return policy, stream
+def fresh(problem, rho=300.0, name="hier_mix", **options):
+    return built(name, problem, rho, **options)
 
 
 class Dense:

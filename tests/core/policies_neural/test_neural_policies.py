@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests_support import built
 
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
-from cabs_core.policies.registry import build_policy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.conditions import stream_condition
-from cabs_core.replay.engine import make_stream
 
 SMALL = {"hidden": 8, "batch": 8, "learning_rate": 0.01}
 POLICIES = (
@@ -29,12 +28,8 @@ POLICIES = (
 
 
 def fresh(problem, name, trial=0, rho=300.0, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
-        keys=stream_keys(0, problem.pool, name, f"{rho:g}", trial), binary_share=stream.share, **{**SMALL, **options},
-    )  # fmt: skip
-    return policy, stream
+    keys = stream_keys(0, problem.pool, name, f"{rho:g}", trial)
+    return built(name, problem, rho, keys=keys, **SMALL | options)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import datetime
 
 import pytest
 
@@ -109,6 +110,12 @@ def test_a_failed_attempt_is_a_decision_of_its_own(made):
     assert answer.choices[0].message.content == f"from {MODELS[3]}"
     assert found[-1].arm == MODELS[3] and found[-1].status == "answered"
     assert all(d.status == "error" for d in found[:-1])
+
+
+def test_a_call_that_it_did_not_route_is_left_alone(made):
+    now = datetime.now()
+    run(made.async_log_success_event({}, None, now, now))
+    assert made.router.log.decisions() == [] and made.errors == 0
 
 
 def test_each_retry_of_the_proxy_is_another_model_and_a_closed_row(made):
