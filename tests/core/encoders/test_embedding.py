@@ -196,14 +196,6 @@ def test_bfloat16_points_the_same_way(tiny_bert, tmp_path):
     assert (results["float32"] != results["bfloat16"]).any()
 
 
-def test_an_architecture_without_sdpa(tiny_deberta, tmp_path):
-    encoder = Encoder(name=str(tiny_deberta), dtype="float32")
-    vectors, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "a")
-    assert vectors.shape == (40, 32) and np.isfinite(vectors).all()
-    alone, _ = embed_prompts(PROMPTS[5:6], encoder, store=tmp_path / "b")
-    np.testing.assert_allclose(alone[0], vectors[5], atol=1e-5)
-
-
 @pytest.fixture(scope="module")
 def like_mdeberta(tiny_deberta, tmp_path_factory):
     """What the hub holds of the paper's encoder: a SentencePiece model and a torch file, no safetensors."""

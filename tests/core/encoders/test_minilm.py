@@ -40,14 +40,6 @@ def test_size_length_and_cut(exact):
     assert report.truncated == 1 and report.dropped_tokens == 702 - 256
 
 
-def test_similar_texts_are_close(exact, tmp_path):
-    vectors, _ = exact
-    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="float32")
-    near, _ = embed_prompts(["Which city is the capital of France?"], encoder, store=tmp_path)
-    similarity = vectors @ near[0]
-    assert similarity.argmax() == 0 and similarity[0] > 0.9
-
-
 @pytest.mark.peers
 def test_equal_to_sentence_transformers(exact):
     peer = pytest.importorskip("sentence_transformers")

@@ -215,12 +215,6 @@ def test_trained_again_the_files_are_the_same_byte_for_byte(data, tmp_path):
     assert files("once") == files("twice")
 
 
-def test_the_model_card_names_data_settings_and_errors(auto, data, tmp_path):
-    card = (auto.save(tmp_path / "oracles") / "README.md").read_text()
-    assert data.outcomes.content_hash() in card and "'oracle_seed': 0" in card
-    assert f"| accuracy | {auto.chosen['accuracy']} |" in card and "best epoch" in card
-
-
 def test_damaged_files_are_noticed(auto, tmp_path):
     folder = auto.save(tmp_path / "oracles")
     weights = folder / "network.safetensors"
@@ -292,12 +286,6 @@ def test_of_many_validation_queries_a_sample_is_learned_from_and_played(data, mo
         data.outcomes.scores, data.outcomes.costs, contexts=data.embeddings, split=data.split.tolist()
     )
     np.testing.assert_array_equal(own["validation"].contexts, data.embeddings[rows].astype(np.float64))
-
-
-def test_literal_knn_uses_three_neighbours(auto, data):
-    x, lengths, _, _ = rows_of(data, "test")
-    values = auto.candidate_scores(x, lengths)["knn_literal"] * 3
-    np.testing.assert_allclose(values, np.round(values), atol=1e-9)
 
 
 def test_oracles_of_other_arms_are_refused(auto, data):

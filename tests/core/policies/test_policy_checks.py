@@ -17,15 +17,7 @@ SMALL = {"hidden": 8, "batch": 4}
 
 
 #: checked by `make test` as well; the others by `make test-all`
-QUICK = (
-    "random",
-    "kernel_ridge",
-    "lin_ucb",
-    "lin_ts@warm",
-    "cabs_c_linear",
-    "cabs_d_linear@tuned",
-    "hier_mix",
-)
+QUICK = "random kernel_ridge lin_ucb lin_ts@warm cabs_c_linear cabs_d_linear@tuned hier_mix".split()
 
 
 @pytest.mark.parametrize(
