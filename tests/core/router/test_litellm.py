@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from datetime import datetime
 
 import pytest
+from server_support import MODELS, wait
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 litellm = pytest.importorskip("litellm")
@@ -18,7 +18,6 @@ from cabs_core.paths import default_log  # noqa: E402
 from cabs_core.router import Router, promote  # noqa: E402
 from cabs_core.router.litellm import CabsLogger  # noqa: E402
 
-MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
 ASK = [{"role": "user", "content": "What is two plus two?"}]
 
 
@@ -146,20 +145,13 @@ def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
         other = Router.load(tmp_path / "router", log=default_log(tmp_path / "router"))
         other.feedback(done, score=1.0)
         other.log.close()
-        assert until(lambda: followed.router.learner.learnt == 1)
+        assert wait(lambda: followed.router.learner.learnt == 1, 60.0)
         promote(make_bundle("lin_ts", epsilon=0.1), tmp_path / "router")
-        assert until(lambda: followed.router.manifest.policy == "lin_ts")
+        assert wait(lambda: followed.router.manifest.policy == "lin_ts", 60.0)
         assert followed.router.log is first.log
     finally:
         followed.router = Router.load(make_bundle("carrot"))  # ends the one before, with a checkpoint
     assert list((tmp_path / "router.events.learned").glob("*/learned.json"))
-
-
-def until(true, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.05)
-    return true()
 
 
 def test_an_error_inside_never_stops_a_call(made, monkeypatch):

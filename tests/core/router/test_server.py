@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from server_support import ASK, JSON, MODELS, client, log, settle
+from server_support import ASK, JSON, MODELS, client, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.bench.servers import free_port
@@ -208,15 +207,6 @@ def test_hosts_and_keys():
         with pytest.raises(RouterError) as error:
             read_keys(bad)
         assert "1234567" not in str(error.value)
-
-
-def wait(test) -> bool:
-    """Whether a test comes true within 20 seconds."""
-    for _ in range(400):
-        if test():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bundle):
