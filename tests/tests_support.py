@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,26 @@ def built(name: str, problem: ReplayProblem, rho: float = 300.0, **options):
         binary_share=stream.share, **options,
     )  # fmt: skip
     return policy, stream
+
+
+@contextmanager
+def started(words: list[object], output: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, ended by SIGTERM; it runs in the folder of the file of its output."""
+    with open(output, "wb") as out:
+        process = subprocess.Popen(
+            [str(w) for w in words], cwd=output.parent, env=settings, stdout=out, stderr=out, start_new_session=True,
+            # Dagster gives SIGTERM the handler of SIGINT, and tests that a shell started in the background
+            # inherit SIGINT as ignored: a server would hear neither
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
+    try:
+        yield process
+        process.terminate()
+        process.wait(240)
+    finally:
+        with suppress(ProcessLookupError):  # nothing of it is left behind, whatever failed
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def installed_package(folder: Path, module: str, text: str, entry_points: str) -> dict[str, str]:

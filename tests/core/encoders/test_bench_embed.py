@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 
 from cabs_core.bench import embed as bench
-from cabs_core.encoders import embed_prompts
-from cabs_core.encoders.resolve import resolve
-from cabs_core.encoders.transformer import TransformerEncoder
-from cabs_core.pool_files.config import Encoder
 
 
 def test_operations_of_a_forward_pass_counted_by_torch():
@@ -41,15 +37,3 @@ def test_speed_is_measured_on_a_network_without_tokenizer():
     assert figures["tokens"] == 240 and figures["tokens_per_second"] > 0 and "fraction_of_peak" not in figures
     assert 0.0 <= figures["padding_share"] < 0.5
     assert figures["prompts_per_minute"] == pytest.approx(figures["tokens_per_second"] / 30 * 60)
-
-
-def test_an_encoder_around_a_network_gives_what_the_loaded_one_gives(tiny_bert, tmp_path):
-    from transformers import BertModel
-
-    encoder = Encoder(name=str(tiny_bert), dtype="float32", max_length=64)
-    texts = ["the cat sat on the mat", "how many models ?"]
-    vectors, _ = embed_prompts(texts, encoder, store=tmp_path)
-    files = resolve(encoder)
-    around = TransformerEncoder(files, model=BertModel.from_pretrained(tiny_bert))
-    tokens = TransformerEncoder(files).tokenize(texts)
-    np.testing.assert_allclose(around.encode(tokens), vectors, atol=1e-6)
