@@ -94,17 +94,6 @@ def test_arms_come_and_go(problem, name):
         policy.add_arm(gone)
 
 
-def test_unavailable_arms_are_never_played(problem):
-    for name in ("random", "best_single", "carrot", "lin_ts", "cabs_d_linear"):
-        result = replay(problem, name, rho=RHO, trials=2, condition="arms_arrive")
-        half = problem.n // 2
-        best = np.argsort(-np.clip(problem.offline_scores - RHO * problem.offline_costs, 0, 1).mean(axis=0))[
-            0
-        ]
-        assert not (result.actions[:, :half] == best).any(), name
-        assert (result.best_rewards >= result.rewards).all()
-
-
 def test_rho_per_request(problem):
     stream = make_stream(problem, RHO)
     request = stream.request(0, 0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cabs_core.compiled.rng import draw, normal, query_order, stream_key, stream_keys, uniform
+from cabs_core.compiled.rng import draw, normal, stream_key, stream_keys, uniform
 from cabs_core.policies import Request, build_policy
 from cabs_core.policies.thompson import CELLS, best_probabilities
 
@@ -34,14 +34,6 @@ def test_keys_depend_on_every_part():
         changed[i] = other
         seen.add(stream_key(*changed).tobytes())
     assert len(seen) == 6
-
-
-def test_orders_are_permutations_and_depend_on_the_trial():
-    a, b = query_order(0, "p", 0, 500), query_order(0, "p", 1, 500)
-    assert sorted(a) == list(range(500)) and not np.array_equal(a, b)
-    assert np.array_equal(a, query_order(0, "p", 0, 500))
-    assert not np.array_equal(a, query_order(1, "p", 0, 500))
-    assert not np.array_equal(a, query_order(0, "q", 0, 500))
 
 
 @given(
