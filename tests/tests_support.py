@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from cabs_core.artifacts import ArtifactStore, Chain, Target, materialize
+from cabs_core.policies import build_policy
 from cabs_core.pools import find_pool
+from cabs_core.problem import ReplayProblem
+from cabs_core.replay.engine import make_stream
 
 #: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
 TINY = """\
@@ -67,3 +73,48 @@ def finished_replay(rho: float, policy: str) -> Target:
     target = Target("replay", chain_of().pool, rho, policy)
     materialize(chain_of(), target, build=stand_in())
     return target
+
+
+def built(name: str, problem: ReplayProblem, rho: float = 300.0, **options):
+    """(policy, stream): the policy as a replay of the problem builds it."""
+    stream = make_stream(problem, rho)
+    policy = build_policy(
+        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
+        binary_share=stream.share, **options,
+    )  # fmt: skip
+    return policy, stream
+
+
+@contextmanager
+def started(words: list[object], output: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, ended by SIGTERM; it runs in the folder of the file of its output."""
+    with open(output, "wb") as out:
+        process = subprocess.Popen(
+            [str(w) for w in words], cwd=output.parent, env=settings, stdout=out, stderr=out, start_new_session=True,
+            # Dagster gives SIGTERM the handler of SIGINT, and tests that a shell started in the background
+            # inherit SIGINT as ignored: a server would hear neither
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
+    try:
+        yield process
+        process.terminate()
+        process.wait(240)
+    finally:
+        with suppress(ProcessLookupError):  # nothing of it is left behind, whatever failed
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def installed_package(folder: Path, module: str, text: str, entry_points: str) -> dict[str, str]:
+    """Environment of a process that finds a package of one module, and has a CABS_HOME of its own."""
+    site, home = folder / "site", folder / "home"
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    home.mkdir()
+    (site / f"{module}.py").write_text(text)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    paths = [str(site), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "CABS_HOME": str(home), "DAGSTER_HOME": str(home),
+    }  # fmt: skip

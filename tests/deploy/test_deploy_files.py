@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from tests_support import started
 
 from cabs_core.bench.servers import free_port
 from cabs_core.router.server.metrics import HELP
@@ -106,15 +104,8 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
     values = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
     (code,) = values["dagster-user-deployments"]["deployments"]
-    assert set(code) == {
-        "name",
-        "image",
-        "codeServerArgs",
-        "port",
-        "env",
-        "envSecrets",
-        "includeConfigInLaunchedRuns",
-    }
+    fields = "name image codeServerArgs port env envSecrets includeConfigInLaunchedRuns"
+    assert set(code) == set(fields.split())
     assert set(code["image"]) == {"repository", "tag", "pullPolicy"}
     container = {
         "name": code["name"],
@@ -125,16 +116,13 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
         "env": code["env"],
         "envFrom": [{"secretRef": secret} for secret in code["envSecrets"]],
     }
-    validate(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "cabs"},
-            "spec": {"containers": [container]},
-        },
-        "1.31",
-        strict=True,
-    )
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "cabs"},
+        "spec": {"containers": [container]},
+    }
+    validate(pod, "1.31", strict=True)
     assert values["postgresql"]["enabled"] is values["generatePostgresqlPasswordSecret"] is False
     assert not any("password" in name.lower() for name in values["postgresql"])
 
@@ -157,27 +145,6 @@ def test_the_dashboard_asks_for_figures_that_a_router_has() -> None:
     asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
     assert len(asked) > 8 and set(re.findall(r"\bcabs_\w+", " ".join(asked))) <= known
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-
-
-@contextmanager
-def running(words: list[str], folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")} | more
-    settings["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(ROOT))
-    with open(folder / "said.txt", "wb") as out:
-        process = subprocess.Popen(
-            words, cwd=folder, env=settings, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-            # Dagster gives SIGTERM the handler of SIGINT, and tests that a shell started in the background
-            # inherit SIGINT as ignored: the server would hear neither
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
-    try:
-        yield process
-        process.terminate()
-        process.wait(120)
-    finally:
-        with suppress(ProcessLookupError):  # nothing of it is left behind, whatever failed
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -215,9 +182,10 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
     health = words_of(dockerfile, "HEALTHCHECK")
     health = [sys.executable, *(w.replace("8080", port) for w in health[1:])]
     program = [sys.executable, "-c", "from cabs_core.router.main import main; main()", *start[1:]]
-    with running(
-        program, tmp_path, CABS_SERVER_KEYS="team=12345678", CABS_HOME=str(tmp_path / "home")
-    ) as server:
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
+    settings |= {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    settings |= {"CABS_SERVER_KEYS": "team=12345678", "CABS_HOME": str(tmp_path / "home")}
+    with started(program, tmp_path / "said.txt", settings) as server:
         wait_for(health, server, tmp_path)
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")

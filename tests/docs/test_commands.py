@@ -18,14 +18,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: languages of blocks that are no commands
 _NO_COMMANDS = {"yaml", "toml", "json", "sql", "mermaid", "text", "math", ""}
+_PAGES = "tests/e2e/test_pages.py"
 FOLLOWED = {
-    "bash": {
-        "deploy.md": "tests/e2e/test_deploy_page.py",
-        "no-scores.md": "tests/e2e/test_scoreless_pages.py",
-        "traces.md": "tests/e2e/test_scoreless_pages.py",
-        "your-own-table.md": "tests/e2e/test_own_table_commands.py",
-    },
-    "python": {"deploy.md": "tests/e2e/test_deploy_page.py", "library.md": "tests/docs/test_readme.py"},
+    "bash": dict.fromkeys(("deploy.md", "no-scores.md", "traces.md", "your-own-table.md"), _PAGES),
+    "python": {"deploy.md": _PAGES, "library.md": "tests/docs/test_readme.py"},
 }
 
 

@@ -11,11 +11,6 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 pytest.importorskip("ipykernel", reason="needs the extra dev")
 
 
-def test_the_page_names_each() -> None:
-    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
-    assert len(NOTEBOOKS) == 3 and all(f"notebooks/{path.name}" in page for path in NOTEBOOKS)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,6 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-def test_it_is_short() -> None:
-    assert len(README.splitlines()) < 120
-
-
 def test_its_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", README):
         if target.startswith("https://"):

@@ -11,38 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from probes.homes import fingerprints as fingerprints
+from probes import homes
 
 from benchmarks.backfill import DevServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TINY = """\
-name: {name}
-synthetic: true
-source: {{kind: synthetic, queries: 200, seed: {seed}}}
-split: {{fractions: [0.5, 0.2, 0.3]}}
-encoder: {{name: tfidf-svd}}
-oracle: {{kind: ridge}}
-features: {{kind: pca, dim: 8}}
-replay: {{trials: 2, rhos: [0, 777]}}
-tuning_budget: 0
-policies: [random, best_single, lin_ucb]
-"""
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """Environment of a process with its own CABS_HOME; one thread, no network."""
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_"))}
-    return keep | {
-        "CABS_HOME": str(home),
-        "DAGSTER_HOME": str(home / "dagster"),
-        "DAGSTER_DISABLE_TELEMETRY": "1",
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        **more,
-    }
+#: environment of a process with its own CABS_HOME; one thread, no network
+environment = homes.anew
+fingerprints = homes.fingerprints
 
 
 def command(*arguments: str) -> list[str]:
@@ -143,12 +120,9 @@ def cabs(home: Path, *arguments: str, expect: int = 0, **more: str) -> str:
     return text
 
 
-def drop_pool(home: Path, name: str, seed: int = 7) -> Path:
+def drop_pool(home: Path, name: str) -> Path:
     """Write a tiny pool's file into the pool folder, as a user would."""
-    path = home / "pools" / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TINY.format(name=name, seed=seed), encoding="utf-8")
-    return path
+    return homes.drop(home, name, queries=200, budget=0)
 
 
 def at_work(home: Path, folder: str) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from e2e_support import ROOT, Dev, cabs, drop_pool, environment, fingerprints, records, wait_for
+from e2e_support import Dev, cabs, drop_pool, fingerprints, records, wait_for
 
 STATUS = "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -30,23 +27,6 @@ def test_a_backfill_computes_what_is_missing_and_nothing_else(finished: Path) ->
     assert after.keys() == before.keys()
     assert [cell for cell in before if after[cell] != before[cell]] == ["chaos/0777/lin_ucb"]
     assert fingerprints(finished) == expected
-
-
-def test_the_benchmark_measures_a_backfill_that_computes_nothing(finished: Path, tmp_path: Path) -> None:
-    def measure() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "benchmarks.backfill", "--pool", "chaos"]
-        command += ["--json", str(tmp_path / "figures.json")]
-        return subprocess.run(command, env=environment(finished), cwd=ROOT, capture_output=True, text=True)
-
-    before = records(finished)
-    done = measure()
-    assert "2 partitions: complete" in done.stdout, done.stderr
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    assert figures["partitions"] == 2 and figures["whole_s"] >= figures["runs_s"] > 0
-    assert records(finished) == before
-
-    shutil.rmtree(finished / "artifacts" / "replay" / "chaos" / "0777" / "lin_ucb")
-    assert "is not finished" in measure().stderr
 
 
 def test_a_backfill_over_the_whole_grid_ends_well(tmp_path: Path) -> None:

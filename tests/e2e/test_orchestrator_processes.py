@@ -4,11 +4,8 @@ PostgreSQL and an object store; a run asked for over GraphQL; pages that answer.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import requests
 import yaml
 from e2e_support import ROOT, drop_pool, environment, patience, wait_for
 from fresh_environments import call, environment_of_its_own, install
+from tests_support import started
 
 from benchmarks.postgres import Postgres, program
 from benchmarks.serving_install import build_wheel
@@ -34,25 +32,6 @@ LAUNCH = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfi
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 RUNS = "{ runsOrError { ... on Runs { results { status tags { key value } } } } }"
 LOCATIONS = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
-
-
-@contextmanager
-def started(words: list[object], folder: Path, settings: dict[str, str]) -> Iterator[None]:
-    """A process in a group of its own, ended by SIGTERM; its output is `NAME.txt` in `folder`."""
-    with open(folder / f"{Path(str(words[0])).name}.txt", "wb") as out:
-        process = subprocess.Popen(
-            [str(w) for w in words], cwd=folder, env=settings, stdout=out, stderr=out, start_new_session=True,
-            # a test that a shell started in the background hands SIGINT on as ignored, and Dagster ends by that
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
-    try:
-        yield
-        process.terminate()
-        process.wait(120 * patience())
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +93,7 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
         (data / "dagster").mkdir()
         (data / "dagster" / "dagster.yaml").write_text(template)
 
-        stack.enter_context(started(words(of_dockerfile("dagster")), data, settings))
+        stack.enter_context(started(words(of_dockerfile("dagster")), data / "dagster.txt", settings))
         health = words(SERVICES["code"]["healthcheck"]["test"][1:])
         wait_for(
             "the code server",
@@ -122,7 +101,7 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
             120,
         )
         for name in ("webserver", "daemon"):
-            stack.enter_context(started(words(SERVICES[name]["command"]), data, settings))
+            stack.enter_context(started(words(SERVICES[name]["command"]), data / f"{name}.txt", settings))
 
         def ask(text: str, **variables: Any) -> dict[str, Any]:
             body = {"query": text, "variables": variables}

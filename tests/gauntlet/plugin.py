@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import requests
 
-from cabs_core.bench.servers import free_port
-from cabs_core.router import EventLog, promote, read_manifest
+from cabs_core.router import promote, read_manifest
 from cabs_core.router.event_rows import Logged
 
 from .play import Seen, behaviour
-from .stage import PRICE, ROOT, TEXT, USUAL, Stage, near, user, wait
+from .stage import PRICE, ROOT, TEXT, USUAL, Served, Stage, near, user, wait
 
 KEY = "sk-of-the-gauntlet-0123456789abcdef"
 NEEDS = ("litellm", "fastapi")
@@ -28,36 +25,31 @@ router.add_feedback_endpoint()
 """
 
 
-class Proxy:
+class Proxy(Served):
     """LiteLLM's proxy as docs/deploy.md says, before the stand-in upstream."""
 
     def __init__(self, stage: Stage):
-        self.folder = stage.folder / "proxy"
-        self.folder.mkdir()
-        self.router, self.log = self.folder / "router", str(self.folder / "router.events.sqlite")
+        folder = stage.folder / "proxy"
+        folder.mkdir()
+        self.router = folder / "router"
         promote(stage.routers / "hier_mix", self.router)
-        self.arms = read_manifest(self.router).names
-        self.names = [f"proxied-{i}" for i in range(len(self.arms))]
-        self.echo = f"http://127.0.0.1:{stage.echo}"
-        lines = ["model_list:"]
-        for arm, name in zip(self.arms, self.names, strict=True):
-            lines += [
-                "  - model_name: cabs", "    litellm_params:",
-                f"      {{model: openai/{name}, api_base: '{self.echo}/v1', api_key: none,",
-                f"       input_cost_per_token: {PRICE['input'] / 1e6}, output_cost_per_token: {PRICE['output'] / 1e6}}}",
-                f"    model_info: {{id: {arm}}}",
-            ]  # fmt: skip
-        lines += [
-            "litellm_settings:",
-            "  callbacks: cabs_proxy.router",
-            "router_settings: {num_retries: 3, cooldown_time: 1}",
-        ]
-        (self.folder / "config.yaml").write_text("\n".join(lines))
-        (self.folder / "cabs_proxy.py").write_text(_PROXY)
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.http = requests.Session()
-        self.http.trust_env = False
+        arms = read_manifest(self.router).names
+        names = [f"proxied-{i}" for i in range(len(arms))]
+        super().__init__(
+            folder, stage.echo, arms, names, str(folder / "router.events.sqlite"), "/health/liveliness"
+        )
+        cost = {f"{way}_cost_per_token": PRICE[way] / 1e6 for way in ("input", "output")}
+        models = [
+            {"model_name": "cabs", "model_info": {"id": arm},
+             "litellm_params": {"model": f"openai/{name}", "api_base": f"{self.echo}/v1", "api_key": "none", **cost}}
+            for arm, name in zip(arms, names, strict=True)
+        ]  # fmt: skip
+        config = {
+            "model_list": models, "litellm_settings": {"callbacks": "cabs_proxy.router"},
+            "router_settings": {"num_retries": 3, "cooldown_time": 1},
+        }  # fmt: skip
+        (folder / "config.yaml").write_text(json.dumps(config))
+        (folder / "cabs_proxy.py").write_text(_PROXY)
         self.start()
 
     def start(self) -> None:
@@ -67,48 +59,12 @@ class Proxy:
             **os.environ, "PYTHONPATH": str(ROOT), "LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "OMP_NUM_THREADS": "1", "NO_PROXY": "*",
         }  # fmt: skip
-        command = [
-            str(program),
-            "--config",
-            "config.yaml",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            self.url.rpartition(":")[2],
-        ]
-        with open(self.folder / "said.txt", "ab") as out:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-        if not wait(self._lives, 300.0, 0.5):
-            raise RuntimeError(f"the proxy did not start: {(self.folder / 'said.txt').read_text()[-1500:]}")
+        where = ["--config", "config.yaml", "--host", "127.0.0.1", "--port", str(self.port)]
+        self.launch([str(program), *where], environment, 300.0)
 
-    def _lives(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, (
-            self.folder / "said.txt"
-        ).read_text()[-1500:]
-        with suppress(requests.RequestException):
-            return self.http.get(f"{self.url}/health/liveliness", timeout=5.0).status_code == 200
-        return False
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
-
-    def behave(self, words: dict[int, str]) -> None:
-        """Have models behave as the words say."""
-        self.http.post(f"{self.echo}/behave", json={self.names[i]: w for i, w in words.items()})
-
-    def post(self, path: str, body: Any, key: str = KEY, **headers: str) -> requests.Response:
+    def post(self, path: str, body: Any, key: str = KEY, **options: Any) -> requests.Response:
         """POST of JSON with a key."""
-        return self.http.post(
-            f"{self.url}{path}",
-            json=body,
-            headers={"authorization": f"Bearer {key}", **headers},
-            timeout=90.0,
-        )
+        return super().post(path, body, headers={"authorization": f"Bearer {key}"}, **options)
 
     def ask(self, text: str = TEXT, **body: Any) -> requests.Response:
         """One chat completion."""
@@ -116,19 +72,11 @@ class Proxy:
 
     def rows(self, answer: requests.Response | None = None) -> list[Logged]:
         """The log once all calls have ended; of one call where it is given."""
-        events = EventLog(self.log, read_only=True)
-        call = None if answer is None else answer.headers["x-litellm-call-id"]
-        found: list[Logged] = []
-
-        def ended() -> bool:
-            found[:] = [d for d in events.decisions() if call is None or d.call_id == call]
-            return bool(found) and all(d.status != "decided" for d in found)
-
-        try:
-            wait(ended, 15.0)
-            return found
-        finally:
-            events.close()
+        if answer is None:
+            return self.settled(bool)
+        call = answer.headers["x-litellm-call-id"]
+        found = self.settled(lambda rows: any(d.call_id == call for d in rows))
+        return [d for d in found if d.call_id == call]
 
 
 _RUNNING: list[Proxy] = []

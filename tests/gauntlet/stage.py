@@ -46,7 +46,77 @@ def user(content: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content}]
 
 
-class Server:
+class Served:
+    """A process in front of the stand-in upstream: how it is started and killed, what it is asked, what is in its log.
+
+    Args:
+        folder: for all that it writes. echo: port of the stand-in. names: of its models there, in the order of `arms`.
+        log: place of the log. health: path that answers with 200 once it serves.
+    """
+
+    def __init__(self, folder: Path, echo: int, arms: list[str], names: list[str], log: str, health: str):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.echo, self.arms, self.names = folder, f"http://127.0.0.1:{echo}", arms, names
+        self.log, self.health, self.port = log, health, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.http = requests.Session()
+        self.http.trust_env = False
+
+    def launch(self, command: list[str], environment: Mapping[str, str], seconds: float) -> None:
+        """Start it, and wait until it answers."""
+        with open(self.folder / "said.txt", "ab") as out:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment),
+                start_new_session=True,
+            )  # fmt: skip
+        if not wait(self._lives, seconds):
+            raise RuntimeError(f"it did not start: {self.said()[-1500:]}")
+
+    def _lives(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.said()[-1500:]
+        with suppress(requests.RequestException):
+            return self.http.get(f"{self.url}{self.health}", timeout=5.0).status_code == 200
+        return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End it with all its workers."""
+        if self.process is not None and self.process.poll() is None:
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+            self.process.wait(60)
+
+    def said(self) -> str:
+        """What it wrote to its standard streams."""
+        return (self.folder / "said.txt").read_text("utf-8", "replace")
+
+    def behave(self, words: Mapping[int, str]) -> None:
+        """Have models behave as the words of `echo` say; '' behaves well."""
+        self.http.post(f"{self.echo}/behave", json={self.names[i]: w for i, w in words.items()})
+
+    def post(self, path: str, body: Any, **options: Any) -> requests.Response:
+        """POST of JSON."""
+        return self.http.post(f"{self.url}{path}", json=body, timeout=90.0, **options)
+
+    def settled(self, there: Callable[[list[Logged]], bool]) -> list[Logged]:
+        """The log, once every call has ended and `there` holds of it."""
+        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
+        found: list[Logged] = []
+
+        def ended() -> bool:
+            found[:] = events.decisions()
+            return there(found) and all(d.status != "decided" for d in found)
+
+        try:
+            wait(ended, 15.0)
+            return found
+        finally:
+            events.close()
+
+
+class Server(Served):
     """`cabs-router serve` in a process of its own.
 
     Args:
@@ -66,10 +136,9 @@ class Server:
         options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.router, self.echo = folder, router, f"http://127.0.0.1:{echo}"
-        self.arms = read_manifest(router, verify=False).names
-        self.names = [f"{folder.name}-{i}" for i in range(len(self.arms))]
+        self.router, arms = router, read_manifest(router, verify=False).names
+        names = [f"{folder.name}-{i}" for i in range(len(arms))]
+        super().__init__(folder, echo, arms, names, log or str(folder / "log.sqlite"), "/healthz")
         common = {
             "url": f"{self.echo}/v1",
             "price": PRICE,
@@ -85,16 +154,7 @@ class Server:
             **(whole or {}),
         }
         (folder / "upstreams.yaml").write_text(json.dumps({"models": models, **file}))
-        self.log, self.options, self.environment = (
-            log or str(folder / "log.sqlite"),
-            options,
-            dict(environment or {}),
-        )
-        self.process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.http = requests.Session()
-        self.http.trust_env = False
+        self.options, self.environment = options, dict(environment or {})
         self.start()
 
     def start(self) -> None:
@@ -110,37 +170,9 @@ class Server:
             "CABS_HOME": str(self.folder / "home"),
             **self.environment,
         }
-        with open(self.folder / "said.txt", "ab") as out:
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, env=keep | more, start_new_session=True
-            )
-        if not wait(self._lives, 120.0):
-            raise RuntimeError(f"the server did not start: {self.said()[-1000:]}")
-
-    def _lives(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, self.said()[-1000:]
-        with suppress(requests.RequestException):
-            return self.http.get(f"{self.url}/healthz", timeout=5.0).status_code == 200
-        return False
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """End it with all its workers."""
-        if self.process is not None and self.process.poll() is None:
-            if number == signal.SIGKILL:
-                os.killpg(self.process.pid, number)
-            else:
-                self.process.send_signal(number)
-            self.process.wait(60)
-
-    def said(self) -> str:
-        """What it wrote to its standard streams."""
-        return (self.folder / "said.txt").read_text("utf-8", "replace")
+        self.launch(command, keep | more, 120.0)
 
     # -- the stand-in upstream ----------------------------------------------------------------------------------
-
-    def behave(self, words: Mapping[int, str]) -> None:
-        """Have models behave as the words of `echo` say; '' behaves well."""
-        self.http.post(f"{self.echo}/behave", json={self.names[i]: w for i, w in words.items()})
 
     @contextmanager
     def behaving(self, words: str | Mapping[int, str], *, but: int | None = None) -> Iterator[None]:
@@ -167,10 +199,6 @@ class Server:
         return found
 
     # -- asking -------------------------------------------------------------------------------------------------
-
-    def post(self, path: str, body: Any, **options: Any) -> requests.Response:
-        """POST of JSON."""
-        return self.http.post(f"{self.url}{path}", json=body, timeout=60.0, **options)
 
     def ask(
         self, messages: Any = None, *, headers: Mapping[str, str] | None = None, **body: Any
@@ -204,27 +232,13 @@ class Server:
 
     def rows(self) -> list[Logged]:
         """The log, once every call has ended."""
-        return self._settled(lambda rows: True)
+        return self.settled(lambda rows: True)
 
     def of(self, answer: requests.Response) -> list[Logged]:
         """The attempts at a request, once they have ended."""
         name = answer.headers["x-request-id"]
-        found = self._settled(lambda rows: any(d.call_id == name for d in rows))
+        found = self.settled(lambda rows: any(d.call_id == name for d in rows))
         return [d for d in found if d.call_id == name]
-
-    def _settled(self, there: Callable[[list[Logged]], bool]) -> list[Logged]:
-        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
-        found: list[Logged] = []
-
-        def ended() -> bool:
-            found[:] = events.decisions()
-            return there(found) and all(d.status != "decided" for d in found)
-
-        try:
-            wait(ended, 10.0)
-            return found
-        finally:
-            events.close()
 
 
 class Stage:

@@ -85,6 +85,11 @@ class Tally:
         return result
 
 
+def pick(rng: np.random.Generator, values: Sequence[Any]) -> Any:
+    """One of the values (without turning them into an array)."""
+    return values[int(rng.integers(len(values)))]
+
+
 def names() -> list[str]:
     """Names of all families."""
     return sorted(module.name for module in pkgutil.iter_modules(families.__path__))

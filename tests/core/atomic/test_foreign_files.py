@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import cabs_core
 from cabs_core.errors import StorageError
 from cabs_core.outcomes import load_outcomes
 from cabs_core.policies import build_policy
@@ -19,16 +18,6 @@ from cabs_core.predictors import make_score_predictor
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.storage import save_replay_result
-
-#: modules that replace folders, and why those that are not in WRITERS need not be
-INDIRECT = {
-    "artifacts/store.py": "folders of CABS_HOME",
-    "bench/theory_page.py": "below",
-    "router/bundle.py": "router tests",
-    "router/promotion.py": "router tests",
-    "router/learner.py": "router tests",
-    "oracles/oracles.py": "router tests",
-}
 
 
 def _policy(folder: Path) -> None:
@@ -129,16 +118,6 @@ def test_no_file_no_link_not_the_current_folder(write, tmp_path, monkeypatch):
         with pytest.raises(StorageError, match=words):
             write(Path(place))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "real"]
-
-
-def test_every_writer_of_folders_is_tried():
-    root = Path(cabs_core.__file__).parent
-    found = {
-        str(p.relative_to(root))
-        for p in root.rglob("*.py")
-        if "atomic_directory(" in p.read_text(encoding="utf-8")
-    } - {"atomic.py"}
-    assert found <= set(WRITERS) | set(INDIRECT)
 
 
 def test_commands_that_are_given_a_folder_keep_what_is_in_it(tmp_path):

@@ -20,7 +20,7 @@ from cabs_core.catalog import (
     regime_of,
     split_name,
 )
-from cabs_core.policies import policy_class
+from cabs_core.policies import POLICIES, policy_class
 
 TOY = PolicyRecord("toy", family="static", path="toy:Toy", title="Toy", description="a toy.")
 
@@ -35,6 +35,11 @@ def test_every_name_is_told_everywhere(name):
     assert base in families()[record.family]
     assert preset in PRESET_TEXT and preset in ("default", *policy_class(name).PRESETS)
     assert random_key(name)
+
+
+def test_classes_by_name():
+    assert list(POLICIES) == list(policies()) and len(POLICIES) == len(policies())
+    assert "lin_ucb@warm" in POLICIES and "nope" not in POLICIES
 
 
 def test_titles_are_unique():

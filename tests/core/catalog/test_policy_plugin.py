@@ -1,12 +1,11 @@
 """A policy of another package, found by its entry point: replay, marts, report and asset graph name it."""
 
-import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from tests_support import installed_package
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,21 +94,9 @@ print("named everywhere")
 
 @pytest.mark.slow
 def test_a_policy_of_another_package_is_named_everywhere(tmp_path):
-    site = tmp_path / "site"
-    info = site / "toy_router-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "toy_router.py").write_text(textwrap.dedent(TOY))
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-router\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cabs.policies]\ncheapest = toy_router:RECORD\n")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "CABS_HOME": str(tmp_path / "home"),
-        "DAGSTER_HOME": str(tmp_path / "home"),
-    }
-    (tmp_path / "home").mkdir()
+    points = "[cabs.policies]\ncheapest = toy_router:RECORD\n"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")], cwd=ROOT,
+        env=installed_package(tmp_path, "toy_router", TOY, points), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0 and "named everywhere" in done.stdout, done.stderr[-3000:]

@@ -1,10 +1,10 @@
 """A source and an encoder of another package, found by their entry points: read, embedded, versioned and deployed."""
 
-import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
+
+from tests_support import installed_package
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,22 +102,9 @@ print("read, embedded, deployed")
 
 
 def test_a_source_and_an_encoder_of_another_package(tmp_path):
-    site = tmp_path / "site"
-    info = site / "toy_parts-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "toy_parts.py").write_text(textwrap.dedent(TOY))
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-parts\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[cabs.sources]\ncoins = toy_parts:SOURCE\n[cabs.encoders]\nletters = toy_parts:ENCODER\n"
-    )
-    (tmp_path / "home").mkdir()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "CABS_HOME": str(tmp_path / "home"),
-    }
+    points = "[cabs.sources]\ncoins = toy_parts:SOURCE\n[cabs.encoders]\nletters = toy_parts:ENCODER\n"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "home")],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "home")], cwd=ROOT,
+        env=installed_package(tmp_path, "toy_parts", TOY, points), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0 and "read, embedded, deployed" in done.stdout, done.stderr[-3000:]

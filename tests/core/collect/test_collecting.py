@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
-from collect_support import CONTAINS, JUDGE, MODELS, Running, write_pool
+from collect_support import JUDGE, MODELS, Running, write_pool
 
 from cabs_core.collect.answers import CollectError, collect_answers, write_answers
 from cabs_core.collect.plan import collection_of, described, plan_of
-from cabs_core.collect.scoring import score_cells
+from cabs_core.collect.scoring import Cell, score_cells
 from cabs_core.collect.source import cells_of
 from cabs_core.collect.stand_in import PRICES, is_right
 from cabs_core.collect.store import Answer, AnswerStore
 from cabs_core.errors import DataError, RouterError
+
+
+def paid(provider: Running) -> float:
+    """USD that the provider charged."""
+    tokens = provider.counts()["tokens"]
+    return (
+        sum(tokens.get(f"{m} in", 0) * i + tokens.get(f"{m} out", 0) * o for m, (i, o) in PRICES.items())
+        / 1e6
+    )
+
+
+def cells_in(collection, store: AnswerStore, folder: Path) -> list[Cell]:
+    """Ask for the answers, write them, and read them as the scores do."""
+    found = collect_answers(collection, store)
+    folder.mkdir()
+    write_answers(collection, found, store, folder)
+    return cells_of(folder)
 
 
 def test_every_prompt_to_every_model_once(provider: Running, tmp_path, cabs_home):
@@ -26,18 +44,13 @@ def test_every_prompt_to_every_model_once(provider: Running, tmp_path, cabs_home
         folder.mkdir()
         summary = write_answers(collection, found, store, folder)
         again = collect_answers(collection, store)
-    assert provider.counts()["requests"] == dict.fromkeys(MODELS, 40)
     assert again.spent == 0 and again.paid == pytest.approx(found.spent)
-    tokens = provider.counts()["tokens"]
-    paid = (
-        sum(tokens[f"{m} in"] * i + tokens[f"{m} out"] * o for m, (i, o) in PRICES.items() if m in MODELS)
-        / 1e6
-    )
-    assert found.spent == pytest.approx(paid)
+    assert found.spent == pytest.approx(paid(provider))
     assert summary["models"]["grand"]["calls"] == 40
     cells = cells_of(folder)
     scored = score_cells(collection, cells, AnswerStore())
     assert scored.score.tolist() == [float(is_right(c.model, c.prompt)) for c in cells]
+    assert provider.counts()["requests"] == dict.fromkeys(MODELS, 40)  # and no judge
 
 
 def test_a_new_prompt_or_model_asks_only_what_is_new(provider: Running, tmp_path, cabs_home):
@@ -82,24 +95,14 @@ def test_the_budget_is_never_passed(provider: Running, tmp_path, cabs_home, most
             assert "budget" in found.stopped and 30 <= found.prompts < 200
         except CollectError as error:
             assert "max_usd" in str(error)
-    tokens = provider.counts()["tokens"]
-    paid = (
-        sum(tokens.get(f"{m} in", 0) * i + tokens.get(f"{m} out", 0) * o for m, (i, o) in PRICES.items())
-        / 1e6
-    )
-    assert 0 < paid <= most
+    assert 0 < paid(provider) <= most
     # a second run spends nothing more: the budget is for all runs together
     with AnswerStore() as store:
         try:
             collect_answers(collection, store)
         except CollectError:
             pass
-    tokens = provider.counts()["tokens"]
-    assert (
-        sum(tokens.get(f"{m} in", 0) * i + tokens.get(f"{m} out", 0) * o for m, (i, o) in PRICES.items())
-        / 1e6
-        <= most
-    )
+    assert paid(provider) <= most
 
 
 @pytest.mark.slow
@@ -150,7 +153,6 @@ def test_nothing_is_sent_anywhere_else(provider: Running, tmp_path, cabs_home, m
 
     import asyncio
 
-    loop_connect = asyncio.base_events.BaseEventLoop.sock_connect
     selector = asyncio.selector_events.BaseSelectorEventLoop
     original = selector.sock_connect
 
@@ -160,36 +162,16 @@ def test_nothing_is_sent_anywhere_else(provider: Running, tmp_path, cabs_home, m
 
     monkeypatch.setattr(socket.socket, "connect", seen)
     monkeypatch.setattr(selector, "sock_connect", noted)
-    assert loop_connect is not None
     collection = collection_of(write_pool(tmp_path, provider.port, scores=[JUDGE]))
     with AnswerStore() as store:
-        found = collect_answers(collection, store)
-        folder = tmp_path / "a"
-        folder.mkdir()
-        write_answers(collection, found, store, folder)
-        score_cells(collection, cells_of(folder), store)
+        score_cells(collection, cells_in(collection, store, tmp_path / "a"), store)
     assert met == {("127.0.0.1", provider.port)}
-
-
-def test_prompts_reach_no_judge_unless_asked(provider: Running, tmp_path, cabs_home):
-    collection = collection_of(write_pool(tmp_path, provider.port, scores=[CONTAINS]))
-    with AnswerStore() as store:
-        found = collect_answers(collection, store)
-        folder = tmp_path / "a"
-        folder.mkdir()
-        write_answers(collection, found, store, folder)
-        score_cells(collection, cells_of(folder), store)
-    assert "judge" not in provider.counts()["requests"]
 
 
 def test_a_judge_sees_no_model_names_and_is_asked_once(provider: Running, tmp_path, cabs_home):
     collection = collection_of(write_pool(tmp_path, provider.port, scores=[JUDGE]))
     with AnswerStore() as store:
-        found = collect_answers(collection, store)
-        folder = tmp_path / "a"
-        folder.mkdir()
-        write_answers(collection, found, store, folder)
-        cells = cells_of(folder)
+        cells = cells_in(collection, store, tmp_path / "a")
         one = score_cells(collection, cells, store)
         two = score_cells(collection, cells, store)
     assert two.spent == 0 and one.spent > 0
@@ -201,11 +183,7 @@ def test_a_judge_sees_no_model_names_and_is_asked_once(provider: Running, tmp_pa
 def test_hashes_instead_of_texts(provider: Running, tmp_path, cabs_home):
     collection = collection_of(write_pool(tmp_path, provider.port, keep="hash"))
     with AnswerStore() as store:
-        found = collect_answers(collection, store)
-        folder = tmp_path / "a"
-        folder.mkdir()
-        write_answers(collection, found, store, folder)
-        cells = cells_of(folder)
+        cells = cells_in(collection, store, tmp_path / "a")
     assert all(c.text is None for c in cells)
 
 

@@ -36,27 +36,14 @@ def test_kappa_by_hand():
     assert np.isnan(kappa(np.ones(3), np.ones(3)))
 
 
+FAMILIES = {
+    "gpt-4o": "openai", "openai/o3-mini": "openai", "claude-3-5": "anthropic", "meta-llama/Llama-3-8B": "meta",
+    "Qwen2.5": "alibaba", "mixtral-8x7b": "mistral", "house_7b": "house", "phi-4": "microsoft",
+}  # fmt: skip
+
+
 def test_families():
-    names = [
-        "gpt-4o",
-        "openai/o3-mini",
-        "claude-3-5",
-        "meta-llama/Llama-3-8B",
-        "Qwen2.5",
-        "mixtral-8x7b",
-        "house_7b",
-        "phi-4",
-    ]
-    assert [family_of(n) for n in names] == [
-        "openai",
-        "openai",
-        "anthropic",
-        "meta",
-        "alibaba",
-        "mistral",
-        "house",
-        "microsoft",
-    ]
+    assert {name: family_of(name) for name in FAMILIES} == FAMILIES
 
 
 @pytest.mark.slow

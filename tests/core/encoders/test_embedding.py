@@ -196,14 +196,6 @@ def test_bfloat16_points_the_same_way(tiny_bert, tmp_path):
     assert (results["float32"] != results["bfloat16"]).any()
 
 
-def test_an_architecture_without_sdpa(tiny_deberta, tmp_path):
-    encoder = Encoder(name=str(tiny_deberta), dtype="float32")
-    vectors, _ = embed_prompts(PROMPTS, encoder, store=tmp_path / "a")
-    assert vectors.shape == (40, 32) and np.isfinite(vectors).all()
-    alone, _ = embed_prompts(PROMPTS[5:6], encoder, store=tmp_path / "b")
-    np.testing.assert_allclose(alone[0], vectors[5], atol=1e-5)
-
-
 @pytest.fixture(scope="module")
 def like_mdeberta(tiny_deberta, tmp_path_factory):
     """What the hub holds of the paper's encoder: a SentencePiece model and a torch file, no safetensors."""
@@ -337,8 +329,3 @@ def test_devices_are_checked(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert choose_dtype("auto", "cuda") == "float32"
     assert choose_dtype("float32", "cuda") == "float32"
-
-
-def test_importing_the_room_imports_no_torch():
-    code = "import sys, cabs_core.encoders, cabs_core.oracles; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -10,7 +10,6 @@ import pytest
 from cabs_core.catalog import encoders
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import resolve, transformer_files
-from cabs_core.encoders.transformer import choose_dtype
 from cabs_core.errors import EncoderError
 from cabs_core.pool_files.config import Encoder
 
@@ -41,31 +40,12 @@ def test_size_length_and_cut(exact):
     assert report.truncated == 1 and report.dropped_tokens == 702 - 256
 
 
-def test_similar_texts_are_close(exact, tmp_path):
-    vectors, _ = exact
-    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="float32")
-    near, _ = embed_prompts(["Which city is the capital of France?"], encoder, store=tmp_path)
-    similarity = vectors @ near[0]
-    assert similarity.argmax() == 0 and similarity[0] > 0.9
-
-
 @pytest.mark.peers
 def test_equal_to_sentence_transformers(exact):
     peer = pytest.importorskip("sentence_transformers")
     model = peer.SentenceTransformer(str(resolve(Encoder()).folder), device="cpu")
     theirs = model.encode(PROMPTS, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(exact[0], theirs, atol=1e-5)
-
-
-def test_bfloat16_cosine(exact, tmp_path):
-    encoder = Encoder(name="all-MiniLM-L6-v2", dtype="bfloat16")
-    vectors, _ = embed_prompts(PROMPTS, encoder, store=tmp_path, device="cpu")
-    assert (vectors * exact[0]).sum(axis=1).min() >= 0.9999
-
-
-def test_the_default_type_is_one_of_both(tmp_path):
-    report = embed_prompts(PROMPTS[:1], Encoder(), store=tmp_path, device="cpu")[1]
-    assert report.dtype == choose_dtype("auto", "cpu") and report.encoder == "all-MiniLM-L6-v2"
 
 
 def test_other_weights_under_the_pinned_name_are_refused(tmp_path):

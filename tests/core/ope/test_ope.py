@@ -276,19 +276,6 @@ def test_the_model_has_not_seen_its_row():
     assert np.array_equal(q[mine], again[mine]) and not np.array_equal(q, again)
 
 
-def test_the_model_is_ridge_regression():
-    from sklearn.linear_model import Ridge
-
-    rng = np.random.default_rng(2)
-    data, _ = simulated(rng, table(rng, 300), 300)
-    fold = np.arange(300) % 2
-    q = outcome_model(data.features, data.actions, data.scores, 3, fold)
-    x = data.features / np.sqrt((data.features**2).sum(axis=1).mean()) * 4.0
-    rows = (fold == 1) & (data.actions == 2)
-    expected = Ridge(alpha=10.0).fit(x[rows], data.scores[rows]).predict(x[fold == 0])
-    assert np.allclose(q[fold == 0, 2], expected)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_the_expectation_over_what_is_played_is_the_full_table(seed, with_prior):
@@ -346,16 +333,6 @@ def test_it_is_the_slow_reference(cap, with_prior):
         q = cross_fitted(data, outcomes) if prior is None else prior
         found = pseudo_outcomes(data, outcomes, q, cap=cap)
         assert np.allclose(found, slow(data, outcomes, prior, cap), rtol=0, atol=1e-9)
-
-
-def test_with_a_cap_of_one_what_was_played_is_known_and_the_rest_is_predicted():
-    rng = np.random.default_rng(12)
-    data, _ = simulated(rng, table(rng, 300), 200)
-    prior, at = rng.random((200, 3)), np.arange(200)
-    expected = prior.copy()
-    expected[at, data.actions] = data.scores
-    found = pseudo_outcomes(data, data.scores, prior, cap=1.0)
-    assert np.allclose(found, expected, rtol=0, atol=1e-12) and not np.array_equal(found, prior)
 
 
 def test_no_propensity_is_refused():
@@ -469,21 +446,6 @@ def test_ips_and_snips_agree_with_vw_estimators():
     w = weights(target, data.actions, data.propensities)
     assert ips(w, data.scores).mean() == pytest.approx(one.get(), abs=1e-9)
     assert snips(w, data.scores) == pytest.approx(two.get(), abs=1e-9)
-
-
-@pytest.mark.peers
-def test_ips_agrees_with_coba():
-    filters = pytest.importorskip("coba.environments.filters")
-    rng = np.random.default_rng(6)
-    data, target = simulated(rng, table(rng, 300), 250)
-    logged = [
-        {"context": None, "action": int(a), "reward": float(r), "probability": float(p)}
-        for a, r, p in zip(data.actions, data.scores, data.propensities, strict=True)
-    ]
-    found = list(filters.OpeRewards("IPS").filter(logged))
-    theirs = [sum(target[i, a] * row["rewards"](a) for a in range(len(ARMS))) for i, row in enumerate(found)]
-    w = weights(target, data.actions, data.propensities)
-    assert np.allclose(ips(w, data.scores), theirs, rtol=0, atol=1e-9)
 
 
 @pytest.mark.peers

@@ -31,62 +31,43 @@ def rows(frame) -> list[tuple]:
     ]
 
 
-def test_litellm_takes_chats_that_succeeded() -> None:
-    frame, left_out = read("litellm")
-    assert rows(frame) == [
+#: sample, columns of the pool file -> (prompt, model, score) of every call, and columns of the first calls
+TRACES = {
+    "litellm": ({}, [
         ("Order 1234, please.", "small", 1.0), ("Compare these two phones.", "large", 0.0), ("Do you ship to Norway?", "small", None),
-    ]  # fmt: skip
-    assert frame["cost"].tolist() == [0.00021, 0.0042, 0.0001] and frame["n_output_tokens"].tolist() == [
-        20,
-        80,
-        3,
-    ]
-    assert frame["session"].tolist()[:2] == ["t-1", "t-2"] and left_out == {}
+    ], {"cost": [0.00021, 0.0042, 0.0001], "n_output_tokens": [20, 80, 3], "session": ["t-1", "t-2"]}),
+    "langfuse": ({"score": "user-thumb"}, [  # a trace's score is its last generation's
+        ("Where is my parcel?", "claude-3-haiku", 0.0), ("Where is my parcel?", "claude-3-5-sonnet", 1.0),
+        ("Thanks!", "claude-3-haiku", None),
+    ], {"cost": [0.0005, 0.0006, 0.00001], "session": ["s-1", "s-1", "s-1"]}),
+    "openai": ({}, [  # batches and stored completions are paired
+        ("Is it waterproof?", "gpt-4o-mini-2024-07-18", 5.0), ("Write a long review.", "gpt-4o-2024-08-06", 2.0),
+        ("Refund?", "gpt-4o-mini", None),
+    ], {"n_output_tokens": [2, 400, 5]}),
+    "otel": ({}, [  # evaluations come as events and as logs
+        ("How do I return shoes?", "gpt-4o-mini-2024-07-18", 0.9), ("Which size fits me?", "gpt-4o", 0.2),
+        ("Any discount?", "gpt-4o", None),
+    ], {"n_input_tokens": ["31", "5"], "session": ["conv-1"]}),
+    "vllm_sr": ({}, [("Add 17 and 25.", "qwen3-32b", 1.0), ("Hello!", "qwen3-4b", None)], {"task": ["math", "other"], "n_output_tokens": [90]}),
+    "helicone": ({}, [
+        ("Where is the invoice?", "gpt-4o-mini-2024-07-18", 1.0), ("Cancel it.", "gpt-4o", 0.0), ("And now?", "gpt-4o", None),
+    ], {"cost": [0.0000104, 0.001]}),
+}  # fmt: skip
 
 
-def test_langfuse_credits_a_traces_score_to_its_last_generation() -> None:
+@pytest.mark.parametrize("form", TRACES)
+def test_calls_of_other_tools(form: str) -> None:
+    columns, calls, others = TRACES[form]
+    frame, left_out = read(form, **columns)
+    assert rows(frame) == calls and left_out == {}
+    for name, values in others.items():
+        assert frame[name].tolist()[: len(values)] == values, name
+
+
+def test_a_score_is_chosen_by_its_name() -> None:
     with pytest.raises(DataError, match=r"several scores: user-thumb \(2\), helpfulness \(1\)"):
         read("langfuse")
-    frame, _ = read("langfuse", score="user-thumb")
-    assert rows(frame) == [
-        ("Where is my parcel?", "claude-3-haiku", 0.0), ("Where is my parcel?", "claude-3-5-sonnet", 1.0), ("Thanks!", "claude-3-haiku", None),
-    ]  # fmt: skip
-    assert frame["cost"].tolist() == [0.0005, 0.0006, 0.00001] and set(frame["session"]) == {"s-1"}
     assert rows(read("langfuse", score="helpfulness")[0])[1][2] == 0.75
-
-
-def test_openai_pairs_batches_and_stored_completions() -> None:
-    frame, _ = read("openai")
-    assert [r[0] for r in rows(frame)] == ["Is it waterproof?", "Write a long review.", "Refund?"]
-    assert frame["model"].tolist() == ["gpt-4o-mini-2024-07-18", "gpt-4o-2024-08-06", "gpt-4o-mini"]
-    assert frame["score"].tolist()[:2] == [5, 2] and frame["n_output_tokens"].tolist() == [2, 400, 5]
-
-
-def test_otel_spans_with_evaluations_as_events_and_as_logs() -> None:
-    frame, _ = read("otel")
-    assert rows(frame) == [
-        ("How do I return shoes?", "gpt-4o-mini-2024-07-18", 0.9), ("Which size fits me?", "gpt-4o", 0.2), ("Any discount?", "gpt-4o", None),
-    ]  # fmt: skip
-    assert (
-        frame["n_input_tokens"].astype(float).tolist()[:2] == [31, 5]
-        and frame["session"].tolist()[0] == "conv-1"
-    )
-
-
-def test_vllm_sr_replay_records() -> None:
-    frame, _ = read("vllm_sr")
-    assert rows(frame) == [("Add 17 and 25.", "qwen3-32b", 1.0), ("Hello!", "qwen3-4b", None)]
-    assert frame["task"].tolist() == ["math", "other"] and frame["n_output_tokens"].tolist()[0] == 90
-
-
-def test_helicone_thumbs() -> None:
-    frame, _ = read("helicone")
-    assert rows(frame) == [
-        ("Where is the invoice?", "gpt-4o-mini-2024-07-18", 1.0),
-        ("Cancel it.", "gpt-4o", 0.0),
-        ("And now?", "gpt-4o", None),
-    ]
-    assert frame["cost"].tolist()[:2] == [0.0000104, 0.001]
 
 
 def test_an_unknown_shape_is_shown_with_the_mapping_that_is_missing(tmp_path) -> None:

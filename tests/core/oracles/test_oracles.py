@@ -215,12 +215,6 @@ def test_trained_again_the_files_are_the_same_byte_for_byte(data, tmp_path):
     assert files("once") == files("twice")
 
 
-def test_the_model_card_names_data_settings_and_errors(auto, data, tmp_path):
-    card = (auto.save(tmp_path / "oracles") / "README.md").read_text()
-    assert data.outcomes.content_hash() in card and "'oracle_seed': 0" in card
-    assert f"| accuracy | {auto.chosen['accuracy']} |" in card and "best epoch" in card
-
-
 def test_damaged_files_are_noticed(auto, tmp_path):
     folder = auto.save(tmp_path / "oracles")
     weights = folder / "network.safetensors"
@@ -294,12 +288,6 @@ def test_of_many_validation_queries_a_sample_is_learned_from_and_played(data, mo
     np.testing.assert_array_equal(own["validation"].contexts, data.embeddings[rows].astype(np.float64))
 
 
-def test_literal_knn_uses_three_neighbours(auto, data):
-    x, lengths, _, _ = rows_of(data, "test")
-    values = auto.candidate_scores(x, lengths)["knn_literal"] * 3
-    np.testing.assert_allclose(values, np.round(values), atol=1e-9)
-
-
 def test_oracles_of_other_arms_are_refused(auto, data):
     renamed = replace(data.outcomes, arms=["a", "b", "c", "d"])
     with pytest.raises(ProvenanceError, match="train them again"):
@@ -330,15 +318,6 @@ def test_corrupted_labels_mislead_offline_and_leave_test_alone(data):
     best = problems["test"].scores.mean(axis=0).argmax()
     assert problems["test"].predicted_scores.mean(axis=0).argmin() == best
     assert problems["test"].metadata["condition"] == "corrupted_oracle"
-
-
-def test_noisy_labels_keep_the_means_and_leave_test_alone(data):
-    altered = outcomes_under(data.outcomes, data.split, "noisy_oracle", seed=3)
-    test = data.split == "test"
-    np.testing.assert_array_equal(altered.scores[test], data.outcomes.scores[test])
-    np.testing.assert_allclose(altered.scores[~test].mean(axis=0), data.outcomes.scores[~test].mean(axis=0))
-    assert 0.02 < (altered.scores[~test] != data.outcomes.scores[~test]).mean() < 0.3
-    assert outcomes_under(data.outcomes, data.split, "none") is data.outcomes
 
 
 def test_shifted_splits_hold_out_tasks(data):

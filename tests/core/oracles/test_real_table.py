@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.oracles import compare, show, worse_than
+from benchmarks.oracles import compare
 from cabs_core.encoders import embed_prompts
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.pool_files.config import Encoder
@@ -41,9 +41,3 @@ def test_prompts_tell_which_model_to_ask(table):
     # utilities are stored negated: less is better
     assert measures["utility overall"]["mean"]["selected_minus"] < -0.005
     assert measures["surrogate squared error"]["accuracy head"]["selected_minus"] < -0.008
-
-
-@pytest.mark.slow
-def test_the_table_is_shown(table):
-    lines = show({"tables": [table], "selected_worse_than": worse_than([table])})
-    assert any(line.startswith("| utility overall | selected | 0.6") for line in lines)

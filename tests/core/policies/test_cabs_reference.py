@@ -11,6 +11,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import Request, build_policy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.solver import solve_exploration
+from cabs_core.solver.program import objective
 
 RHO = 400.0
 K, D, ROUNDS = 5, 6, 500
@@ -70,8 +71,6 @@ def test_literal_follows_algorithm_1_line_by_line(problem):
         decision = policy.decide(request(problem, t))
         if t < 60 or t % 25 == 0:  # line 8, gamma = 4, losses 1 - clipped predictions
             best = solve_exploration(1 - np.clip(theta @ x, 0, 1), A, 4.0, tol=1e-9)
-            from cabs_core.solver.program import objective
-
             value = objective(decision.pmf, 1 - np.clip(theta @ x, 0, 1), A, 4.0)
             assert value <= best.objective + 2e-6
         p, i = decision.pmf, decision.arm  # line 9
@@ -180,8 +179,13 @@ def test_paper_preset_equals_brute_force(problem, options, probability):
         if t % 20 == 0:
             theta = np.array([history.theta(j) for j in range(K)])
             np.testing.assert_allclose(policy.model.theta[0] @ x, theta @ x, atol=1e-9)
+        predicted = policy.model.theta[0] @ x
         decision = policy.decide(request(problem, t))
         A = paper_graph(policy.keys, t, ybar, probability)
+        if t % 20 == 0:
+            losses, gamma = 1 - np.clip(predicted, 0, 1), 4 * math.sqrt(t + 1)
+            best = solve_exploration(losses, A, gamma, tol=1e-9)
+            assert objective(decision.pmf, losses, A, gamma) <= best.objective + 2e-6
         p, i = decision.pmf, decision.arm
         y, c = problem.scores[t, i], problem.costs[t, i]
         r = np.clip(y - RHO * c, 0, 1)
@@ -200,44 +204,38 @@ def test_paper_preset_equals_brute_force(problem, options, probability):
         policy.update(decision, float(y), float(c))
 
 
-def test_exploration_follows_the_certified_optimum(problem):
-    policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, tol=1e-9)
-    for t in range(100):
-        theta = policy.model.theta[0].copy()
-        decision = policy.decide(request(problem, t))
-        losses = 1 - np.clip(theta @ problem.contexts[t], 0, 1)
-        A = paper_graph(policy.keys, t, problem.predicted_scores[t], sigmoid)
-        gamma = 4 * math.sqrt(t + 1)
-        from cabs_core.solver.program import objective
-
-        best = solve_exploration(losses, A, gamma, tol=1e-10)
-        assert objective(decision.pmf, losses, A, gamma) <= best.objective + 2e-9
-        policy.update(decision, float(problem.scores[t, decision.arm]), float(problem.costs[t, decision.arm]))
-
-
-def test_cabs_d_weights_by_hand():
-    """Two rounds of the realised loss with round numbers, worked out on paper."""
+@pytest.mark.parametrize(
+    ("meta_loss", "baseline", "score", "losses"),
+    # p = (.2, .6) and q = .4 + .1: 1 x .2 / .5 and 1 x .6 / .5; .5 - .5 x .2 / .5 and .5 - .5 x .6 / .5
+    [("realised", None, 0.0, (0.4, 1.2)), ("doubly_robust", 0.5, 1.0, (0.3, -0.1))],
+)
+def test_cabs_d_weights_by_hand(meta_loss, baseline, score, losses):
+    """Two rounds with round numbers, worked out on paper."""
     problem = synthetic_problem(n=10, K=3, d=3, seed=1)
     policy = build_policy(
-        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1,
+        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1, meta_loss=meta_loss,
         experts=["square_cb", ["cabs_c", {"graph": "self"}]],
     )  # fmt: skip
-    first = policy.decide(Request(
-        context=np.ones(3), predicted_scores=np.zeros(3), predicted_costs=np.zeros(3), surrogate=np.zeros((3, 3))
-    ))  # fmt: skip
+    zero = np.zeros(3)
+    asked = Request(
+        context=np.ones(3), predicted_scores=zero, predicted_costs=zero, surrogate=np.zeros((3, 3))
+    )
+    first = policy.decide(asked)
     # no data: both experts are uniform (SquareCB with equal predictions; the program with equal losses)
     np.testing.assert_allclose(first.memory["pmfs"], 1 / 3, atol=1e-6)
     np.testing.assert_allclose(first.memory["trace"][2:], [0.5, 0.5])
-    # give the experts different opinions by hand: p_1(arm) = .2, p_2(arm) = .6, so q = .4
-    first.memory["pmfs"][0, first.arm], first.memory["pmfs"][1, first.arm] = 0.2, 0.6
-    first.memory["mixture"][first.arm] = 0.4
-    policy.update(first, 0.0, 0.0)
-    # losses .2 / .5 = .4 and .6 / .5 = 1.2; weights exp(-.5 x .4), exp(-.5 x 1.2)
-    second = policy.decide(Request(
-        context=np.ones(3), predicted_scores=np.zeros(3), predicted_costs=np.zeros(3), surrogate=np.zeros((3, 3))
-    ))  # fmt: skip
-    expected = 1 / (1 + math.exp(-0.4))
-    np.testing.assert_allclose(second.memory["trace"][2:], [expected, 1 - expected], atol=1e-12)
+    if baseline is not None:
+        np.testing.assert_allclose(first.memory["baseline"], 0.0)  # nothing learnt: predictions are zero
+        first.memory["baseline"][:] = baseline
+    # give the experts different opinions by hand
+    i = first.arm
+    first.memory["pmfs"][:] = [[0.4], [0.2]]
+    first.memory["pmfs"][:, i] = 0.2, 0.6
+    first.memory["mixture"][i] = 0.4
+    policy.update(first, score, 0.0)
+    weights = np.exp(-0.5 * np.array(losses))
+    second = policy.decide(asked).memory["trace"][2:]
+    np.testing.assert_allclose(second, weights / weights.sum(), atol=1e-12)
 
 
 def test_literal_cabs_d_follows_algorithm_2(problem):
@@ -277,29 +275,3 @@ def test_literal_cabs_d_follows_algorithm_2(problem):
         got = np.exp(policy.model.log_weights.reshape(2, copies))
         np.testing.assert_allclose(got / got.sum(), w / w.sum(), atol=1e-10)
     assert policy.model.scalars[0] == pytest.approx(second_order, rel=1e-10)
-
-
-def test_doubly_robust_loss_by_hand():
-    """Baseline .5 for all arms, played arm earned 1 with p = (.2, .6), q = .4, gamma_IX = .1."""
-    problem = synthetic_problem(n=10, K=3, d=3, seed=1)
-    policy = build_policy(
-        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1, meta_loss="doubly_robust",
-        experts=["square_cb", ["cabs_c", {"graph": "self"}]],
-    )  # fmt: skip
-    asked = Request(
-        context=np.ones(3),
-        predicted_scores=np.zeros(3),
-        predicted_costs=np.zeros(3),
-        surrogate=np.zeros((3, 3)),
-    )
-    first = policy.decide(asked)
-    np.testing.assert_allclose(first.memory["baseline"], 0.0)  # nothing learnt: predictions are zero
-    first.memory["baseline"][:] = 0.5
-    i = first.arm
-    first.memory["pmfs"][0], first.memory["pmfs"][1] = 0.4, 0.2
-    first.memory["pmfs"][0, i], first.memory["pmfs"][1, i] = 0.2, 0.6
-    first.memory["mixture"][i] = 0.4
-    policy.update(first, 1.0, 0.0)
-    # losses .5 + (.5 - 1) x .2 / .5 = .3 and .5 - .5 x .6 / .5 = -.1
-    expected = 1 / (1 + math.exp(-0.5 * (-0.1 - 0.3)))  # weight of the first, worse expert
-    np.testing.assert_allclose(policy.decide(asked).memory["trace"][2:], [expected, 1 - expected], atol=1e-12)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from tests_support import built
 
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.policies.decisions import doubly_robust, fit_linear, ranking_loss, weighted_log_loss
@@ -16,7 +17,6 @@ from cabs_core.policies.requests import Request
 from cabs_core.predictors.clusters import nearest_center, unit_rows
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import clipped_utility, expected_utility
 
 RHO = 300.0
@@ -25,14 +25,6 @@ RHO = 300.0
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=200, K=4, d=6, offline=400, seed=2)
-
-
-def built(name, problem, rho=RHO, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share, **options
-    )  # fmt: skip
-    return policy, stream
 
 
 @pytest.mark.parametrize("pairs", ["equal", "gap"])
@@ -153,21 +145,6 @@ def test_a_logged_problem_keeps_what_was_answered(problem, tmp_path):
     back = type(problem).load(tmp_path / "p")
     np.testing.assert_array_equal(back.offline_answered, answered)
     np.testing.assert_allclose(back.offline_propensities, answered * chance)
-
-
-@pytest.mark.parametrize("name", ["equirouter", "equirouter@literal", "dr_policy"])
-def test_decisions_are_those_of_the_replay_and_arms_come_and_go(name, problem, tmp_path):
-    found = replay(problem, name, RHO, trials=1)
-    policy, stream = built(name, problem)
-    policy.save(tmp_path / "saved")
-    policy = load_policy(tmp_path / "saved")
-    arms = [policy.decide(stream.request(int(row), t)).arm for t, row in enumerate(found.order[0][:60])]
-    np.testing.assert_array_equal(arms, found.actions[0, :60])
-    policy.add_arm("new")
-    wide = [policy.decide(Request(embedding=problem.embeddings[row])).arm for row in found.order[0][:60]]
-    assert wide == arms  # nothing is known of it, so it is never played
-    policy.remove_arm(problem.arms[arms[0]])
-    assert policy.decide(Request(embedding=problem.embeddings[0])).pmf.shape == (4,)
 
 
 def test_uniroute_is_the_mean_score_of_the_prompts_cluster(problem):

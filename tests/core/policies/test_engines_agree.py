@@ -1,16 +1,12 @@
-"""Online and compiled rounds are one definition: same actions, saved and resumed, in any order and thread count."""
-
-import json
+"""Online and compiled rounds are one definition: same actions, under every condition, with rewards in any order."""
 
 import numpy as np
 import pytest
 
-from cabs_core.catalog import all_policies, policies
-from cabs_core.errors import PolicyError, ProvenanceError
-from cabs_core.policies import POLICIES, Request, build_policy, load_policy, policy_class
+from cabs_core.errors import PolicyError
+from cabs_core.policies import Request, build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
-from cabs_core.policies.lanes import Lane, Offline
-from cabs_core.policies.requests import Decision
+from cabs_core.policies.lanes import Offline
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
@@ -21,6 +17,9 @@ LINEAR = [
     "cabs_c_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear", "cabs_d_linear@literal",
     "cabs_d_linear@tuned",
 ]  # fmt: skip
+#: name and options of every policy whose rounds are compiled
+COMPILED = [*((name, {}) for name in LINEAR), ("pareto_bandit", {}), ("cabs_mix", {}), ("hier_mix", {}),
+            ("hier_mix", {"restart": 1.0})]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +35,18 @@ def by_hand(monkeypatch, problem, name, **options):
         return replay(problem, name, rho=RHO, trials=1, **options)
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize(("name", "options"), COMPILED)
 @pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
-def test_online_equals_compiled(monkeypatch, problem, name, condition):
-    compiled = replay(problem, name, rho=RHO, trials=1, condition=condition)
-    online = by_hand(monkeypatch, problem, name, condition=condition)
+def test_online_equals_compiled(monkeypatch, problem, name, options, condition):
+    compiled = replay(problem, name, rho=RHO, trials=1, condition=condition, options=options)
+    online = by_hand(monkeypatch, problem, name, condition=condition, options=options)
     assert np.array_equal(compiled.actions, online.actions)
-    np.testing.assert_allclose(compiled.propensities, online.propensities, atol=1e-7)
+    exact = 0.0 if "mix" in name else 1e-7
+    np.testing.assert_allclose(compiled.propensities, online.propensities, rtol=exact, atol=exact)
     if compiled.gaps is not None:
         np.testing.assert_allclose(compiled.gaps, online.gaps, rtol=1e-4, atol=1e-9)
     if compiled.meta_weights is not None:
-        np.testing.assert_allclose(compiled.meta_weights, online.meta_weights, atol=1e-7)
+        np.testing.assert_allclose(compiled.meta_weights, online.meta_weights, rtol=exact, atol=exact)
 
 
 def test_latency_counts_in_both_engines(monkeypatch, problem):
@@ -55,85 +55,6 @@ def test_latency_counts_in_both_engines(monkeypatch, problem):
         compiled.actions, by_hand(monkeypatch, problem, "lin_ucb", latency_weight=0.2).actions
     )
     assert compiled.rewards.mean() < replay(problem, "lin_ucb", rho=RHO, trials=1).rewards.mean()
-
-
-@pytest.mark.parametrize("name", LINEAR)
-def test_saved_and_loaded_continues_bit_for_bit(tmp_path, problem, name):
-    stream = make_stream(problem, RHO)
-    order = np.random.default_rng(0).permutation(problem.n)
-
-    def fresh():
-        return build_policy(
-            name,
-            arms=problem.arms,
-            dim=problem.dim,
-            rho=RHO,
-            offline=stream.offline,
-            horizon=problem.n,
-            seed=4,
-        )
-
-    whole, halves = fresh(), fresh()
-    lane, lane2 = Lane.empty(order, experts=whole.experts), Lane.empty(order, experts=whole.experts)
-    whole.run(stream, lane, 0, 128)
-    whole.run(stream, lane, 128, problem.n)
-    halves.run(stream, lane2, 0, 128)
-    halves.save(tmp_path / "policy")
-    loaded = load_policy(tmp_path / "policy")
-    assert loaded.name == name and loaded.round == 128 and loaded.settings == whole.settings
-    loaded.run(stream, lane2, 128, problem.n)
-    assert np.array_equal(lane.actions, lane2.actions)
-    assert np.array_equal(lane.propensities, lane2.propensities)
-    for first, second in zip(whole.model, loaded.model, strict=True):
-        assert np.array_equal(
-            np.tril(first) if first.ndim == 4 else first, np.tril(second) if second.ndim == 4 else second
-        )
-
-
-@pytest.mark.parametrize("name", LINEAR)
-def test_loaded_policy_continues_online(tmp_path, problem, name):
-    """Compiled first half, saved, online second half: to 1e-9 what one engine does alone."""
-    stream = make_stream(problem, RHO)
-    order = np.arange(problem.n)
-    one = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n
-    )
-    lane = Lane.empty(order, experts=one.experts)
-    one.run(stream, lane, 0, 128)
-    one.save(tmp_path / "p")
-    two = load_policy(tmp_path / "p")
-    one.run(stream, lane, 128, problem.n)
-    lane2 = Lane.empty(order, experts=two.experts)
-    Policy.run(two, stream, lane2, 128, problem.n)
-    assert np.array_equal(lane.actions[128:], lane2.actions[128:])
-    np.testing.assert_allclose(one.model.theta, two.model.theta, atol=1e-9)
-
-
-def test_threads_and_company_change_nothing(problem):
-    for name in ("lin_ts", "cabs_d_linear"):
-        alone = replay(problem, name, rho=RHO, trials=[2], threads=1)
-        together = replay(problem, name, rho=RHO, trials=4, threads=3)
-        assert np.array_equal(alone.actions[0], together.actions[2])
-        assert np.array_equal(alone.propensities[0], together.propensities[2])
-        assert np.array_equal(replay(problem, name, rho=RHO, trials=4, threads=1).actions, together.actions)
-
-
-def test_late_rewards_out_of_order_and_after_a_restart(tmp_path, problem):
-    """Decisions survive JSON; updates in another order; one reward never comes."""
-    policy = build_policy("cabs_c_linear", arms=problem.arms, dim=problem.dim, rho=RHO)
-    stream = make_stream(problem, RHO)
-    decisions = [policy.decide(stream.request(t, t)) for t in range(6)]
-    texts = [json.dumps(d.to_dict()) for d in decisions]
-    policy.save(tmp_path / "p")
-    loaded = load_policy(tmp_path / "p")
-    for t in (4, 0, 3, 5):
-        again = Decision.from_dict(json.loads(texts[t]))
-        assert again.arm == decisions[t].arm and np.array_equal(again.pmf, decisions[t].pmf)
-        score, cost = problem.scores[t, again.arm], problem.costs[t, again.arm]
-        assert loaded.update(again, score, cost)
-        assert policy.update(decisions[t], score, cost)
-    assert np.array_equal(policy.model.theta, loaded.model.theta)
-    assert policy.decide(stream.request(9, 9)).arm == loaded.decide(stream.request(9, 9)).arm
 
 
 @pytest.mark.parametrize("name", ["lin_ucb", "cabs_c_linear", "cabs_c_linear@tuned", "cabs_d_linear"])
@@ -173,17 +94,6 @@ def test_arms_come_and_go(problem, name):
         policy.add_arm(gone)
 
 
-def test_unavailable_arms_are_never_played(problem):
-    for name in ("random", "best_single", "carrot", *LINEAR):
-        result = replay(problem, name, rho=RHO, trials=2, condition="arms_arrive")
-        half = problem.n // 2
-        best = np.argsort(-np.clip(problem.offline_scores - RHO * problem.offline_costs, 0, 1).mean(axis=0))[
-            0
-        ]
-        assert not (result.actions[:, :half] == best).any(), name
-        assert (result.best_rewards >= result.rewards).all()
-
-
 def test_rho_per_request(problem):
     stream = make_stream(problem, RHO)
     request = stream.request(0, 0)
@@ -199,22 +109,12 @@ def test_rho_per_request(problem):
     assert cheap.decide(other).arm == np.argmax(np.clip(problem.predicted_scores[0], 0, 1) * margin)
 
 
-def test_requests_are_checked(problem):
+def test_a_surrogate_that_is_missing_is_named(problem):
     policy = build_policy("cabs_c_linear", arms=problem.arms, dim=problem.dim, rho=RHO)
-    x = problem.contexts[0]
-    with pytest.raises(PolicyError, match=r"needs Request.predicted_scores \[4\]"):
-        policy.decide(Request(context=x))
-    with pytest.raises(PolicyError, match="shape"):
-        policy.decide(Request(context=x[:2]))
-    good = make_stream(problem, RHO).request(0, 0)
-    with pytest.raises(PolicyError, match="available"):
-        policy.decide(Request(**{**good.__dict__, "available": np.zeros(4, bool)}))
-    decision = policy.decide(good)
-    with pytest.raises(PolicyError, match="score"):
-        policy.update(decision, 1.5, 0.0)
-    silent = policy.decide(Request(**{**good.__dict__, "surrogate": None}))
+    request = make_stream(problem, RHO).request(0, 0)
+    decision = policy.decide(Request(**{**request.__dict__, "surrogate": None}))
     with pytest.raises(PolicyError, match="surrogate"):
-        policy.update(silent, 1.0, 0.0)
+        policy.update(decision, 1.0, 0.0)
 
 
 def test_options_are_checked():
@@ -237,22 +137,6 @@ def test_more_than_two_experts(problem):
     )  # fmt: skip
     assert result.meta_weights.shape == (2, problem.n, 5)
     np.testing.assert_allclose(result.meta_weights.sum(axis=2), 1.0, atol=1e-6)
-
-
-def test_damaged_files_are_refused(tmp_path):
-    policy = build_policy("lin_ucb", arms=["a", "b"], dim=2)
-    policy.save(tmp_path / "p")
-    (tmp_path / "p" / "state.npz").write_bytes(b"not a zip")
-    with pytest.raises(ProvenanceError, match="cannot be read"):
-        load_policy(tmp_path / "p")
-    with pytest.raises(ProvenanceError):
-        load_policy(tmp_path / "nothing")
-
-
-def test_registry_has_every_name():
-    assert list(POLICIES) == list(policies()) and "lin_ucb@warm" in POLICIES and "nope" not in POLICIES
-    for name in all_policies():
-        assert issubclass(policy_class(name), Policy)
 
 
 def test_static_policies_online(problem, tmp_path):

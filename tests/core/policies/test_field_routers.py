@@ -6,45 +6,23 @@ from dataclasses import replace as with_changes
 
 import numpy as np
 import pytest
+from tests_support import built
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Policy
 from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
 from cabs_core.policies.pareto_bandit import log_costs
-from cabs_core.policies.registry import build_policy, load_policy
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.registry import build_policy
+from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import clipped_utility
 
 RULES = ("avengers_pro", "guarded_knn", "eagle")
-NEW = (*RULES, "mf", "mirt", "hier_shrink", "stack", "pareto_bandit")
-FAST = {
-    "stack": {"settings": {"members": ["ridge", "knn"]}},
-    "mf": {"settings": {"dim": 4, "epochs": 4}},
-    "mirt": {"settings": {"dim": 4, "epochs": 4}},
-    "hier_shrink": {"settings": {"coarse": 4, "fine": 10}},
-}
 
 
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=120, K=4, d=6, offline=150, seed=2)
-
-
-def built(name, problem, rho=300.0, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name,
-        arms=problem.arms,
-        dim=problem.dim,
-        rho=rho,
-        offline=stream.offline,
-        binary_share=stream.share,
-        **options,
-    )
-    return policy, stream
 
 
 def unit(x):
@@ -182,31 +160,11 @@ def test_nearest_rows_are_those_of_largest_cosine():
     assert nearest_rows(points, train[:3], 7).shape == (9, 3)
 
 
-@pytest.mark.parametrize("name", NEW)
-def test_online_and_replay_agree_and_files_keep_everything(name, problem, tmp_path):
-    options = FAST.get(name, {})
-    found = replay(problem, name, 300.0, trials=2, options=options)
-    policy, stream = built(name, problem, **options)
-    if name in ("mf", "mirt", "hier_shrink", "stack"):
-        policy.fit(stream.offline)
-        costs = problem.static_costs
-    for t, row in enumerate(found.order[0]):
-        if t == 60:
-            policy.save(tmp_path / name)
-            policy = load_policy(tmp_path / name)
-        request = stream.request(int(row), t)
-        if name in ("mf", "mirt", "hier_shrink", "stack"):
-            request = Request(**{**request.__dict__, "static_scores": {}, "static_costs": costs[row]})
-        decision = Decision.from_dict(policy.decide(request).to_dict())
-        assert decision.arm == found.actions[0, t], t
-        policy.update(decision, problem.scores[row, decision.arm], problem.costs[row, decision.arm])
-    again = replay(problem, name, 300.0, trials=[1], options=options, threads=1)
-    np.testing.assert_array_equal(again.actions[0], found.actions[1])
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_without_a_train_split_they_say_so(name, problem):
     policy = build_policy(name, arms=problem.arms, rho=300.0)
+    policy.add_arm("new")
+    policy.remove_arm("new")  # arms may change all the same
     with pytest.raises(PolicyError, match="train split"):
         policy.decide(Request(embedding=problem.embeddings[0]))
     ready, _ = built(name, problem)
@@ -214,20 +172,6 @@ def test_without_a_train_split_they_say_so(name, problem):
         ready.decide(Request(context=problem.contexts[0]))
     with pytest.raises(PolicyError, match="rho"):
         ready.decide(Request(embedding=problem.embeddings[0], rho=1.0))
-
-
-@pytest.mark.parametrize("name", (*RULES, "pareto_bandit"))
-def test_arms_come_and_go(name, problem):
-    policy, stream = built(name, problem)
-    before = policy.decide(stream.request(0, 0))
-    policy.add_arm("new")
-    request = stream.request(1, 1)
-    wide = {"static_costs": np.append(request.static_costs, 1e-4)}
-    decision = policy.decide(Request(**{**request.__dict__, **wide}))
-    assert decision.pmf.shape == (5,)
-    policy.remove_arm(before.arm_name)
-    assert policy.decide(stream.request(2, 2)).pmf.shape == (4,)
-    assert policy.update(before, 1.0, 0.0) is False
 
 
 def test_predictor_settings_change_what_is_fitted_and_are_checked(problem):
@@ -294,17 +238,6 @@ def test_pareto_bandit_plays_the_slow_rule(gamma):
         assert arm == found.actions[0, t], t
         slow.update(arm, x, problem.scores[row, arm])
     assert len(set(found.actions[0])) > 1
-
-
-@pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
-def test_pareto_bandit_compiled_replay_is_the_slow_loop(condition, monkeypatch):
-    from cabs_core.policies.pareto_bandit import ParetoBandit
-
-    problem = synthetic_problem(n=500, K=5, d=6, offline=80, seed=1, graded=True)
-    fast = replay(problem, "pareto_bandit", 300.0, trials=2, condition=condition)
-    monkeypatch.setattr(ParetoBandit, "run", Policy.run)
-    slow = replay(problem, "pareto_bandit", 300.0, trials=2, condition=condition)
-    np.testing.assert_array_equal(fast.actions, slow.actions)
 
 
 def test_the_prior_counts_the_rounds_that_it_says():

@@ -5,7 +5,6 @@ import pytest
 
 from cabs_core.compiled.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.policies import build_policy
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Offline
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -111,31 +110,6 @@ def test_bandit_equals_brute_force(problem, kind, options):
         reference.observe(arm, x, target[row, arm])
 
 
-@pytest.mark.parametrize("kind", ["lin_ucb", "square_cb", "lin_ts"])
-@pytest.mark.parametrize("regression", ["ridge", "vaw"])
-def test_models_agree_to_1e9_after_500_rounds(problem, kind, regression):
-    policy = build_policy(
-        kind, arms=problem.arms, dim=problem.dim, rho=RHO, regression=regression, penalty=0.5
-    )
-    reference = Reference(problem.K, problem.dim, 0.5)
-    rng = np.random.default_rng(0)
-    for t in range(ROUNDS):
-        from cabs_core.policies import Request
-
-        decision = policy.decide(Request(context=problem.contexts[t]))
-        y = float(problem.scores[t, decision.arm])
-        policy.update(decision, y, 0.0)
-        reference.observe(decision.arm, problem.contexts[t], y)
-    probes = rng.normal(size=(20, problem.dim))
-    for j in range(problem.K):
-        for x in probes:
-            mu, width = reference.predict(j, x)
-            assert policy.model.theta[0, j] @ x == pytest.approx(mu, abs=1e-9)
-            lower = np.tril(policy.model.inverse[0, j])
-            inverse = lower + lower.T - np.diag(np.diag(lower))
-            assert x @ inverse @ x == pytest.approx(width, abs=1e-9)
-
-
 def test_full_feedback_equals_brute_force(problem):
     result = replay(problem, "lin_ucb_full", rho=RHO, trials=1)
     utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
@@ -144,10 +118,6 @@ def test_full_feedback_equals_brute_force(problem):
         X, Y = problem.contexts[order[:t]], utilities[order[:t]]
         theta = np.linalg.solve(10 * np.eye(problem.dim) + X.T @ X, X.T @ Y)
         assert result.actions[0, t] == np.argmax(problem.contexts[order[t]] @ theta)
-
-
-def test_base_run_is_the_same_engine(problem):
-    assert Policy.run is not type(build_policy("lin_ts", arms=["a", "b"], dim=2)).run
 
 
 def test_warm_start_needs_offline_rows(problem):

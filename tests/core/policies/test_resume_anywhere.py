@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cabs_core.catalog import STREAM_CONDITIONS, all_policies
 from cabs_core.compiled.rng import query_order
-from cabs_core.policies import build_policy, load_policy, policy_class
+from cabs_core.policies import build_policy, load_policy
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.problem.synthetic import synthetic_problem
@@ -172,8 +172,3 @@ def test_the_other_engine_goes_on(name, cut, first):
 def learnt(policy) -> dict[str, np.ndarray]:
     """Arrays of the state, less the upper triangles that nobody reads."""
     return {k: np.tril(v) if k.startswith("inv") else np.array(v) for k, v in policy.state()[0].items()}
-
-
-def test_every_policy_is_covered():
-    assert {*QUICK, *NEURAL} == set(all_policies())
-    assert all(policy_class(n) for n in all_policies())

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_changes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests_support import built
 
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Policy
 from cabs_core.policies.hier_loop import ALLOWANCE, calibrate_costs, fill_values
-from cabs_core.policies.hier_mix import HierMix, scaling_of
-from cabs_core.policies.lanes import Lane
-from cabs_core.policies.registry import build_policy, load_policy
+from cabs_core.policies.hier_mix import scaling_of
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
 from cabs_core.utility import expected_utility
 
 
 def with_kernel(problem, quality=1.0):
     """The problem with a static prediction called `kernel_ridge`."""
-    return with_changes(problem, static_scores={"kernel_ridge": quality * problem.predicted_scores})
+    return replace(problem, static_scores={"kernel_ridge": quality * problem.predicted_scores})
 
 
-def fresh(problem, rho=300.0, seed=0, name="hier_mix", **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, seed=seed,
-        horizon=problem.n, binary_share=stream.share, **options,
-    )  # fmt: skip
-    return policy, stream
+def fresh(problem, rho=300.0, name="hier_mix", **options):
+    return built(name, problem, rho, **options)
 
 
 class Dense:
@@ -154,34 +146,6 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
         trust = (1 - o.share) * trust + o.share * prior
 
 
-@pytest.mark.parametrize("restart", [40.0, 1.0], ids=["steady", "restarting"])
-@pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
-def test_compiled_replay_is_the_slow_loop(condition, restart, monkeypatch):
-    problem = with_kernel(synthetic_problem(n=600, K=5, d=6, offline=80, seed=1, graded=True))
-    fast = replay(problem, "hier_mix", 300.0, trials=2, condition=condition, restart=restart)
-    monkeypatch.setattr(HierMix, "run", Policy.run)
-    slow = replay(problem, "hier_mix", 300.0, trials=2, condition=condition, restart=restart)
-    np.testing.assert_array_equal(fast.actions, slow.actions)
-    np.testing.assert_array_equal(fast.propensities, slow.propensities)
-    np.testing.assert_array_equal(fast.meta_weights, slow.meta_weights)
-
-
-def test_saved_half_way_continues_bit_for_bit(tmp_path):
-    problem = with_kernel(synthetic_problem(n=700, K=4, d=5, offline=50))
-    policy, stream = fresh(problem)
-    lane = Lane.empty(query_order(0, "x", 0, 700), experts=policy.experts)
-    policy.run(stream, lane, 0, 5)
-    policy.save(tmp_path / "p")
-    again = load_policy(tmp_path / "p")
-    policy.run(stream, lane, 5, 700)
-    other = Lane.empty(lane.order, experts=policy.experts)
-    other.actions[:5] = lane.actions[:5]
-    again.run(stream, other, 5, 700)
-    np.testing.assert_array_equal(lane.actions, other.actions)
-    for name, value in policy.state()[0].items():
-        np.testing.assert_array_equal(value, again.state()[0][name])
-
-
 @pytest.mark.parametrize("inverse_temperature", [1.0, 4.0])
 def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_temperature):
     """By a power of the weights while the anchored model is likelier than each of the others."""
@@ -241,7 +205,7 @@ def test_the_ridge_is_sure_where_the_train_prompts_lie_and_learns_where_they_do_
     train[:, 0], train[:, 2] = rng.normal(size=400), 0.02 * rng.normal(size=400)
     y = (rng.random((400, 2)) < 0.5 + 0.2 * np.tanh(train[:, :1])).astype(float)
     problem = with_kernel(synthetic_problem(n=20, K=2, d=3, offline=400))
-    problem = with_changes(problem, offline_contexts=train, offline_scores=y)
+    problem = replace(problem, offline_contexts=train, offline_scores=y)
     policy, _ = fresh(problem)
     m = [c.offset for c in policy.settings.corrections].index("ridge")
     correction, prior = policy.settings.corrections[m], np.sqrt(policy.residual.prior[m])
@@ -261,16 +225,21 @@ def test_long_streams_play_every_arm_where_that_is_asked_for():
     np.testing.assert_array_equal(short.actions, never.actions)
 
 
-def test_propensities_are_the_frequencies_of_the_draws():
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("cabs_mix", {"exploration": 1.0}), ("hier_mix", {"anchor_weight": 0.5, "exploration": 2.0, "anchor_arm": 0.1})],
+)  # fmt: skip
+def test_propensities_are_the_frequencies_of_the_draws(name, options):
     problem = with_kernel(synthetic_problem(n=50, K=4, d=5, offline=30))
-    policy, stream = fresh(problem, anchor_weight=0.5, exploration=2.0, anchor_arm=0.1)
+    policy, stream = fresh(problem, name=name, **options)
     request = stream.request(0, 0)
     decisions = [policy.decide(request) for _ in range(6000)]
     counts = np.bincount([d.arm for d in decisions], minlength=4) / 6000
-    assert (counts > 0.01).sum() >= 3
+    assert (counts > 0.01).sum() >= 2
     np.testing.assert_allclose(counts, decisions[0].pmf, atol=4 * 0.5 / np.sqrt(6000))
 
 
+@pytest.mark.parametrize("name", ["cabs_mix", "hier_mix"])
 @settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 1000),
@@ -278,11 +247,11 @@ def test_propensities_are_the_frequencies_of_the_draws():
     d=st.integers(2, 6),
     rho=st.sampled_from([0.0, 400.0, 1e5]),
 )
-def test_decisions_are_distributions_and_posteriors_shrink(seed, K, d, rho):
+def test_decisions_are_distributions_and_posteriors_shrink(name, seed, K, d, rho):
     problem = with_kernel(synthetic_problem(n=40, K=K, d=d, offline=20, seed=seed))
-    policy, stream = fresh(problem, rho=rho, seed=seed)
+    policy, stream = fresh(problem, rho=rho, seed=seed, name=name)
     rng = np.random.default_rng(seed)
-    start = np.diag(policy.residual[1][-1]).copy()
+    start = np.diag(policy.residual[1][-1]).copy() if name == "hier_mix" else None
     for t in range(40):
         mask = rng.random(K) < 0.7
         mask[rng.integers(K)] = True
@@ -291,15 +260,15 @@ def test_decisions_are_distributions_and_posteriors_shrink(seed, K, d, rho):
         assert decision.pmf.sum() == pytest.approx(1.0) and (decision.pmf[~mask] == 0).all()
         policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
         assert policy.weights().sum() == pytest.approx(1.0)
-    assert (np.diag(policy.residual[1][-1]) <= start + 1e-15).all() and (
-        np.diag(policy.anchored.cov) > 0
-    ).all()
+    if start is not None:
+        assert (np.diag(policy.residual[1][-1]) <= start + 1e-15).all()
+        assert (np.diag(policy.anchored.cov) > 0).all()
 
 
 @pytest.mark.parametrize("name", ["hier_mix", "hier_mix@two_models"])
 def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
     problem = with_kernel(synthetic_problem(n=900, K=5, d=6, offline=400, surrogate_quality=0.9))
-    wrong = with_changes(
+    wrong = replace(
         problem,
         offline_scores=problem.offline_scores[:, ::-1],
         static_scores={"kernel_ridge": problem.static_scores["kernel_ridge"][:, ::-1]},
@@ -313,34 +282,13 @@ def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
     assert right.utilities().mean() > bad.utilities().mean() + 0.03
 
 
-def test_arms_come_and_go():
-    problem = with_kernel(synthetic_problem(n=60, K=4, d=5, offline=40))
-    policy, stream = fresh(problem)
-    waiting = [policy.decide(stream.request(t, t)) for t in range(10)]
-    for decision in waiting[:5]:
-        policy.update(decision, 1.0, 0.0)
-    policy.add_arm("new")
-    request = stream.request(11, 0)
-    wide = {
-        "static_scores": {"kernel_ridge": np.append(request.static_scores["kernel_ridge"], 0.9)},
-        "static_costs": np.append(request.static_costs, 1e-5),
-    }
-    decision = policy.decide(Request(**{**request.__dict__, **wide}))
-    assert decision.pmf.shape == (5,) and policy.update(decision, 0.0, 0.0)
-    assert policy.update(waiting[7], 1.0, 0.0)
-    policy.remove_arm(policy.arms[waiting[8].arm])
-    assert policy.update(waiting[8], 1.0, 0.0) is False
-    sizes = [policy.residual.cov_arm.shape[1], len(policy.residual.ridge), len(policy.plays)]
-    assert [len(policy.anchored.var), *sizes] == [4, 4, 4, 4]
-
-
 def test_costs_are_learnt_as_a_shrunk_ratio():
     """Prompts whose calls cost six times what was predicted for one arm: it is left, and the ratio is that of the sums."""
     problem = with_kernel(synthetic_problem(n=800, K=3, d=4, offline=200, seed=2))
     scores = np.tile([0.8, 0.6, 0.1], (800, 1))
     charged = np.tile([6e-3, 5e-4, 5e-4], (800, 1))
     told = np.tile([1e-3, 5e-4, 5e-4], (800, 1))
-    dear = with_changes(
+    dear = replace(
         problem, scores=scores, costs=charged, predicted_costs=told, static_costs=told,
         static_scores={"kernel_ridge": scores}, offline_scores=np.tile(scores[:1], (200, 1)),
     )  # fmt: skip
@@ -381,7 +329,7 @@ def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
     strength = np.linspace(0.9, 0.3, K)
     scores = (rng.random((n, K)) < strength - 0.35).astype(float)
     told = np.tile(strength, (n, 1))
-    shifted = with_changes(
+    shifted = replace(
         problem, scores=scores, static_scores={"kernel_ridge": told},
         offline_scores=(rng.random((300, K)) < strength).astype(float),
     )  # fmt: skip
@@ -427,7 +375,7 @@ def test_models_that_change_under_their_names_are_learnt_anew():
     problem = synthetic_problem(n=n, K=K, d=5, offline=300, seed=3)
     before, after = np.array([0.85, 0.6, 0.5, 0.4]), np.array([0.3, 0.6, 0.5, 0.75])
     chance = np.where(np.arange(n)[:, None] < n // 2, before, after)
-    changing = with_changes(
+    changing = replace(
         problem, scores=(rng.random((n, K)) < chance).astype(float), static_scores={"kernel_ridge": np.tile(before, (n, 1))},
         offline_scores=(rng.random((300, K)) < before).astype(float),
     )  # fmt: skip
@@ -448,7 +396,7 @@ def test_corrections_move_arms_whose_order_is_wrong(quality):
     hard = np.clip(0.55 + 0.3 * np.tanh(problem.contexts[:, :1]), 0.05, 0.95)
     strength = np.linspace(-0.06, 0.06, K)
     scores = (rng.random((n, K)) < np.clip(hard + strength, 0.02, 0.98)).astype(float)
-    wrong = with_changes(
+    wrong = replace(
         problem, scores=scores, static_scores={"kernel_ridge": np.clip(hard + quality * strength, 0, 1)}
     )
     new = replay(wrong, "hier_mix", 0.0, trials=4).utilities().mean()
@@ -481,23 +429,25 @@ def test_constant_features_are_left_out_of_the_scaling():
     assert (scaling_of(np.ones((5, 2)))[1] == 0).all()
 
 
-def test_bad_options_and_requests_are_named():
-    problem = with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20))
-    with pytest.raises(PolicyError, match="base must be one of"):
-        fresh(problem, base="forest")
-    with pytest.raises(PolicyError, match="less than 1"):
-        fresh(problem, corrections=[{**CORRECTIONS[0], "weight": 0.6}, {**CORRECTIONS[1], "weight": 0.5}])
-    with pytest.raises(PolicyError, match="noise"):
-        fresh(problem, noise=0)
-    policy, stream = fresh(problem)
-    with pytest.raises(PolicyError, match="predicted_scores"):
-        policy.decide(Request(context=problem.contexts[0], static_costs=np.zeros(3)))
-    with pytest.raises(PolicyError, match="static_scores"):
-        policy.decide(
-            Request(
-                context=problem.contexts[0],
-                static_costs=np.zeros(3),
-                static_scores={"kernel_ridge": np.zeros(2)},
-            )
-        )
-    assert policy.decide(stream.request(0, 0)).arm in (0, 1, 2)
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cabs_mix", {"temperature": -1}, "temperature"), ("cabs_mix", {"unheard_of": 1}, "unheard_of"),
+        ("hier_mix", {"base": "forest"}, "base must be one of"), ("hier_mix", {"noise": 0}, "noise"),
+        ("hier_mix", {"corrections": [{**c, "weight": 0.6} for c in CORRECTIONS[:2]]}, "less than 1"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_named(name, options, message):
+    with pytest.raises(PolicyError, match=message):
+        fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)), name=name, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"static_scores": {}}, "predicted_scores"), ({"static_scores": {"kernel_ridge": np.zeros(2)}}, "static_scores")],
+)  # fmt: skip
+def test_bad_requests_are_named(change, message):
+    policy, stream = fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)))
+    request = replace(stream.request(0, 0), predicted_scores=None, **change)
+    with pytest.raises(PolicyError, match=message):
+        policy.decide(request)

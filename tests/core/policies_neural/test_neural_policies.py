@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests_support import built
 
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
-from cabs_core.policies.registry import build_policy, load_policy
-from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.conditions import stream_condition
-from cabs_core.replay.engine import make_stream
 
 SMALL = {"hidden": 8, "batch": 8, "learning_rate": 0.01}
 POLICIES = (
@@ -30,12 +28,8 @@ POLICIES = (
 
 
 def fresh(problem, name, trial=0, rho=300.0, **options):
-    stream = make_stream(problem, rho)
-    policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
-        keys=stream_keys(0, problem.pool, name, f"{rho:g}", trial), binary_share=stream.share, **{**SMALL, **options},
-    )  # fmt: skip
-    return policy, stream
+    keys = stream_keys(0, problem.pool, name, f"{rho:g}", trial)
+    return built(name, problem, rho, keys=keys, **SMALL | options)
 
 
 @pytest.mark.slow
@@ -54,32 +48,6 @@ def test_lockstep_replay_is_the_online_loop(name, options, condition):
         np.testing.assert_allclose(lane.propensities, fast.propensities[trial], atol=1e-6)
         if policy.experts:
             np.testing.assert_allclose(lane.meta_weights, fast.meta_weights[trial], atol=1e-6)
-
-
-def test_a_trial_is_the_same_alone_and_among_others():
-    problem = synthetic_problem(n=80, K=4, d=5, offline=20)
-    both = replay(problem, "cabs_d_neural", 300.0, trials=4, **SMALL)
-    alone = replay(problem, "cabs_d_neural", 300.0, trials=[2], **SMALL)
-    np.testing.assert_array_equal(both.actions[2], alone.actions[0])
-    np.testing.assert_allclose(both.meta_weights[2], alone.meta_weights[0], atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["neural_ucb", "cabs_c_neural", "cabs_d_neural"])
-def test_saved_half_way_continues_bit_for_bit(name, tmp_path):
-    problem = synthetic_problem(n=60, K=3, d=4, offline=20)
-    policy, stream = fresh(problem, name)
-    for t in range(30):
-        decision = policy.decide(stream.request(t, t))
-        policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
-    policy.save(tmp_path / "p")
-    again = load_policy(tmp_path / "p")
-    for t in range(30, 60):
-        one, two = policy.decide(stream.request(t, t)), again.decide(stream.request(t, t))
-        assert one.arm == two.arm and one.probability == two.probability
-        for p, d in ((policy, one), (again, two)):
-            p.update(d, problem.scores[t, d.arm], problem.costs[t, d.arm])
-    for key, value in policy.state()[0].items():
-        np.testing.assert_array_equal(value, again.state()[0][key])
 
 
 def test_networks_are_taught_what_cabs_c_says():
@@ -129,48 +97,24 @@ def test_networks_learn():
     assert full > random + 0.08 and ucb > random + 0.01 and cabs > random + 0.05
 
 
-@pytest.mark.parametrize("name", ["neural_ucb", "cabs_d_neural"])
-def test_arms_come_and_go(name):
-    problem = synthetic_problem(n=30, K=4, d=5, offline=20)
-    policy, stream = fresh(problem, name)
-    waiting = [policy.decide(stream.request(t, t)) for t in range(8)]
-    zero = np.zeros(4)
-    for decision in waiting[:4]:
-        assert policy.update(decision, 1.0, 0.0, deltas=zero)
-    policy.add_arm("new")
-    assert policy.update(waiting[4], 0.0, 0.0, deltas=zero)
-    request = stream.request(9, 0)
-    wide = {
-        "predicted_scores": np.append(request.predicted_scores, 0.5),
-        "predicted_costs": np.append(request.predicted_costs, 1e-4),
-        "surrogate": np.zeros((5, 5)),
-    }
-    decision = policy.decide(Request(**{**request.__dict__, **wide}))
-    assert decision.pmf.shape == (5,) and policy.update(decision, 1.0, 0.0)
-    policy.remove_arm(policy.arms[waiting[5].arm])
-    assert policy.update(waiting[5], 1.0, 0.0, deltas=zero) is False
-    assert policy.state()[0]["history_y"].shape[2] == 4
-    decision = policy.decide(stream.request(10, 1))
-    assert decision.pmf.sum() == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cabs_c_neural", {"warm": 0.3}, "warm"), ("neural_ucb", {"hidden": 0}, "hidden"),
+        ("cabs_d_neural", {"experts": ["cabs_c"]}, "experts"),
+        ("cabs_d_neural", {"experts": ["lin_ts", "cabs_c"]}, "unknown expert 'lin_ts'"),
+        ("cabs_d_neural", {"experts": [["neural_ucb", {"alpha": -1}], "cabs_c"]}, "alpha"),
+        ("cabs_d_neural", {"experts": [["square_cb", {"penalty": 1.0}], "cabs_c"]}, "penalty"),
+        ("cabs_d_neural", {"experts": ["square_cb", ["cabs_c", {"hidden": 4}]]}, "network settings"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_named(name, options, message):
+    with pytest.raises(PolicyError, match=message):
+        fresh(synthetic_problem(n=5, K=3, d=4, offline=20), name, **options)
 
 
-def test_bad_options_are_named():
-    problem = synthetic_problem(n=5, K=3, d=4, offline=20)
-    with pytest.raises(PolicyError, match="warm"):
-        fresh(problem, "cabs_c_neural", warm=0.3)
-    with pytest.raises(PolicyError, match="experts"):
-        fresh(problem, "cabs_d_neural", experts=["cabs_c"])
-    with pytest.raises(PolicyError, match="unknown expert 'lin_ts'"):
-        fresh(problem, "cabs_d_neural", experts=["lin_ts", "cabs_c"])
-    with pytest.raises(PolicyError, match="alpha"):
-        fresh(problem, "cabs_d_neural", experts=[["neural_ucb", {"alpha": -1}], "cabs_c"])
-    with pytest.raises(PolicyError, match="penalty"):
-        fresh(problem, "cabs_d_neural", experts=[["square_cb", {"penalty": 1.0}], "cabs_c"])
-    with pytest.raises(PolicyError, match="network settings"):
-        fresh(problem, "cabs_d_neural", experts=["square_cb", ["cabs_c", {"hidden": 4}]])
-    with pytest.raises(PolicyError, match="hidden"):
-        fresh(problem, "neural_ucb", hidden=0)
-    policy, stream = fresh(problem, "neural_ucb_full")
+def test_full_feedback_is_asked_for():
+    policy, stream = fresh(synthetic_problem(n=5, K=3, d=4, offline=20), "neural_ucb_full")
     with pytest.raises(PolicyError, match="all_scores"):
         policy.update(policy.decide(stream.request(0, 0)), 1.0, 0.0)
 

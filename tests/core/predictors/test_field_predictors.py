@@ -35,25 +35,6 @@ def sample(n=400, e=10, arms=4, seed=0, graded=False):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_saved_predictors_are_the_same_and_equal_seeds_give_equal_ones(name, tmp_path):
-    x, lengths, y, _ = sample()
-    held = (x[200:260], lengths[200:260], y[200:260])
-    one, two = (
-        make_score_predictor(name, **SMALL[name]).fit(
-            x[:200], lengths[:200], y[:200], validation=held, seed=2
-        )
-        for _ in range(2)
-    )
-    expected = one.predict(x[260:], lengths[260:])
-    assert expected.shape == (140, 4) and expected.min() >= 0 and expected.max() <= 1
-    np.testing.assert_array_equal(two.predict(x[260:], lengths[260:]), expected)
-    one.save(tmp_path / "p")
-    again = load_score_predictor(tmp_path / "p")
-    np.testing.assert_array_equal(again.predict(x[260:], lengths[260:]), expected)
-    assert again.width == 10 and type(again) is type(one)
-
-
-@pytest.mark.parametrize("name", SMALL)
 def test_they_predict_better_than_the_mean(name):
     x, lengths, y, p = sample(n=1500)
     fitted = make_score_predictor(name, **SMALL[name]).fit(x[:1200], lengths[:1200], y[:1200])

@@ -32,11 +32,20 @@ def sample(n=300, e=12, arms=4, seed=0):
 SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel_ridge")
 
 
+#: options that keep them small, of the field's as well
+OPTIONS = {
+    **{name: {} for name in SCORE_PREDICTORS}, "kernel_ridge": {"landmarks": 80}, "clusters": {"clusters": 6},
+    "hier_shrink": {"coarse": 3, "fine": 8}, "mf": {"dim": 8, "epochs": 20, "learning_rate": 0.02},
+    "mirt": {"dim": 4, "epochs": 20, "learning_rate": 0.02},
+    "stack": {"members": ["ridge", ["clusters", {"clusters": 5}], "knn"]},
+}  # fmt: skip
+
+
 def small(name):
-    return make_score_predictor(name, **({"landmarks": 80} if name == "kernel_ridge" else {}))
+    return make_score_predictor(name, **OPTIONS[name])
 
 
-@pytest.mark.parametrize("name", SCORE_PREDICTORS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_saved_predictor_predicts_the_same_bytes(name, tmp_path):
     x, lengths, y, _ = sample()
     fitted = small(name).fit(

@@ -140,15 +140,6 @@ def test_all_policies_and_all_settings_hold_the_same_conversations(problem):
     assert all(np.array_equal(results[0].turns, r.turns) for r in results)
 
 
-def test_without_a_discount_a_switch_costs_nothing(problem):
-    """What is paid is then a function of who answers, whoever answered before."""
-    for sticky in ("off", "session"):
-        result = talk(problem, "random", sticky=sticky, cached=1)
-        _, most, least = by_hand(problem, result, Sessions(cached=1))
-        np.testing.assert_allclose(result.costs, most, rtol=1e-12)
-        np.testing.assert_allclose(most, least, rtol=1e-12)
-
-
 def test_stickiness_is_the_rule_of_the_server(problem):
     off, session = talk(problem, "ridge", sticky="off", turns=6), talk(problem, "ridge", turns=6)
     assert not off.kept.any() and session.kept.any() and not session.kept.all()

@@ -77,14 +77,6 @@ def test_cliques_and_worlds_are_what_the_assumptions_ask_for():
     np.testing.assert_array_equal(theory.noise(0, x[:1], 5, 0.3, True), theory.noise(0, x[:1], 5, 0.3, True))
 
 
-def test_slopes_are_those_of_powers():
-    xs = [10.0, 100.0, 1000.0]
-    found = theory.slope(xs, np.array([[c * v**0.5 for v in xs] for c in (3.0, 5.0, 8.0)]))
-    assert found["mean"] == pytest.approx(0.5) and found["low"] == pytest.approx(found["high"])
-    spread = theory.interval([1.0, 2.0, 3.0])
-    assert spread["mean"] == 2.0 and spread["high"] - 2.0 == pytest.approx(4.3027 / np.sqrt(3.0), rel=1e-4)
-
-
 @pytest.mark.slow
 def test_surrogates_cut_regret_and_the_page_says_so(tmp_path, capsys):
     figures = theory.main(argv=["--quick", "--seeds", "2", "--out", str(tmp_path / "page")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -31,3 +33,11 @@ def log(place) -> EventLog:
 def settle(c: TestClient) -> None:
     """Wait for the ends of calls, which are logged while their answers go out."""
     c.app.state.forwarder.worker.submit(bool).result()
+
+
+def wait(test: Callable[[], Any], seconds: float = 20.0) -> bool:
+    """Whether a test comes true in time."""
+    end = time.monotonic() + seconds
+    while not test() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(test())

@@ -6,7 +6,6 @@ import json
 import sqlite3
 import time
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,16 +38,6 @@ def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, w
         assert len(made) == 6 or "cabs_upstream_failures_total{" in text
 
 
-@pytest.mark.parametrize("word", ["errors", "broken", "redirects"])
-def test_a_stream_that_fails_before_it_begins_comes_from_another_model(place, write_upstreams, word):
-    write_upstreams({m: {"model": word} for m in MODELS[1:]})
-    with client(place) as c:
-        for _ in range(4):
-            answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
-            assert answer.headers["x-cabs-model"] == MODELS[0] and answer.text.rstrip().endswith("[DONE]")
-            assert "overloaded" not in answer.text
-
-
 @pytest.mark.parametrize(
     ("word", "told"),
     [("early", "ended early"), ("falls", "overloaded"), ("together", "overloaded"), ("breaks", "broke off")],
@@ -68,78 +57,26 @@ def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, wr
         )
 
 
-@pytest.mark.parametrize("word", ["revoked", "unpaid", "forbidden", "unknown"])
-def test_the_clients_are_not_told_that_their_key_is_bad_when_it_is_the_routers(place, write_upstreams, word):
+@pytest.mark.parametrize(
+    ("word", "status", "error", "attempts"),
+    [
+        # the client's own key is good
+        *((word, 502, {"type": "upstream_error"}, ["error"] * 4) for word in ("revoked", "unpaid", "forbidden", "unknown")),
+        ("toolong", 400, {"code": "context_length_exceeded"}, ["error"] * 4), ("limited", 429, {}, ["error"] * 4),
+        ("refuses", 400, {}, ["rejected"]), ("broken", 500, {}, ["error"] * 4),
+    ],
+)  # fmt: skip
+def test_what_a_client_is_told_when_all_models_fail(place, write_upstreams, word, status, error, attempts):
     write_upstreams({m: {"model": word} for m in MODELS})
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK)
-        assert answer.status_code == 502 and answer.json()["error"]["type"] == "upstream_error"
-
-
-def test_a_request_that_is_too_long_for_all_says_so(place, write_upstreams):
-    write_upstreams({m: {"model": "toolong"} for m in MODELS})
-    with client(place) as c:
-        for _ in range(5):
-            answer = c.post("/v1/chat/completions", json=ASK)
-            assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
-        assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
-
-
-def test_retry_after_is_passed_on(place, write_upstreams):
-    write_upstreams({m: {"model": "limited"} for m in MODELS})
-    with client(place) as c:
-        answer = c.post("/v1/chat/completions", json=ASK)
-        assert answer.status_code == 429 and answer.headers["retry-after"] == "7"
-
-
-def test_what_follows_one_request_through_all_models_opens_nothing(place, write_upstreams):
-    write_upstreams({m: {"model": "broken"} for m in MODELS})
-    with client(place) as c:
-        for _ in range(10):
-            assert c.post("/v1/chat/completions", json=ASK).status_code == 500
-        assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
-
-
-def test_a_bad_request_goes_back_and_is_tried_once(place, write_upstreams):
-    write_upstreams({m: {"model": "refuses"} for m in MODELS})
-    with client(place) as c:
-        assert c.post("/v1/chat/completions", json=ASK).status_code == 400
+        assert answer.status_code == status and error.items() <= answer.json()["error"].items()
+        assert answer.headers.get("retry-after") == ("7" if word == "limited" else None)
         settle(c)
-        assert [d.status for d in log(place).decisions()] == ["rejected"]
-
-
-def test_a_model_whose_key_was_revoked_is_left_alone_and_comes_back(place, upstream, write_upstreams):
-    write_upstreams({m: {"model": f"m{i}-{m}"} for i, m in enumerate(MODELS)}, breaker={"cooldown": 0.3})
-    base = upstream.removesuffix("/v1")
-    with client(place, epsilon=0.0) as c:  # so that the first answer is the policy's choice
-        best = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"]
-        name = f"m{MODELS.index(best)}-{best}"
-        httpx.post(f"{base}/behave", json={name: "revoked"})
-        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(20)]
-        assert {a.status_code for a in answers} == {200} and best not in {
-            a.headers["x-cabs-model"] for a in answers
-        }
-        settle(c)
-        failed = [d for d in log(place).decisions() if d.status == "error"]
-        assert 3 <= len(failed) <= 4 and "HTTP 401" in failed[0].reason  # then it was left alone
-        assert c.get("/readyz").json()["problems"]
-        httpx.post(f"{base}/behave", json={name: "fine"})
-        time.sleep(1.0)
-        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(20)]
-        assert best in {a.headers["x-cabs-model"] for a in answers}
-
-
-def test_one_failure_of_one_caller_moves_nobody(place, upstream, write_upstreams):
-    write_upstreams({m: {"model": f"n{i}-{m}"} for i, m in enumerate(MODELS)})
-    base = upstream.removesuffix("/v1")
-    with client(place, epsilon=0.0) as c:  # so that the first answer is the policy's choice
-        best = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"]
-        name = f"n{MODELS.index(best)}-{best}"
-        httpx.post(f"{base}/behave", json={name: "broken"})
-        assert c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] != best
-        httpx.post(f"{base}/behave", json={name: "fine"})
-        after = {c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] for _ in range(20)}
-        assert after == {best}
+        assert [d.status for d in log(place).decisions()] == attempts
+        # what follows one request through all models is no fault of theirs
+        if word in ("toolong", "broken"):
+            assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
 
 
 def test_a_request_has_a_deadline(place, write_upstreams):
@@ -312,20 +249,6 @@ def test_a_stream_is_counted_and_the_client_sees_what_it_asked_for(place):
             assert (row.tokens_in, row.tokens_out) == (10, 5)
 
 
-def test_cached_and_reasoning_tokens_have_prices_of_their_own(place, write_upstreams):
-    price = {"input": 10.0, "output": 30.0}
-    for words, more, expected in (
-        ("cached", {}, (1_000 * 10 + 9_000 * 5 + 100 * 30) / 1e6),
-        ("cached", {"cached": 1.0}, (1_000 * 10 + 9_000 * 1 + 100 * 30) / 1e6),
-        ("thinks", {"reasoning": 60.0}, (10 * 10 + 5 * 30 + 45 * 60) / 1e6),
-    ):
-        write_upstreams({m: {"model": words, "price": price | more} for m in MODELS})
-        with client(place) as c:
-            c.post("/v1/chat/completions", json=ASK)
-            settle(c)
-        assert log(place).decisions()[-1].cost == pytest.approx(expected)
-
-
 def test_costs_from_clients_are_off_and_bounded(place):
     with client(place) as c:
         name = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"]
@@ -352,14 +275,6 @@ def test_a_cap_stops_spending_and_survives_a_restart(place, write_upstreams):
     with client(place, budget_cap_per_day=0.01) as c:
         answer = c.post("/v1/chat/completions", json=ASK)
         assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[3]
-
-
-def test_calls_that_name_a_model_are_counted_and_teach_nothing(place):
-    with client(place) as c:
-        assert c.post("/v1/chat/completions", json={"model": MODELS[0], **ASK}).status_code == 200
-        settle(c)
-        assert log(place).spent() == pytest.approx(2e-3)
-        assert c.app.state.keeper.router.learner.policy.round == 0
 
 
 def test_the_pacer_sees_streams_and_a_restart(place):

@@ -45,19 +45,11 @@ def dataset(tmp_path, test_prompts):
 
 def test_the_files_of_a_submission(dataset, make_bundle, test_prompts) -> None:
     bundle = make_bundle("ridge")
-    words = [
-        "predict",
-        "ours",
-        "--dataset",
-        str(dataset / "router_data_10.json"),
-        "--robustness",
-        str(dataset / "router_robustness.json"),
-        "--router",
-        str(bundle),
-        "--out",
-        str(dataset / "router_inference"),
-        *(part for pair in NAMES.items() for part in ("--model", "=".join(pair))),
-    ]
+    words = (
+        f"predict ours --dataset {dataset}/router_data_10.json --robustness {dataset}/router_robustness.json "
+        f"--router {bundle} --out {dataset}/router_inference"
+    ).split()
+    words += [part for pair in NAMES.items() for part in ("--model", "=".join(pair))]
     done = CliRunner().invoke(arena, words)
     assert done.exit_code == 0, done.output
     folder = dataset / "router_inference"

@@ -26,26 +26,10 @@ from cabs_core.router import (
 from cabs_core.router.bundle import HEADER
 from cabs_core.router.checks import played_arms
 
-POLICIES = [
-    "best_single", "carrot", "kernel_ridge", "knn", "knn@literal", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
-    "cabs_d_linear", "cabs_mix", "hier_mix",
-]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def problem(artifacts):
     return ReplayProblem.load(artifacts["replay_problem"] / "test")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
-def test_same_decisions_as_the_replay(policy, make_bundle, problem, test_prompts):
-    match = check_bundle_matches_replay(
-        make_bundle(policy), problem, prompts=test_prompts, rounds=60, text_rounds=10
-    )
-    assert match.passed and match.different == 0 and match.rounds == 60
-    assert match.largest < 1e-9
-    assert (match.text_rounds, match.text_different) == (10, 0)
 
 
 def test_a_bundle_that_decides_otherwise_is_found_out(make_bundle, problem, tmp_path):

@@ -67,32 +67,22 @@ def played(router: Router, n: int) -> str:
     return max(found, key=lambda arm: found[arm])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("priced", [True, False])
-def test_one_long_conversation_drives_no_model_out_of_play(make_bundle, priced):
-    """40,000 tokens in at .1 USD per million: .004 USD, 1,000 times a usual call; the answer was good."""
+@pytest.mark.parametrize(
+    ("tokens", "cost"),
+    [(40_000.0, 0.004), (12.0, 0.05)],
+    ids=["a long conversation, 1,000 times a usual call", "an absurd cost"],
+)
+def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, cost):
+    """At .1 USD per million tokens; the answer was good."""
     folder = make_bundle("hier_mix", epsilon=0.0)
-    router = Router.load(
-        folder, seed=3, prices=dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
-    )
+    prices = dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
+    router = Router.load(folder, seed=3, prices=prices)
     model = played(router, 150)
     before = shares(router)[model]
     assert before > 0.6
-    made = router.route(TEXT, available=[model], tokens=40_000.0)
-    router.feedback(made.id, score=1.0, cost=0.004)
-    assert shares(router)[model] > before - 0.15
-
-
-@pytest.mark.parametrize("priced", [True, False])
-def test_one_absurd_cost_drives_no_model_out_of_play(make_bundle, priced):
-    folder = make_bundle("hier_mix", epsilon=0.0)
-    router = Router.load(
-        folder, seed=4, prices=dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
-    )
-    model = played(router, 150)
-    before = shares(router)[model]
-    made = router.route(TEXT, available=[model], tokens=12.0)
-    router.feedback(made.id, score=1.0, cost=0.05)
+    made = router.route(TEXT, available=[model], tokens=tokens)
+    router.feedback(made.id, score=1.0, cost=cost)
     assert shares(router)[model] > before - 0.15
 
 

@@ -78,15 +78,9 @@ def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     (tmp_path / "upstreams.yaml").write_text(
         f"models:\n  small: {{url: {URL}, price: {{input: 0.1, output: 0.2}}}}\n  large: {{url: {URL}, price: {{input: 10, output: 30}}}}\n"
     )
-    arguments = [
-        "--cold",
-        "--models",
-        str(tmp_path / "upstreams.yaml"),
-        "--out",
-        str(tmp_path / "router"),
-        "--encoder",
-        "tfidf-svd",
-    ]
+    arguments = (
+        f"--cold --models {tmp_path}/upstreams.yaml --out {tmp_path}/router --encoder tfidf-svd".split()
+    )
     done = CliRunner().invoke(export, [*arguments, "--epsilon", "0.5"])
     assert done.exit_code == 0 and "nothing was measured yet" in done.output, done.output
     router = Router.load(tmp_path / "router", log=tmp_path / "router.events.sqlite")

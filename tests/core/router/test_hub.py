@@ -68,15 +68,7 @@ def test_of_models_and_prices_alone_there_is_no_result(tmp_path, monkeypatch) ->
         for m, p in (("a", 1), ("b", 9))
     )
     (tmp_path / "upstreams.yaml").write_text("models:\n" + "".join(lines))
-    words = [
-        "mine",
-        "--cold",
-        "--models",
-        str(tmp_path / "upstreams.yaml"),
-        "--encoder",
-        "tfidf-svd",
-        "--hub",
-    ]
+    words = f"mine --cold --models {tmp_path}/upstreams.yaml --encoder tfidf-svd --hub".split()
     done = CliRunner().invoke(export, [*words, "--out", str(tmp_path / "hub")])
     assert done.exit_code == 0, done.output
     assert f"hf upload OWNER/NAME {tmp_path / 'hub'} ." in done.output

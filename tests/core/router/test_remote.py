@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from server_support import wait
 from starlette.testclient import TestClient
 
 from cabs_core.errors import ProvenanceError, RouterError, StorageError
@@ -27,13 +27,6 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path / "home"
 
 
-def wait_for(what, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not what() and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(what())
-
-
 @pytest.mark.slow
 def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, monkeypatch) -> None:
     old, new = make_bundle("ridge"), make_bundle("lin_ts")
@@ -46,7 +39,7 @@ def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, mo
     ) as client:
         assert client.get("/healthz").json()["bundle"] == first
         second = publish(new, URL)
-        assert wait_for(lambda: client.get("/healthz").json()["bundle"] == second)
+        assert wait(lambda: client.get("/healthz").json()["bundle"] == second)
         assert "cabs_follower_failures_total" in client.get("/metrics").text
     names = [o["Key"] for o in s3.list_objects_v2(Bucket="cabs")["Contents"]]
     expected = {f"routers/tiny/{n}" for n in (*read_manifest(new).files, "router.json")}
@@ -128,4 +121,4 @@ def test_a_slow_store_holds_up_no_request(make_bundle, monkeypatch) -> None:
         assert asked.wait(20)
         assert client.post("/v1/decision", json={"text": "how many legs?"}).status_code == 200
         answer.set()
-        assert wait_for(lambda: client.app.state.follower.failures > 0)
+        assert wait(lambda: client.app.state.follower.failures > 0)

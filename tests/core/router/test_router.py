@@ -157,11 +157,6 @@ def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
     ].wanted
 
 
-def test_no_floor_no_exploration(make_bundle, test_prompts):
-    router = Router.load(make_bundle("carrot", epsilon=0.0))
-    assert all(router.route(t).propensity == 1.0 for t in test_prompts[:20])
-
-
 def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.2), mode="shadow", fallback="claude-v1")
     made = router.route_many(test_prompts[:40])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import threading
-import time
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from server_support import ASK, JSON, MODELS, client, log, settle
+from server_support import ASK, JSON, MODELS, client, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.bench.servers import free_port
@@ -83,27 +81,6 @@ def test_an_answer_waits_for_its_decision_in_the_log_and_not_for_its_end(place, 
         assert "could not be logged" in caplog.text and "disk is full" in caplog.text
 
 
-def test_streaming(place):
-    with client(place) as c, c.stream("POST", "/v1/chat/completions", json={"stream": True, **ASK}) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: ")]
-        name = answer.headers["x-cabs-decision"]
-    assert lines[-1] == "[DONE]"
-    text = "".join(json.loads(x)["choices"][0]["delta"]["content"] for x in lines[:-2])
-    made = log(place).decision(id=name)
-    assert text == f"{made.arm}: What is two plus two?"
-    assert made.status == "answered" and made.response_id.startswith("chatcmpl-") and made.cost > 0
-
-
-def test_a_stream_that_breaks_off_says_so(place, write_upstreams):
-    write_upstreams({m: {"model": "breaks"} for m in MODELS})
-    with client(place) as c:
-        answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
-        settle(c)
-        assert log(place).decisions()[-1].status == "error"
-        assert answer.status_code == 200 and "broke off" in answer.text and "[DONE]" not in answer.text
-
-
 def test_models_rho_and_a_model_by_name(place):
     with client(place) as c:
         names = [m["id"] for m in c.get("/v1/models").json()["data"]]
@@ -146,32 +123,6 @@ def test_bad_feedback(place):
         one = {"id": name, "score": 0.5, "idempotency_key": "k"}
         assert c.post("/v1/feedback", json=one).json() == {"result": "recorded"}
         assert c.post("/v1/feedback", json=one).json() == {"result": "duplicate"}
-
-
-@pytest.mark.parametrize(("word", "status"), [("broken", "error"), ("limited", "error")])
-def test_a_failing_model_is_left_for_another_one(place, write_upstreams, word, status):
-    """Every attempt is a decision of its own; the one that failed says so."""
-    write_upstreams({m: {"model": word} for m in MODELS[1:]}, attempts=4)
-    with client(place) as c:
-        answer = c.post("/v1/chat/completions", json=ASK, headers={"x-request-id": "r1"})
-        assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[0]
-        settle(c)
-        made = log(place).decisions()
-        assert [d.status for d in made] == [status] * (len(made) - 1) + ["answered"] and len(made) >= 1
-        assert {d.call_id for d in made} == {"r1"}  # by which the last attempt is scored
-        scored = c.post("/v1/feedback", json={"call_id": "r1", "score": 1.0})
-        assert scored.json() == {"result": "recorded"}
-        assert [r.decision_id for r in log(place).rewards()] == [made[-1].id]
-        assert len({d.arm for d in made}) == len(made)
-
-
-def test_all_models_fail(place, write_upstreams):
-    write_upstreams({m: {"model": "broken"} for m in MODELS})
-    with client(place) as c:
-        answer = c.post("/v1/chat/completions", json=ASK)
-        assert answer.status_code == 500 and "broken" in answer.json()["error"]["message"]
-        settle(c)
-        assert [d.status for d in log(place).decisions()] == ["error"] * 4
 
 
 def test_timeouts_and_unreachable_upstreams(place, write_upstreams):
@@ -256,15 +207,6 @@ def test_hosts_and_keys():
         with pytest.raises(RouterError) as error:
             read_keys(bad)
         assert "1234567" not in str(error.value)
-
-
-def wait(test) -> bool:
-    """Whether a test comes true within 20 seconds."""
-    for _ in range(400):
-        if test():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bundle):

@@ -102,28 +102,6 @@ def play(router: Router, turns: int, **options) -> list:
     return made
 
 
-def test_one_decision_a_session(make_bundle, tmp_path):
-    router = Router.load(make_bundle("carrot", epsilon=0.5), log=tmp_path / "log.sqlite")
-    seen = set()
-    for s in range(12):
-        body = {"messages": [said(f"{s} questions")], "metadata": {"session_id": f"s{s}"}}
-        first = route_conversation(router, read_conversation(body))
-        body["messages"] += [CALL]
-        for _ in range(20):  # a loop of 20 tool steps
-            body["messages"] += [RESULT]
-            step = route_conversation(router, read_conversation(body))
-            assert (step.model, step.kept, step.propensity) == (first.model, first.id, 1.0)
-        seen.add(first.model)
-    assert len(seen) > 1
-    assert (
-        router.follow() == 0 and router.learner.policy.round == 12
-    )  # turns that kept a model were not drawn
-    rows = router.log.decisions()
-    assert len(rows) == 12 * 21 and sum(d.kept is None for d in rows) == 12
-    assert len({d.session for d in rows}) == 12
-    router.close()
-
-
 def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
     for sticky, kept in (("off", 0), ("tools", 1)):
         router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
@@ -136,17 +114,6 @@ def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
         Router.load(make_bundle("carrot"), sticky="often")
     with pytest.raises(RouterError, match="route_by"):
         Router.load(make_bundle("carrot"), route_by="mood")
-
-
-def test_it_leaves_a_model_that_cannot_be_called_and_stays_with_the_next(make_bundle):
-    router = Router.load(make_bundle("carrot", epsilon=0.3))
-    body = {"messages": [USER, CALL, RESULT]}
-    first = route_conversation(router, read_conversation({"messages": [USER]}))
-    rest = [arm for arm in router.arms if arm != first.model]
-    second = route_conversation(router, read_conversation(body), available=rest)
-    assert second.model != first.model and second.kept is None and second.propensity < 1.0
-    again = route_conversation(router, read_conversation(body))
-    assert (again.model, again.kept) == (second.model, second.id)
 
 
 def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
@@ -179,12 +146,6 @@ def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle,
         route_conversation(router, read_conversation({"messages": [USER, ANSWER, said("hm")], **named})).kept
         is None
     )
-
-
-def test_the_same_first_words_are_not_the_same_conversation(make_bundle):
-    router = Router.load(make_bundle("carrot", epsilon=0.1))
-    for _ in range(3):
-        assert route_conversation(router, read_conversation({"messages": [USER]})).kept is None
 
 
 def test_a_response_that_follows_another(make_bundle):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,28 +18,6 @@ def test_it_decides_from_text_as_the_replay_does(tmp_path, bert_pool, bert_artif
     problem = ReplayProblem.load(bert_artifacts["replay_problem"] / "test")
     found = check_bundle_matches_replay(tmp_path / "r", problem, prompts=test_prompts)
     assert found.passed and found.text_rounds > 50 and found.text_different == 0 and found.embedding <= 1e-6
-
-
-@pytest.mark.slow
-def test_it_serves_without_torch(tmp_path, bert_pool, bert_artifacts) -> None:
-    build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
-    script = f"""
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "transformers", "onnx", "dagster", "cvxpy", "altair", "great_expectations"):
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Absent())
-from cabs_core.router import Router
-router = Router.load({str(tmp_path / "r")!r})
-decision = router.route("what is the cost of a cat ?")
-assert router.feedback(decision.id, score=1.0)
-print(decision.model)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and done.stdout.strip() in read_manifest(tmp_path / "r").names, done.stderr[
-        -2000:
-    ]
 
 
 @pytest.mark.slow

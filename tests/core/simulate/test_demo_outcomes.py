@@ -97,12 +97,6 @@ def test_generator_of_prompts() -> None:
     assert not any("{" in p for p in table.prompts)
 
 
-def test_harder_prompts_score_lower(demo: Outcomes) -> None:
-    table = generate_prompts(1800, np.random.default_rng([7, 0]))
-    assert table.prompts == demo.prompts
-    assert np.corrcoef(table.difficulty, demo.scores.mean(axis=1))[0, 1] < -0.25
-
-
 @pytest.mark.slow
 def test_more_prompts_than_the_templates_give() -> None:
     import cabs_core.outcomes.sources.demo_prompts as module
@@ -113,8 +107,3 @@ def test_more_prompts_than_the_templates_give() -> None:
         patch.setattr(module, "FAMILIES", FAMILIES[:1])
         with pytest.raises(DataError, match="do not give that many prompts"):
             module.generate_prompts(4500, np.random.default_rng(0))
-
-
-def test_subset_of_the_models() -> None:
-    pool = find_pool("demo").pool.model_copy(update={"models": ("gpt-4-1106-preview", "claude-v2")})
-    assert outcomes_of(pool).arms == ["gpt-4-1106-preview", "claude-v2"]

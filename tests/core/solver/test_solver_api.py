@@ -14,13 +14,6 @@ from cabs_core.solver import (
 )
 
 
-def test_three_disjoint_arms():
-    solution = solve_exploration([0.0, 0.5, 1.0], np.eye(3), 10.0)
-    assert solution.certified and solution.gap <= 1e-8
-    assert solution.objective == pytest.approx(0.2, abs=1e-8)
-    assert solution.p.sum() == pytest.approx(1.0, abs=1e-12) and (solution.p >= 0).all()
-
-
 def test_batch_is_the_same_as_one_by_one():
     rng = np.random.default_rng(0)
     f = rng.random((6, 4))

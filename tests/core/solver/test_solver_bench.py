@@ -7,19 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from cabs_core.bench import report, solver_robustness
 from cabs_core.bench import solver as solver_bench
 from cabs_core.solver import solve_exploration
 from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
-
-
-def test_robustness_in_small(tmp_path, capsys):
-    out = tmp_path / "robustness.json"
-    result = solver_robustness.main(out, per_k=128, arms=range(2, 3))
-    assert result == json.loads(out.read_text())
-    assert (result["instances"], result["uncertified"]) == (128, 0)
-    assert result["rows"][0]["worst_extended_gap"] <= 1.01e-8
-    assert "128 instances, 0 not certified" in capsys.readouterr().out
 
 
 def test_families_are_named_and_valid():
@@ -36,22 +26,6 @@ def test_families_are_named_and_valid():
     _, _, gammas, families = mixed_batch(rng, 3, 64)
     assert len(set(families)) == 64
     assert (gammas >= 1e-2).all() and (gammas <= 1e6).all()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "-"), (3.1e-6, "3.1 us"), (4.24e-2, "42.4 ms"), (2.0, "2 s"), (5e-9, "0.005 us")],
-)
-def test_durations_read_well(seconds, text):
-    assert report.duration(seconds) == text
-
-
-def test_table_is_aligned(capsys):
-    report.show("Title", ("a", "long name"), [("x", 1.5), ("yy", None)])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Title"
-    assert len({len(line) for line in lines[2:]}) == 1
-    assert lines[-1].endswith("-")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -90,28 +90,10 @@ def test_a_workspace_carries_nothing_over(instances):
 def test_threads_with_a_workspace_each(instances):
     f, G, gammas = instances
     expected, _ = _run(f, G, gammas, make_workspace(K))
-    answers = [None] * 4
-
-    def work(i):
-        answers[i] = _run(f, G, gammas, make_workspace(K))[0]
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(np.array_equal(expected, answer) for answer in answers)
-    batches = [None] * 2
-
-    def batch(i):
-        batches[i] = solve_exploration_batch(f, G, gammas).p
-
-    threads = [threading.Thread(target=batch, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(np.array_equal(expected, answer) for answer in batches)
+    with ThreadPoolExecutor(4) as pool:
+        alone = [pool.submit(lambda: _run(f, G, gammas, make_workspace(K))[0]) for _ in range(4)]
+        batches = [pool.submit(lambda: solve_exploration_batch(f, G, gammas).p) for _ in range(2)]
+    assert all(np.array_equal(expected, answer.result()) for answer in (*alone, *batches))
 
 
 def test_nothing_is_allocated(instances):

@@ -142,3 +142,20 @@ def test_the_unit_of_latencies_is_said(cabs_home: Path, tmp_path: Path, name, un
     path = given(tmp_path, frame)
     path.write_text(more)
     assert said in overview(load_pool_file(path)).text
+
+
+def test_judges_and_near_duplicates_are_told(cabs_home: Path, tmp_path: Path) -> None:
+    frame = support_table()
+    letters = [chr(97 + i // 3 % 26) * 2 + chr(97 + i // 78) for i in range(len(frame))]
+    frame["prompt"] = [f"{name}: {text}" for name, text in zip(letters, frame["prompt"], strict=True)]
+    copies = frame.head(30).assign(
+        prompt=lambda f: f["prompt"].str.upper(), query_id=lambda f: "x" + f["query_id"]
+    )
+    frame = pd.concat([frame, copies]).rename(columns={"score": "judge_a"})
+    frame["judge_b"] = 1 - frame["judge_a"]
+    path = given(tmp_path, frame)
+    columns = ", columns: {score: judge_a, judges: [judge_b]}}"
+    path.write_text(path.read_text().replace("tickets.csv}", "tickets.csv" + columns))
+    text = overview(load_pool_file(path)).text
+    assert "means of 2 judges (judge_a, judge_b)" in text
+    assert "near-duplicates: 20 prompts in 10 groups" in text

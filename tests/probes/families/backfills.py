@@ -16,8 +16,7 @@ from cabs_core.artifacts import POOL_STAGES
 
 from .. import homes
 from ..homes import MINE
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 4, 0, True  # a minute and a half each; tests/e2e/test_backfill.py runs a backfill
 LIMIT = 1800.0

@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 
 from .. import homes
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 6, 0, True
 LIMIT = 1800.0

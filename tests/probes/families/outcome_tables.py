@@ -20,17 +20,7 @@ from cabs_core.pools import load_pool_file
 COUNT, QUICK = 6000, 150
 
 FORMATS = (".csv", ".parquet", ".jsonl")
-COLUMNS = (
-    "query_id",
-    "prompt",
-    "task",
-    "model",
-    "score",
-    "cost",
-    "n_input_tokens",
-    "n_output_tokens",
-    "latency",
-)
+COLUMNS = "query_id prompt task model score cost n_input_tokens n_output_tokens latency".split()
 NUMBERS = COLUMNS[4:]
 #: cells that may be right somewhere
 CELLS = (

@@ -9,8 +9,7 @@ import time
 
 from .. import homes
 from ..homes import MINE
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 from .kills import MOMENTS, ORDER
 
 COUNT, QUICK, WHOLE_RUNS = 40, 2, True

@@ -16,8 +16,7 @@ from cabs_core.artifacts.provenance import RECORD_NAME, Record
 
 from .. import homes
 from ..homes import MINE, OTHER
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 27, 1, True
 LIMIT = 1800.0
@@ -66,16 +65,6 @@ def ascii_locale(rng, original: Path, expected) -> str:
         if not forbidden:
             homes.same(expected, homes.fingerprints(home))
     return "not UTF-8 either: refused" if forbidden else ""
-
-
-def unwritable_numba_cache(rng, original: Path, expected) -> str:
-    """numba has nowhere to put what it compiled."""
-    with homes.copied(original) as home:
-        shutil.rmtree(home / "artifacts" / "replay" / MINE / "0777" / "best_single")
-        nowhere = pick(rng, ("/proc/none", "/dev/null/x"))
-        homes.in_words(_fresh(home, NUMBA_CACHE_DIR=nowhere), codes=(0,))
-        homes.same(expected, homes.fingerprints(home))
-    return ""
 
 
 def read_only_home(rng, original: Path, expected) -> str:
@@ -218,7 +207,7 @@ def links_in_a_mirror(rng, original: Path, expected) -> str:
 
 
 SURROUNDINGS = (
-    ascii_locale, unwritable_numba_cache, read_only_home, full_disk, another_time, the_same_run_twice, two_pools_at_once,
+    ascii_locale, read_only_home, full_disk, another_time, the_same_run_twice, two_pools_at_once,
     folders_that_are_links, links_in_a_mirror,
 )  # fmt: skip
 

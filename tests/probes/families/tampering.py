@@ -10,8 +10,7 @@ from cabs_core.artifacts import POOL_STAGES
 
 from .. import homes
 from ..homes import MINE, OTHER
-from ..mutations import pick
-from ..runner import Nonsense
+from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 70, 1, True
 LIMIT = 1800.0

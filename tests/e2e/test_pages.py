@@ -1,0 +1,107 @@
+"""Pages of the documentation, followed literally: their bash blocks in order in one shell, then their Python blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cabs_core.bench.servers import free_port
+
+ROOT = Path(__file__).parents[2]
+#: ports that pages name
+PORTS = ("8080", "8090", "8091", "9000", "9100")
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def follow(page: str, folder: Path, *more: str) -> str:
+    """Run a page's blocks, then more lines; the output. Only the ports differ, so that nothing else is in the way."""
+    (folder / ".venv").symlink_to(sys.prefix)
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    lines = ["set -euo pipefail", *re.findall(r"```bash\n(.*?)```", text, re.DOTALL), *more]
+    for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
+        (folder / f"block_{i}.py").write_text(code)
+        lines.append(f".venv/bin/python block_{i}.py")
+    script = "\n".join(lines)
+    for port in PORTS:
+        script = script.replace(port, str(free_port()))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_HOME"))}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment |= {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    # a file, not a pipe: the servers in the background outlive the shell
+    with open(folder / "output.txt", "w") as out:
+        shell = subprocess.Popen(
+            ["bash", "-c", script], cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            shell.wait(1500)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nobody is left
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+    output = (folder / "output.txt").read_text()
+    assert shell.returncode == 0, output[-4000:]
+    return output
+
+
+def artifact(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON file of the folder's artifacts."""
+    found: dict[str, Any] = json.loads((folder / ".cabs/artifacts" / name).read_text())
+    return found
+
+
+def test_deploy(tmp_path: Path) -> None:
+    output = follow(
+        "deploy.md", tmp_path, ".venv/bin/python -m cabs_core.router.plot --router router --out learned.png"
+    )
+    assert '{"result":"recorded"}' in output
+    assert "2 decisions, 1 scored" in output and "cabs feedback" in output
+    assert (tmp_path / "learned.png").stat().st_size > 10_000
+    assert "all decisions are of one prompt or conversation" in output
+
+
+def test_your_own_table(tmp_path: Path) -> None:
+    output = follow("your-own-table.md", tmp_path)
+    assert "1,800 rows, 600 queries x 3 models" in output and "held-out queries" in output
+    full, partly = (artifact(tmp_path, f"reports/{name}/verdict.json") for name in ("support", "partly"))
+    # of the example, easy questions are for small and hard ones for large, so a single model is never surely the best
+    assert full["headline"].startswith(("Deploy", "Not enough data to tell (about"))
+    assert full["goal"]["confirmed"] or "queries in the table would tell" in full["goal"]["sentence"]
+    assert any("small was not tried on" in warning for warning in partly["warnings"])
+    assert not partly["headline"].startswith("Keep")
+    for case in partly["by_value"]:
+        assert case["utility"]["low"] <= case["utility"]["value"] <= case["utility"]["high"]
+
+
+def test_you_have_no_scores(tmp_path: Path) -> None:
+    """The stand-in's truth is known: a router is right, and the judge's errors are found."""
+    output = follow("no-scores.md", tmp_path)
+    assert "chat.completion" in output and "nothing was measured yet" in output
+    assert "60 decisions, 60 scored" in output
+    assert "more scored decisions until the log can say anything" in output
+    judge = artifact(tmp_path, "scores/support/instrument.json")["judges"]["judge"]
+    assert 0.7 < judge["agreement"]["value"] < 0.95
+    assert judge["length of wrong answers"]["value"] > 0  # it takes long wrong answers for right more often
+    for model in judge["means"].values():
+        assert model["people"]["low"] <= model["people"]["value"] <= model["people"]["high"]
+    verdict = artifact(tmp_path, "reports/support/verdict.json")
+    assert next(c for c in verdict["by_value"] if c["rho"] == 30)["decision"] == "deploy"
+
+
+def test_you_have_traces(tmp_path: Path) -> None:
+    """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no interval."""
+    output = follow("traces.md", tmp_path)
+    assert "chat.completion" in output and "propensities: none in the log" in output
+    verdict = artifact(tmp_path, "reports/shop/verdict.json")
+    assert verdict["difference"] > 0 and "difference_low" not in verdict
+    assert "cannot be told" in verdict["verdict"] and "without an interval" in verdict["why"]
+    card = (tmp_path / "router" / "README.md").read_text()
+    assert "predicted" in card and "standard error" not in card
