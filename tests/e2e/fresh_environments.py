@@ -23,10 +23,15 @@ def call(*words: object, cwd: Path, **more: str) -> str:
     return done.stdout
 
 
+def empty_environment(folder: Path, interpreter: str | Path = sys.executable) -> Path:
+    """Interpreter of a new virtual environment that holds nothing."""
+    call(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    return folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
 def environment_of_its_own(folder: Path) -> Path:
     """Interpreter of a new virtual environment that has all libraries of this one, but not this project."""
-    call(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
-    program = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    program = empty_environment(folder)
     place = call(program, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder.parent)
     # a folder that is named in a .pth file is searched, but the .pth files in it are not read
     Path(place.strip(), "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")

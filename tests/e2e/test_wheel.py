@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from e2e_support import ROOT
-from fresh_environments import call, environment_of_its_own, install
+from fresh_environments import call, empty_environment, environment_of_its_own, install
+from packaging.specifiers import SpecifierSet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: folder of the repository: name of the package
 PACKAGES = {name: name for name in ("cabs_core", "cabs_dagster", "dbt_like_sql")} | {"assets": "cabs_assets"}
 
@@ -72,3 +77,37 @@ def test_an_editable_install_reads_the_folder_assets(source: Path, tmp_path: Pat
     code = "import cabs_assets, cabs_dagster.definitions as d; print(cabs_assets.__file__, d.__file__)"
     found = call(program, "-c", code, cwd=tmp_path).split()
     assert found == [str(source / "assets" / "__init__.py"), str(source / "cabs_dagster" / "definitions.py")]
+
+
+def other_interpreters() -> list[Path]:
+    """Those of the versions that the project declares which are installed here, beside this one."""
+    declared = SpecifierSet(PROJECT["requires-python"])
+    versions = [f"3.{minor}" for minor in range(30) if f"3.{minor}.0" in declared]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    found = {}
+    for version in versions:
+        for path in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
+            asked = path and subprocess.run(
+                [str(path), "-c", "import sys, ensurepip; print(*sys.version_info[:2], sep='.')"],
+                capture_output=True, text=True,
+            )  # fmt: skip
+            if path and asked and asked.stdout.strip() == version:  # a shim of pyenv may stand for nothing
+                found[version] = Path(path)
+    found.pop("{}.{}".format(*sys.version_info), None)
+    return list(found.values())
+
+
+def test_it_installs_on_the_other_pythons(built: dict[str, Path], tmp_path: Path) -> None:
+    """Metadata and grammar; the workflow that releases runs the demo there, with all libraries."""
+    if not (interpreters := other_interpreters()):
+        pytest.skip("no other Python of those that the project declares is installed")
+    for number, interpreter in enumerate(interpreters):
+        program = empty_environment(tmp_path / f"venv{number}", interpreter)
+        install(program, built["whl"], cwd=tmp_path)
+        code = (
+            "import compileall, sysconfig, warnings, cabs_core; from importlib.metadata import version\n"
+            "warnings.simplefilter('error')\n"
+            "assert version('cabs-routing') == cabs_core.__version__\n"
+            "assert compileall.compile_dir(sysconfig.get_path('purelib'), quiet=1, force=True)\n"
+        )
+        call(program, "-c", code, cwd=tmp_path)
