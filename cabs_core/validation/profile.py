@@ -17,7 +17,6 @@ from cabs_core.pool_files import ModelPool
 from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
 from cabs_core.validation.alignment import Blocks, correlation_blocks
-from cabs_core.validation.catalog import CheckResult
 
 _TEMPLATE = Path(__file__).with_name("profile.html.j2")
 _TASKS_SHOWN = 60
@@ -29,17 +28,15 @@ def write_profile(
     pool: ModelPool,
     path: str | Path,
     *,
-    checks: list[CheckResult] | None = None,
     links: tuple[tuple[str, str], ...] = (),
 ) -> Path:
     """Write the page atomically and return its path.
 
     Args:
         splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
-        checks: results to show; only the failed ones are listed.
         links: (text, address) of related pages, as seen from this one.
     """
-    values = _content(outcomes, splits, pool, checks or [])
+    values = _content(outcomes, splits, pool)
     page = render_page(_TEMPLATE.name, _TEMPLATE.parent, links=links, **values)
     return write_text(path, page)
 
@@ -60,9 +57,7 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
     return {name: np.array(values) for name, values in rows.items()}
 
 
-def _content(
-    o: Outcomes, splits: np.ndarray | None, pool: ModelPool, checks: list[CheckResult]
-) -> dict[str, Any]:
+def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[str, Any]:
     rhos = pool.replay.rhos
     gain = headroom(o, rhos)
     blocks = correlation_blocks(o.scores, o.tasks)
@@ -79,7 +74,6 @@ def _content(
         "description": pool.description,
         "synthetic": pool.synthetic,
         "facts": _facts(o, splits),
-        "checks": checks,
         "figures": {
             "headroom": charts.headroom(rhos, series),
             "scatter": charts.costs(o),

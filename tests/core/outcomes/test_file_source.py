@@ -454,7 +454,7 @@ def test_a_quarter_of_sprout(tmp_path: Path, pool_file) -> None:
     import resource
 
     from cabs_core.outcomes import make_splits
-    from cabs_core.validation import run_checks
+    from cabs_core.validation.run import run_checks
 
     rng = np.random.default_rng(0)
     k = 13
