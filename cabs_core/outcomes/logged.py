@@ -85,14 +85,10 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
     """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is false."""
-    assert kept.costs is not None  # some cell is answered
-    return Outcomes(
-        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
-        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
-        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
-        sessions=kept.sessions,
-        answered=answered.astype(np.float64), propensities=kept.propensities,
-        report={**kept.report, "origin": kept.origin, **report},
+    costs = np.asarray(kept.costs)  # some cell is answered
+    return kept.as_outcomes(
+        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, costs, 0.0),
+        answered=answered.astype(np.float64), latencies=None, report={**kept.report, "origin": kept.origin, **report},
     )  # fmt: skip
 
 

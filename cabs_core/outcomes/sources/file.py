@@ -19,9 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, listed
-from cabs_core.outcomes.judges import mean_of_judges
-from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, number_column, text_column
-from cabs_core.outcomes.table import text_array
+from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, text_column
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.config import Columns
 from cabs_core.pool_files.read import did_you_mean
@@ -368,44 +366,27 @@ def _wide(
         per_query.values()
     )
     frame, first_row = read_columns(path, sorted(needed))
-    if not len(frame):
-        raise DataError(f"{path}: the table has no rows")
-    origin = str(path)
-    texts = {f: text_column(frame[c], f, Place(origin, first_row, c)) for f, c in per_query.items()}
-    ids = texts["query_id"].tolist() if "query_id" in texts else _text_ids(texts["prompt"].tolist())
-    again = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
-    if len(again):
-        row = int(again[0])
-        raise DataError(
-            f"{origin}, row {row + first_row}: query_id {ids[row]!r} stands already in row "
-            f"{ids.index(ids[row]) + first_row}; expected each query once in a wide table"
+
+    def repeated(values: pd.Series | list[str]) -> pd.Categorical:
+        codes, kinds = pd.factorize(pd.Series(values))
+        return pd.Categorical.from_codes(np.tile(codes, len(wanted_models)), kinds)
+
+    tidy = {field: repeated(frame[name]) for field, name in per_query.items()}
+    if ids_from_text := "query_id" not in tidy:
+        place = Place(str(path), first_row, per_query["prompt"])
+        tidy["query_id"] = repeated(
+            _text_ids(text_column(frame[per_query["prompt"]], "prompt", place).tolist())
         )
-    arrays = {}
-    for canonical, pattern in patterns.items():
-        cells = []
-        for name in (pattern.replace(_MODEL, m) for m in wanted_models):
-            kind = "score" if canonical.startswith(JUDGE) else canonical
-            cells.append(number_column(frame[name], kind, Place(origin, first_row, name), score_range))
-        arrays[canonical] = np.column_stack(cells)
-    report: dict[str, Any] = {"rows_read": len(frame)}
-    if columns.judges:
-        judged = [arrays["score"], *(arrays[f"{JUDGE}{pattern}"] for pattern in columns.judges)]
-        names_of = [columns.score, *columns.judges]
-        arrays["score"], report["judges"] = mean_of_judges(judged, names_of, wanted_models)
-    return RawOutcomes(
-        query_ids=text_array(ids),
-        prompts=texts["prompt"].tolist(),
-        tasks=text_array(texts["task"].tolist() if "task" in texts else ["all"] * len(ids)),
-        arms=wanted_models,
-        scores=arrays["score"],
-        costs=arrays.get("cost"),
-        input_tokens=arrays.get("n_input_tokens"),
-        output_tokens=arrays.get("n_output_tokens"),
-        latencies=arrays.get("latency"),
-        source_splits=text_array(texts["split"].tolist()) if "split" in texts else None,
-        origin=origin,
-        report=report,
+    tidy["model"] = pd.Categorical.from_codes(
+        np.repeat(np.arange(len(wanted_models)), len(frame)), wanted_models
     )
+    for canonical, pattern in patterns.items():
+        columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
+        tidy[canonical] = pd.concat(columns_of, ignore_index=True)
+    return RawOutcomes.from_tidy(
+        pd.DataFrame(tidy), origin=str(path), first_row=first_row, score_range=score_range,
+        ids_from_text=ids_from_text, called=per_query | patterns, models=wanted_models,
+    )  # fmt: skip
 
 
 def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:

@@ -419,7 +419,7 @@ def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
         load_outcomes(pool_file(source=source))
     frame["a"], frame["query_id"] = 1, "x"
     write(frame, tmp_path / "t.csv")
-    with pytest.raises(DataError, match=r"row 3: query_id 'x' stands already in row 2"):
+    with pytest.raises(DataError, match=r"row 3: .* query 'x', model 'a' stands already in row 2"):
         load_outcomes(pool_file(source=source))
 
 
