@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -93,6 +94,17 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+_Model = TypeVar("_Model", bound=_Strict)
+
+
+def _refuse(model: _Model, rules: Mapping[str, object]) -> _Model:
+    """The model, or ValueError for the first of {message: whether that is wrong with it}."""
+    for message, wrong in rules.items():
+        if wrong:
+            raise ValueError(message)
+    return model
+
+
 class Columns(_Strict):
     """Which columns of the user's table hold what. Tidy: one row per (query, model). Wide: one row per query."""
 
@@ -166,23 +178,21 @@ class Source(_Strict):
     seed: int = Field(7, ge=0, le=_SEED, description="synthetic: seed of the generator")
 
     @model_validator(mode="after")
-    def _file_needs_path(self) -> Source:
-        if sources()[self.kind].table and not self.path:
-            raise ValueError(
-                f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
-            )
-        if self.columns.judges and self.kind != "file":
-            raise ValueError(f"source.columns.judges is for source kind file; the kind is {self.kind!r}")
-        if self.columns.session != Columns().session and not sources()[self.kind].logged:
-            raise ValueError(f"source.columns.session is for source kind logs; the kind is {self.kind!r}")
-        if len({self.columns.score, *self.columns.judges}) <= len(self.columns.judges):
-            raise ValueError("source.columns.judges: a column stands there twice, or is source.columns.score")
-        record = sources()[self.kind]
-        if self.format != "table" and not (record.logged or record.collected):
-            raise ValueError(
-                f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}"
-            )
-        return self
+    def _consistent(self) -> Source:
+        record, columns = sources()[self.kind], self.columns
+        judged = {columns.score, *columns.judges}
+        return _refuse(self, {
+            f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)":
+                record.table and not self.path,
+            f"source.columns.judges is for source kind file; the kind is {self.kind!r}":
+                columns.judges and self.kind != "file",
+            f"source.columns.session is for source kind logs; the kind is {self.kind!r}":
+                columns.session != Columns().session and not record.logged,
+            "source.columns.judges: a column stands there twice, or is source.columns.score":
+                len(judged) <= len(columns.judges),
+            f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}":
+                self.format != "table" and not (record.logged or record.collected),
+        })  # fmt: skip
 
 
 class Split(_Strict):
@@ -447,124 +457,100 @@ class ModelPool(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelPool:
-        if not self.policies:
-            raise ValueError("policies is empty: name at least one policy")
         twice = sorted(p for p, count in Counter(self.policies).items() if count > 1)
-        if twice:
-            raise ValueError(f"policies names {twice} more than once")
         priced = [*self.prices, *self.cost_per_call]
-        if self.source.kind == "file" and self.source.columns.cost is None and not priced:
-            raise ValueError(
-                "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every model"
-            )
         both = sorted(set(self.prices) & set(self.cost_per_call))
-        if both:
-            raise ValueError(f"prices and cost_per_call both name {both[0]!r}: give one of them")
-        if self.missing == "price" and not priced:
-            raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
-        if self.score_range[0] >= self.score_range[1]:
-            raise ValueError(
-                f"score_range is {list(self.score_range)}: expected the worst score first, then the best"
-            )
-        if self.score_range != (0.0, 1.0) and self.source.kind != "file" and self.source.format == "table":
-            raise ValueError(
-                "score_range is for source kind file, and for logs of another tool (source.format); the other sources have "
-                "scores from 0 to 1"
-            )
-        if self.logged:
-            self._fits_a_log()
-        if self.missing == "predict":
-            self._fits_gaps()
-        self._fits_a_collection()
-        if self.replay.condition == "severe_shift" and not self.split.test_tasks:
-            raise ValueError(
-                "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
-            )
-        if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
-            raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
+        scored = self.source.kind == "file" or self.source.format != "table"
         names = self.arm_names()
-        if self.later_models and names is None:
-            raise ValueError("later_models needs models: say which version of each model comes first")
-        if names is not None:
-            if len(names) > 1000:
-                raise ValueError(f"models names {len(names):,} models: expected at most 1000")
-            if len(names) < 2:
-                raise ValueError("models names fewer than two models: there is nothing to route between")
-            if len(set(names)) != len(names):
-                raise ValueError("models names a model more than once")
-            if isinstance(self.models, dict) and len(set(self.models.values())) != len(names):
-                raise ValueError("models maps two names to one model of the source")
-            long = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
-            if long:
-                raise ValueError(f"models holds {long[0]!r:.80}: expected 1 to 200 printable characters")
-            for field in ("later_models", "prices", "cost_per_call", "rescale_mean_cost"):
-                unknown = sorted(set(getattr(self, field)) - set(names))
-                if unknown:
-                    raise ValueError(
-                        f"{field} names models that are not in the pool: {unknown!r:.100}; pool has {names!r:.200}"
-                    )
-        return self
+        _refuse(self, {
+            "policies is empty: name at least one policy": not self.policies,
+            f"policies names {twice} more than once": twice,
+            "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every model":
+                self.source.kind == "file" and self.source.columns.cost is None and not priced,
+            f"prices and cost_per_call both name {', '.join(both[:1])!r}: give one of them": both,
+            "missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)":
+                self.missing == "price" and not priced,
+            f"score_range is {list(self.score_range)}: expected the worst score first, then the best":
+                self.score_range[0] >= self.score_range[1],
+            "score_range is for source kind file, and for logs of another tool (source.format); the other sources have scores "
+            "from 0 to 1": self.score_range != (0.0, 1.0) and not scored,
+            "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split":
+                self.replay.condition == "severe_shift" and not self.split.test_tasks,
+            "give rescale_mean_cost or rescale_grand_mean_cost, not both":
+                self.rescale_mean_cost and self.rescale_grand_mean_cost is not None,
+            "later_models needs models: say which version of each model comes first": self.later_models and names is None,
+        })  # fmt: skip
+        self._fits_a_log_or_gaps()
+        self._fits_a_collection()
+        return self if names is None else self._names_models(names)
 
-    def _fits_a_log(self) -> None:
-        """A log is not replayed: what needs every model's outcome on a query is refused."""
-        if "query_id" in self.source.columns.model_fields_set:
-            raise ValueError(
-                "source.columns.query_id is for tables: every row of a log is a decision of its own"
+    def _names_models(self, names: list[str]) -> ModelPool:
+        odd = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
+        fields = ("later_models", "prices", "cost_per_call", "rescale_mean_cost")
+        unknown = {field: sorted(set(getattr(self, field)) - set(names)) for field in fields}
+        return _refuse(self, {
+            f"models names {len(names):,} models: expected at most 1000": len(names) > 1000,
+            "models names fewer than two models: there is nothing to route between": len(names) < 2,
+            "models names a model more than once": len(set(names)) != len(names),
+            "models maps two names to one model of the source":
+                isinstance(self.models, dict) and len(set(self.models.values())) != len(names),
+            f"models holds {(odd or names)[0]!r:.80}: expected 1 to 200 printable characters": odd,
+            **{
+                f"{field} names models that are not in the pool: {models!r:.100}; pool has {names!r:.200}": models
+                for field, models in unknown.items()
+            },
+        })  # fmt: skip
+
+    def _fits_a_log_or_gaps(self) -> None:
+        """Refuse what needs every model's outcome on a query, or every cell, where these are not there."""
+        columns = self.source.columns
+        replayed = {
+            "later_models": bool(self.later_models),
+            "replay.condition": self.replay.condition != "none",
+            "replay.latency_weight": self.replay.latency_weight != 0,
+        }
+        measured = {
+            "source.columns.latency": columns.latency is not None,
+            "source.layout: wide": self.source.layout == "wide",
+            "paper_benchmark": self.paper_benchmark is not None,
+            "router.budgets": bool(self.router.budgets),
+            "router.log": self.router.log is not None,
+        }
+        kind = f"source kind {self.source.kind!r}"
+        if self.logged:
+            why = f"{kind}: a log knows the outcome of one model a prompt, so it is not replayed"
+            _refuse(self, {
+                "source.columns.query_id is for tables: every row of a log is a decision of its own":
+                    "query_id" in columns.model_fields_set,
+                **{f"{field} cannot be used with {why}": there for field, there in (replayed | measured).items()},
+            })  # fmt: skip
+        if self.missing == "predict":
+            rules = {kind: self.logged, **replayed}
+            _refuse(
+                self, {f"missing is predict, which cannot be used with {what}": rules[what] for what in rules}
             )
-        for field, there in (
-            ("later_models", bool(self.later_models)),
-            ("replay.condition", self.replay.condition != "none"),
-            ("replay.latency_weight", self.replay.latency_weight != 0),
-            ("source.columns.latency", self.source.columns.latency is not None),
-            ("source.layout: wide", self.source.layout == "wide"),
-            ("paper_benchmark", self.paper_benchmark is not None),
-            ("router.budgets", bool(self.router.budgets)),
-            ("router.log", self.router.log is not None),
-        ):
-            if there:
-                raise ValueError(
-                    f"{field} cannot be used with source kind {self.source.kind!r}: a log knows the outcome of one model a "
-                    "prompt, so it is not replayed"
-                )
-
-    def _fits_gaps(self) -> None:
-        """What needs every cell, or another split than the one whose train prompts predictions are learnt from, is refused."""
-        for field, there in (
-            (f"source kind {self.source.kind!r}", self.logged),
-            ("later_models", bool(self.later_models)),
-            ("replay.condition", self.replay.condition != "none"),
-            ("replay.latency_weight", self.replay.latency_weight != 0),
-        ):
-            if there:
-                raise ValueError(f"missing is predict, which cannot be used with {field}")
 
     def _fits_a_collection(self) -> None:
         """`collect` and the source kind belong together; the models and those that its fields name exist."""
-        if self.collected != (self.collect is not None):
-            if self.collected:
-                raise ValueError(
-                    "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, scores)"
-                )
-            raise ValueError(f"collect is for source.kind collect; the source is {self.source.kind!r}")
+        _refuse(self, {
+            "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, scores)":
+                self.collected and self.collect is None,
+            f"collect is for source.kind collect; the source is {self.source.kind!r}":
+                self.collect is not None and not self.collected,
+        })  # fmt: skip
         if self.collect is None:
             return
         names = self.arm_names() or []
-        if not names:
-            raise ValueError("source.kind is collect, so models must name whom to ask")
-        if self.later_models:
-            raise ValueError(
-                "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own"
-            )
-        unknown = sorted(set(self.collect.limits) - {*names, *(judge.model for judge in self.collect.judges)})
-        if unknown:
-            raise ValueError(
-                f"collect.limits names {unknown[0]!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
-            )
-        for judge in self.collect.judges:
-            if judge.against is not None and judge.against not in names:
-                raise ValueError(
-                    f"collect.scores: against is {judge.against!r:.100}; expected a model of the pool: {names!r:.200}"
-                )
+        judges = self.collect.judges
+        unknown = sorted(set(self.collect.limits) - {*names, *(judge.model for judge in judges)})
+        strangers = [judge.against for judge in judges if judge.against not in (None, *names)]
+        _refuse(self, {
+            "source.kind is collect, so models must name whom to ask": not names,
+            "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own":
+                self.later_models,
+            f"collect.limits names {''.join(unknown[:1])!r:.100}, which is asked nothing; the pool asks {names!r:.200}": unknown,
+            f"collect.scores: against is {''.join(map(str, strangers[:1]))!r:.100}; expected a model of the pool: {names!r:.200}": strangers,
+        })  # fmt: skip
 
     @property
     def collected(self) -> bool:
