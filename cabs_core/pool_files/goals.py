@@ -27,18 +27,14 @@ class Goal(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    value_per_right_answer: _Usd | None = Field(None, description="USD that one right answer is worth")
-    quality: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Smallest mean score: a share of the model `of`, or without one the score itself"
-    )
-    of: Annotated[str, Field(max_length=1000)] | None = Field(
-        None, description="The model that `quality` is a share of"
-    )
-    budget_per_month: _Usd | None = Field(None, description="USD a month; needs requests_per_month")
+    value_per_right_answer: _Usd | None = None  #: USD that one right answer is worth
+    #: smallest mean score: a share of the model `of`, or without one the score itself
+    quality: Annotated[float, Field(gt=0)] | None = None
+    of: Annotated[str, Field(max_length=1000)] | None = None  #: the model that `quality` is a share of
+    budget_per_month: _Usd | None = None  #: USD a month; needs requests_per_month
     requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
-    latency: Annotated[float, Field(gt=0, le=3600)] | None = Field(
-        None, description="Seconds, as in 2, 2s or 800ms; a `share` of the answers come within them"
-    )
+    #: seconds, as in 2, 2s or 800ms; a `share` of the answers come within them
+    latency: Annotated[float, Field(gt=0, le=3600)] | None = None
     share: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
     @field_validator("latency", mode="before")
