@@ -46,15 +46,14 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
 
     `random`: random play; `single`: the best single model, with index `which`; `oracle`: the best model per query.
     """
-    rows: dict[str, list[Any]] = {"random": [], "single": [], "which": [], "oracle": []}
-    for rho in rhos:
-        utility = clipped_utility(outcomes.scores, outcomes.costs, rho)
-        means = utility.mean(axis=0)
-        rows["random"].append(means.mean())
-        rows["single"].append(means.max())
-        rows["which"].append(int(means.argmax()))
-        rows["oracle"].append(utility.max(axis=1).mean())
-    return {name: np.array(values) for name, values in rows.items()}
+    utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
+    means = np.array([utility.mean(axis=0) for utility in utilities])
+    return {
+        "random": means.mean(axis=1),
+        "single": means.max(axis=1),
+        "which": means.argmax(axis=1),
+        "oracle": np.array([utility.max(axis=1).mean() for utility in utilities]),
+    }
 
 
 def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[str, Any]:
@@ -62,7 +61,6 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
     gain = headroom(o, rhos)
     blocks = correlation_blocks(o.scores, o.tasks)
     tasks, hidden = _tasks(o, splits)
-    series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
     order = _similar_order(blocks.correlations)
     names = [o.arms[j] for j in order]
     shown = [t["key"] for t in tasks]
@@ -75,7 +73,7 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
         "synthetic": pool.synthetic,
         "facts": _facts(o, splits),
         "figures": {
-            "headroom": charts.headroom(rhos, series),
+            "headroom": charts.headroom(rhos, gain, o.arms),
             "scatter": charts.costs(o),
             "tasks": charts.tasks(by_task[:, best_first], shown, [o.arms[j] for j in best_first]),
             "correlation": charts.correlations(
@@ -83,18 +81,6 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
             ),
             "lengths": charts.lengths(o.prompt_lengths),
         },
-        "headroom": [
-            {
-                "rho": f"{rho:,.0f}",
-                "random": f"{gain['random'][i]:.3f}",
-                "single": f"{gain['single'][i]:.3f}",
-                "which": o.arms[gain["which"][i]],
-                "oracle": f"{gain['oracle'][i]:.3f}",
-                "gap": f"{gain['oracle'][i] - gain['single'][i]:+.3f}",
-            }
-            for i, rho in enumerate(rhos)
-            if i % max(1, len(rhos) // 5) == 0 or i == len(rhos) - 1
-        ],
         "models": _models(o, published),
         "published": bool(published),
         "tasks": tasks,

@@ -51,7 +51,8 @@ def run_checks(
 
 
 def _result(source: Any, spec: CheckSpec, tables: Tables) -> CheckResult:
-    passed, observed, examples, trace, softer = False, "", [], "", ""
+    examples: list[dict[str, Any]] = []
+    passed, observed, trace, softer = False, "", "", ""
     try:
         table = spec.table(tables)
         if isinstance(table, str):
