@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import pandas as pd
 from cabs_core.errors import DataError, counted, listed
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, QueryTable, text_array
+from cabs_core.pool_files.read import did_you_mean
 
 LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
@@ -163,11 +163,9 @@ class RawOutcomes(QueryTable):
         columns = []
         for shown, wanted in names.items():
             if wanted not in self.arms:
-                close = difflib.get_close_matches(wanted, self.arms, n=1, cutoff=0.5)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
                 called = "" if shown == wanted else f" (shown as {shown!r})"
                 raise DataError(
-                    f"{self.origin}: no model {wanted!r}{called} in the table.{hint} It has: "
+                    f"{self.origin}: no model {wanted!r}{called} in the table.{did_you_mean(wanted, self.arms)} It has: "
                     f"{listed(self.arms, 400)}"
                 )
             columns.append(self.arms.index(wanted))

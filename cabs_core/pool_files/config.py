@@ -78,7 +78,7 @@ def _known_condition(name: str) -> str:
 
 def _known_source(kind: str) -> str:
     if kind not in sources():
-        raise ValueError(f"Input should be one of {', '.join(sources())}, found {kind!r:.60}")
+        raise ValueError(f"expected one of {', '.join(sources())}, found {kind!r:.60}")
     return kind
 
 

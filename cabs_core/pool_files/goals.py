@@ -9,7 +9,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import PoolError
-from cabs_core.pool_files.wording import in_words
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
@@ -83,7 +82,9 @@ def parse_goal(text: str) -> Goal:
         return Goal.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {in_words(first['msg'])}".removeprefix(": ")
+        unknown = first["type"] == "extra_forbidden"
+        message = "unknown field" if unknown else first["msg"].removeprefix("Value error, ")
+        why = ": ".join([*map(str, first["loc"]), message])
     except yaml.YAMLError:
         why = "it is no list of `name: value`"
     raise PoolError(f"goal {text!r:.100}: {why}. Goals are written like {'; '.join(map(repr, _EXAMPLES))}")

@@ -18,7 +18,6 @@ from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
 from cabs_core.pool_files.config import ModelPool, Source, policy_names
-from cabs_core.pool_files.wording import in_words
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -263,7 +262,8 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
     lines = []
     for item in _once(error):
         place = _place(document, item["loc"])
-        message = in_words(item["msg"])
+        message = item["msg"].removeprefix("Value error, ")
+        message = message.replace("valid tuple", "list").replace("valid dictionary", "mapping")
         found = item.get("input")
         shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
         if item["type"] == "extra_forbidden":

@@ -202,7 +202,7 @@ BAD_POOLS = {
     ),
     "negative price": (
         "source: {kind: synthetic}\nprices: {c: {input: -1, output: 1}}\n",
-        "prices.c.input: expected a number greater than or equal to 0",
+        "prices.c.input: Input should be greater than or equal to 0",
     ),
     "two rescalings": (
         "source: {kind: synthetic}\nrescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n",
