@@ -157,10 +157,8 @@ BAD_POOLS = {
     "empty": ("", "expected a mapping of fields at the top, found nothing"),
     "list": ("- a\n", "found a list"),
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
-    "nested tag": ("source: !!python/name:os.system", "not plain YAML"),
     "no source": ("title: a\n", "source: Field required"),
     "unknown field": ("source: {kind: synthetic}\nmodel: [a, b]\n", "model: unknown field"),
-    "unknown nested field": ("source: {kind: synthetic, seeds: 3}\n", "source.seeds: unknown field"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
     "a log under a condition": (
         "source: {kind: logs, path: log.csv}\nreplay: {condition: drift}\n",
@@ -181,13 +179,10 @@ BAD_POOLS = {
     "a log without path": ("source: {kind: logs}\n", "source.kind 'logs' needs source.path"),
     "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
-    "pipe": ("name: a|b\nsource: {kind: synthetic}\n", "cannot be used"),
-    "dot dot": ("name: a..b\nsource: {kind: synthetic}\n", "cannot be used"),
     "one model": ("source: {kind: synthetic}\nmodels: [a]\n", "fewer than two models"),
     "model twice": ("source: {kind: synthetic}\nmodels: [a, a]\n", "names a model more than once"),
     "source twice": ("source: {kind: synthetic}\nmodels: {a: x, b: x}\n", "maps two names to one model"),
     "unprintable model": ('source: {kind: synthetic}\nmodels: ["a", "b\\u2028"]\n', "printable characters"),
-    "huge model": (f"source: {{kind: synthetic}}\nmodels: [a, {'b' * 300}]\n", "printable characters"),
     "unknown price": (
         "source: {kind: synthetic}\nmodels: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
         r"prices names models that are not in the pool: \['c'\]",
@@ -208,14 +203,9 @@ BAD_POOLS = {
         "source: {kind: synthetic}\nrescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n",
         "not both",
     ),
-    "zero mean": ("source: {kind: synthetic}\nrescale_grand_mean_cost: 0\n", "greater than 0"),
     "fractions": (
         "source: {kind: synthetic}\nsplit: {fractions: [0.5, 0.5, 0.5]}\n",
         "three positive numbers with sum 1",
-    ),
-    "empty fraction": (
-        "source: {kind: synthetic}\nsplit: {fractions: [0.8, 0.0, 0.2]}\n",
-        "three positive numbers",
     ),
     "unknown policy": (
         "source: {kind: synthetic}\npolicies: [lin_ubc]\n",
@@ -229,13 +219,11 @@ BAD_POOLS = {
         "-1 is no rho: expected 0 or a number from 1e-06",
     ),
     "rho twice": ("source: {kind: synthetic}\nreplay: {rhos: [0.5, 5e-1]}\n", "a value twice"),
-    "huge rho": ("source: {kind: synthetic}\nreplay: {rhos: [1e10]}\n", "1e[+]10 is no rho"),
     "rho is text": ("source: {kind: synthetic}\nreplay: {rhos: fine}\n", "a list of numbers, `paper` or"),
     "two grids": (
         "source: {kind: synthetic}\nreplay: {rhos: [1], answer_value_usd: [1]}\n",
         "1 / rho is the answer's value, so give one",
     ),
-    "worthless answer": ("source: {kind: synthetic}\nreplay: {answer_value_usd: [0]}\n", "greater than 0"),
     "two prices": (
         "source: {kind: synthetic}\nprices: {a: {input: 1, output: 1}}\ncost_per_call: {a: 1}\n",
         "prices and cost_per_call both name 'a'",
@@ -256,8 +244,6 @@ BAD_POOLS = {
         "source: {kind: synthetic}\nreplay: {condition: severe_shift}\n",
         "needs split.test_tasks",
     ),
-    "no trials": ("source: {kind: synthetic}\nreplay: {trials: 0}\n", "replay.trials"),
-    "too few queries": ("source: {kind: synthetic, queries: 3}\n", "source.queries"),
 }
 
 
