@@ -46,14 +46,14 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """
     scored = ~np.isnan(raw.scores)
     priced = scored & ~np.isnan(np.full(scored.shape, np.nan) if raw.costs is None else raw.costs)
-    lost = (scored & ~priced).sum(axis=0)
+    lost = scored & ~priced
     if not priced.any():
         raise DataError(
             f"{raw.origin}: no decision has a score and a cost. Map source.columns.score and source.columns.cost, or give "
             "prices (USD per 1M tokens) or cost_per_call (USD) for every model"
         )
     if lost.any() and pool.missing == "error":
-        i, j = np.argwhere(scored & ~priced)[0]
+        i, j = np.argwhere(lost)[0]
         raise DataError(
             f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set missing: drop_queries to leave "
             f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
@@ -63,7 +63,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     _check_propensities(kept, answered)
     table = answered_table(
         kept, answered, queries_read=int(scored.any(axis=1).sum()), queries_dropped=int(lost.sum()),
-        missing_costs={a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
+        missing_costs=raw.by_model(lost),
         without_score=int((~scored.any(axis=1)).sum()), unscored=_unscored(raw, scored),
         decisions={a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
     )  # fmt: skip
@@ -98,8 +98,7 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
         if cells is not None:
             known |= ~np.isnan(cells)
-    counts = (known & ~scored).sum(axis=0)
-    return {arm: int(count) for arm, count in zip(raw.arms, counts, strict=True) if count}
+    return raw.by_model(known & ~scored)
 
 
 def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:

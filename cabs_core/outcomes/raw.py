@@ -224,10 +224,7 @@ class RawOutcomes(QueryTable):
                 "drop_queries to leave such queries out, missing: predict to keep them, missing: price to take the "
                 "model's price where a cost lacks, or choose fewer models"
             )
-        per_model = {
-            what: {a: int(c) for a, c in zip(self.arms, cells.sum(axis=0), strict=True) if c}
-            for what, cells in absent.items()
-        }
+        per_model = {what: self.by_model(cells) for what, cells in absent.items()}
         if incomplete.all():
             raise DataError(
                 f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "

@@ -53,6 +53,11 @@ class QueryTable:
         }
         return replace(self, prompts=[self.prompts[i] for i in rows], **arrays)
 
+    def by_model(self, cells: np.ndarray) -> dict[str, int]:
+        """{model: how many of its `cells`, bool `[n, K]`, are true}, without those that have none."""
+        counts = zip(self.arms, cells.sum(axis=0), strict=True)
+        return {model: int(count) for model, count in counts if count}
+
 
 @dataclass(frozen=True, eq=False)
 class Outcomes(QueryTable):
