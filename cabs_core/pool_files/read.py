@@ -263,7 +263,9 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
     for item in _once(error):
         place = _place(document, item["loc"])
         message = item["msg"].removeprefix("Value error, ")
-        message = message.replace("valid tuple", "list").replace("valid dictionary", "mapping")
+        message = message.replace("valid tuple", "list, such as [1, 5]").replace(
+            "valid dictionary", "mapping"
+        )
         found = item.get("input")
         shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
         if item["type"] == "extra_forbidden":
