@@ -7,18 +7,17 @@ from typing import Any
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.outcomes.judges import judges_text
-from cabs_core.validation.catalog import CHECKS, CheckResult, warning_text
+from cabs_core.validation.catalog import CheckResult
 
 
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     """What the checks of a pool's data warn of, as far as it bears on the verdict; the accepted ones too."""
-    bear = {spec.name for spec in CHECKS if spec.means}
     found = []
     for stage in ("outcomes", "splits"):
         record = store.record((stage, pool))
         rows: list[dict[str, Any]] = record.summary.get("_checks", []) if record else []
         results = [CheckResult(**row) for row in rows if not row["passed"]]
-        found += [warning_text(r) for r in results if r.accepted or r.name in bear]
+        found += [r.warning for r in results if r.accepted or r.means]
         loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
         if loading.get("judges"):
             found.append(judges_text(loading["judges"]))

@@ -123,7 +123,7 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
     report = {
         **raw.report,
         "costs_from": "table, prices where one lacks",
-        "costs_priced": {a: int(c) for a, c in zip(raw.arms, filled.sum(axis=0), strict=True) if c},
+        "costs_priced": raw.by_model(filled),
     }
     return replace(raw, costs=np.where(lacking, ours, given), report=report)
 
@@ -170,9 +170,8 @@ def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, f
 
 def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
     """Calls with a score whose cost is unknown because their tokens are."""
-    lost = (np.isnan(costs) & ~np.isnan(raw.scores)).sum(axis=0)
-    found = {a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c}
-    return {"calls_without_tokens": found} if found else {}
+    lost = raw.by_model(np.isnan(costs) & ~np.isnan(raw.scores))
+    return {"calls_without_tokens": lost} if lost else {}
 
 
 def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray) -> None:

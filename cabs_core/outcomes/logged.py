@@ -46,14 +46,14 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """
     scored = ~np.isnan(raw.scores)
     priced = scored & ~np.isnan(np.full(scored.shape, np.nan) if raw.costs is None else raw.costs)
-    lost = (scored & ~priced).sum(axis=0)
+    lost = scored & ~priced
     if not priced.any():
         raise DataError(
             f"{raw.origin}: no decision has a score and a cost. Map source.columns.score and source.columns.cost, or give "
             "prices (USD per 1M tokens) or cost_per_call (USD) for every model"
         )
     if lost.any() and pool.missing == "error":
-        i, j = np.argwhere(scored & ~priced)[0]
+        i, j = np.argwhere(lost)[0]
         raise DataError(
             f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set missing: drop_queries to leave "
             f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
@@ -63,7 +63,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     _check_propensities(kept, answered)
     table = answered_table(
         kept, answered, queries_read=int(scored.any(axis=1).sum()), queries_dropped=int(lost.sum()),
-        missing_costs={a: int(c) for a, c in zip(raw.arms, lost, strict=True) if c},
+        missing_costs=raw.by_model(lost),
         without_score=int((~scored.any(axis=1)).sum()), unscored=_unscored(raw, scored),
         decisions={a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
     )  # fmt: skip
@@ -85,14 +85,10 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
     """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is false."""
-    assert kept.costs is not None  # some cell is answered
-    return Outcomes(
-        query_ids=kept.query_ids, prompts=kept.prompts, tasks=kept.tasks, arms=kept.arms,
-        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, kept.costs, 0.0),
-        input_tokens=kept.input_tokens, output_tokens=kept.output_tokens, source_splits=kept.source_splits,
-        sessions=kept.sessions,
-        answered=answered.astype(np.float64), propensities=kept.propensities,
-        report={**kept.report, "origin": kept.origin, **report},
+    costs = np.asarray(kept.costs)  # some cell is answered
+    return kept.as_outcomes(
+        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, costs, 0.0),
+        answered=answered.astype(np.float64), latencies=None, report={**kept.report, "origin": kept.origin, **report},
     )  # fmt: skip
 
 
@@ -102,8 +98,7 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
         if cells is not None:
             known |= ~np.isnan(cells)
-    counts = (known & ~scored).sum(axis=0)
-    return {arm: int(count) for arm, count in zip(raw.arms, counts, strict=True) if count}
+    return raw.by_model(known & ~scored)
 
 
 def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Literal
@@ -16,7 +15,8 @@ import pandas as pd
 
 from cabs_core.errors import DataError, counted, listed
 from cabs_core.outcomes.judges import mean_of_judges
-from cabs_core.outcomes.table import Outcomes, text_array
+from cabs_core.outcomes.table import Outcomes, QueryTable, text_array
+from cabs_core.pool_files.read import did_you_mean
 
 LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
@@ -47,17 +47,12 @@ _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
 @dataclass(frozen=True, eq=False)
-class RawOutcomes:
+class RawOutcomes(QueryTable):
     """Like `Outcomes`, with nan for missing cells; `costs` may be None until prices are applied.
 
     Of a log, every decision is a query, and only the model that answered has a cell.
     """
 
-    query_ids: np.ndarray
-    prompts: list[str]
-    tasks: np.ndarray
-    arms: list[str]
-    scores: np.ndarray
     costs: np.ndarray | None = None
     input_tokens: np.ndarray | None = None
     output_tokens: np.ndarray | None = None
@@ -78,6 +73,7 @@ class RawOutcomes:
         score_range: tuple[float, float] = (0.0, 1.0),
         ids_from_text: bool = False,
         called: Mapping[str, str] | None = None,
+        models: Sequence[str] = (),
     ) -> RawOutcomes:
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
@@ -89,6 +85,7 @@ class RawOutcomes:
             score_range: the worst and the best score that can be given.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
+            models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model} in their place.
 
         Raises:
             DataError: naming origin, row, column and value.
@@ -98,7 +95,10 @@ class RawOutcomes:
                 raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)!r:.400}")
         if not len(df):
             raise DataError(f"{origin}: the table has no rows below its header")
-        place = {c: Place(origin, first_row, (called or {}).get(c, c)) for c in df.columns}
+        rows = len(df) // max(len(models), 1)
+        place = {
+            c: Place(origin, first_row, (called or {}).get(c, c), rows, tuple(models)) for c in df.columns
+        }
         texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
         query, query_ids = pd.factorize(texts["query_id"])
         arm, arms = pd.factorize(texts["model"])
@@ -106,7 +106,7 @@ class RawOutcomes:
         first = np.full(n, -1)
         first[query[::-1]] = np.arange(len(df))[::-1]
         cell = query.astype(np.int64) * k + arm
-        _refuse_duplicates(cell, texts, origin, first_row, ids_from_text)
+        _refuse_duplicates(cell, texts, place["query_id"], ids_from_text)
         same_everywhere = {"prompt": texts["prompt"]}
         for column in ("task", "split"):
             if column in df.columns:
@@ -120,36 +120,35 @@ class RawOutcomes:
                 row, other = int(differs[0]), int(first[query[differs[0]]])
                 raise DataError(
                     f"{origin}, row {row + first_row}: query {texts['query_id'].iloc[row]!r} has "
-                    f"{place[column].of(column)} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
+                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
                     f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
                 )
-        arrays: dict[str, Any] = {}
-        for column, name in _NUMBERS.items():
-            if column not in df.columns:
-                arrays[name] = None
-                continue
-            values = number_column(df[column], column, place[column], score_range)
+
+        def cells(column: str, kind: str) -> np.ndarray:
             array = np.full(n * k, np.nan)
-            array[cell] = values
-            arrays[name] = array.reshape(n, k)
-        report: dict[str, Any] = {"rows_read": len(df)}
+            array[cell] = number_column(df[column], kind, place[column], score_range)
+            return array.reshape(n, k)
+
+        def of_queries(column: str) -> np.ndarray | None:
+            values = same_everywhere.get(column)
+            return None if values is None else text_array(values.iloc[first].tolist())
+
+        arrays: dict[str, Any] = {
+            name: cells(column, column) for column, name in _NUMBERS.items() if column in df.columns
+        }
+        report: dict[str, Any] = {"rows_read": rows}
         if others := [str(c) for c in df.columns if str(c).startswith(JUDGE)]:
-            judged = [arrays["scores"]]
-            for column in others:
-                array = np.full(n * k, np.nan)
-                array[cell] = number_column(df[column], "score", place[column], score_range)
-                judged.append(array.reshape(n, k))
+            judged = [arrays["scores"], *(cells(column, "score") for column in others)]
             names = [place[column].name for column in ("score", *others)]
             arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
-        split = same_everywhere.get("split")
-        task, session = same_everywhere.get("task"), same_everywhere.get("session")
+        tasks = of_queries("task")
         return cls(
             query_ids=text_array(list(query_ids)),
             prompts=texts["prompt"].iloc[first].tolist(),
-            tasks=text_array(["all"] * n if task is None else task.iloc[first].tolist()),
+            tasks=text_array(["all"] * n) if tasks is None else tasks,
             arms=[str(a) for a in arms],
-            source_splits=None if split is None else text_array(split.iloc[first].tolist()),
-            sessions=None if session is None else text_array(session.iloc[first].tolist()),
+            source_splits=of_queries("split"),
+            sessions=of_queries("session"),
             origin=origin,
             report=report,
             **arrays,
@@ -164,15 +163,15 @@ class RawOutcomes:
         columns = []
         for shown, wanted in names.items():
             if wanted not in self.arms:
-                close = difflib.get_close_matches(wanted, self.arms, n=1, cutoff=0.5)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
                 called = "" if shown == wanted else f" (shown as {shown!r})"
                 raise DataError(
-                    f"{self.origin}: no model {wanted!r}{called} in the table.{hint} It has: "
+                    f"{self.origin}: no model {wanted!r}{called} in the table.{did_you_mean(wanted, self.arms)} It has: "
                     f"{listed(self.arms, 400)}"
                 )
             columns.append(self.arms.index(wanted))
-        return self._with(arms=list(names), columns=np.array(columns))
+        cells = {name: getattr(self, name) for name in _NUMBERS.values()}
+        chosen: dict[str, Any] = {name: None if a is None else a[:, columns] for name, a in cells.items()}
+        return replace(self, arms=list(names), **chosen)
 
     def select_tasks(self, tasks: tuple[str, ...]) -> RawOutcomes:
         """Keep the queries of the given tasks.
@@ -188,30 +187,10 @@ class RawOutcomes:
             )
         return self.take(np.isin(self.tasks, tasks))
 
-    def take(self, rows: np.ndarray) -> RawOutcomes:
-        """The given rows (indices or mask)."""
-        return self._with(rows=np.flatnonzero(rows) if rows.dtype == bool else rows)
-
-    def _with(
-        self,
-        rows: np.ndarray | None = None,
-        columns: np.ndarray | None = None,
-        arms: list[str] | None = None,
-    ) -> RawOutcomes:
-        rows = np.arange(len(self.query_ids)) if rows is None else rows
-        columns = np.arange(len(self.arms)) if columns is None else columns
-        cells: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS.values()}
-        cells = {name: None if a is None else a[np.ix_(rows, columns)] for name, a in cells.items()}
-        return replace(
-            self,
-            query_ids=self.query_ids[rows],
-            prompts=[self.prompts[i] for i in rows],
-            tasks=self.tasks[rows],
-            arms=[self.arms[j] for j in columns] if arms is None else arms,
-            source_splits=None if self.source_splits is None else self.source_splits[rows],
-            sessions=None if self.sessions is None else self.sessions[rows],
-            **cells,
-        )
+    def as_outcomes(self, **changes: Any) -> Outcomes:
+        """The same with these fields, none of them missing."""
+        shared = {f.name: getattr(self, f.name) for f in fields(Outcomes) if hasattr(self, f.name)}
+        return Outcomes(**{**shared, **changes})
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
         """Drop the queries for which some model has no score or no cost (or refuse them) and return `Outcomes`.
@@ -245,17 +224,13 @@ class RawOutcomes:
                 "drop_queries to leave such queries out, missing: predict to keep them, missing: price to take the "
                 "model's price where a cost lacks, or choose fewer models"
             )
-        per_model = {
-            what: {a: int(c) for a, c in zip(self.arms, cells.sum(axis=0), strict=True) if c}
-            for what, cells in absent.items()
-        }
+        per_model = {what: self.by_model(cells) for what, cells in absent.items()}
         if incomplete.all():
             raise DataError(
                 f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "
                 f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all queries"
             )
         kept = self.take(~incomplete)
-        assert kept.costs is not None  # otherwise every query would be incomplete
         tasks, task = np.unique(self.tasks, return_inverse=True)
         read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
         report = {
@@ -272,19 +247,10 @@ class RawOutcomes:
                 if d
             },
         }
-        return Outcomes(
-            query_ids=kept.query_ids,
-            prompts=kept.prompts,
-            tasks=kept.tasks,
-            arms=kept.arms,
-            scores=kept.scores,
-            costs=kept.costs,
-            input_tokens=_known(kept.input_tokens),
-            output_tokens=_known(kept.output_tokens),
-            latencies=_known(kept.latencies),
-            source_splits=kept.source_splits,
-            report=report,
-        )
+        unknown = {
+            name: _known(getattr(kept, name)) for name in ("input_tokens", "output_tokens", "latencies")
+        }
+        return kept.as_outcomes(report=report, **unknown)
 
     def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
         """{model: [number, mean, standard deviation]} of the known scores of these rows, where there are two or more."""
@@ -307,20 +273,32 @@ def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a column stands, for error messages: its table, the number of its first row, its name there."""
+    """Where a column stands, for error messages: its table, the number of its first row, its name there.
+
+    Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}.
+    """
 
     origin: str
     first_row: int
     name: str
+    rows: int = 1
+    models: tuple[str, ...] = ()
 
     @property
     def milliseconds(self) -> bool:
         """Whether the column's name says that its unit is the millisecond: `latency_ms`, `Latency (ms)`."""
         return _MILLISECONDS.search(self.name.lower()) is not None
 
-    def of(self, column: str) -> str:
+    def row(self, index: int) -> int:
+        """Number of a row in the user's table."""
+        return self.first_row + (index % self.rows if self.models else index)
+
+    def of(self, column: str, index: int = 0) -> str:
         """The canonical column in the words of the user's table."""
-        return column if self.name == column else f"{column} (column {self.name!r:.100})"
+        if self.name == column:
+            return column
+        name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
+        return f"{column} (column {name!r:.100})"
 
 
 def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
@@ -343,7 +321,7 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
     def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
         if len(rows):
             raise DataError(
-                f"{place.origin}, row {int(rows[0]) + place.first_row}: {place.of(column)} {found}; {expected} "
+                f"{place.origin}, row {place.row(int(rows[0]))}: {place.of(column, int(rows[0]))} {found}; {expected} "
                 f"({counted(len(rows), 'such row')})"
             )
 
@@ -400,7 +378,7 @@ def number_column(
         ranged = column == "score" and (low, high) != (0.0, 1.0)
         expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
         return DataError(
-            f"{place.origin}, row {row + place.first_row}: {place.of(column)} is {shown}; expected {expected} "
+            f"{place.origin}, row {place.row(row)}: {place.of(column, row)} is {shown}; expected {expected} "
             f"({counted(count, 'such row')}).{hint}"
         )
 
@@ -516,7 +494,7 @@ def _known(array: np.ndarray | None) -> np.ndarray | None:
 
 
 def _refuse_duplicates(
-    cell: np.ndarray, texts: dict[str, pd.Series], origin: str, first_row: int, ids_from_text: bool
+    cell: np.ndarray, texts: dict[str, pd.Series], place: Place, ids_from_text: bool
 ) -> None:
     again = np.flatnonzero(pd.Series(cell).duplicated().to_numpy())
     if not len(again):
@@ -530,8 +508,8 @@ def _refuse_duplicates(
         what = f"query {texts['query_id'].iloc[row]!r:.80}"
         advice = "Leave one of the two rows out, or give the second its own query_id"
     raise DataError(
-        f"{origin}, row {row + first_row}: duplicate (query, model): {what}, model "
-        f"{texts['model'].iloc[row]!r:.100} stands already in row {earlier + first_row}; expected each pair once "
+        f"{place.origin}, row {place.row(row)}: duplicate (query, model): {what}, model "
+        f"{texts['model'].iloc[row]!r:.100} stands already in row {place.row(earlier)}; expected each pair once "
         f"({counted(len(again), 'such row')}). {advice}"
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,32 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class QueryTable:
+    """What outcomes have before and after the pool's options: see `Outcomes` for the fields."""
+
+    query_ids: np.ndarray
+    prompts: list[str]
+    tasks: np.ndarray
+    arms: list[str]
+    scores: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The given rows (indices or a boolean mask) of everything that has an entry for each query, in that order."""
+        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        arrays: dict[str, Any] = {
+            name: value[rows] for name, value in values if isinstance(value, np.ndarray)
+        }
+        return replace(self, prompts=[self.prompts[i] for i in rows], **arrays)
+
+    def by_model(self, cells: np.ndarray) -> dict[str, int]:
+        """{model: how many of its `cells`, bool `[n, K]`, are true}, without those that have none."""
+        counts = zip(self.arms, cells.sum(axis=0), strict=True)
+        return {model: int(count) for model, count in counts if count}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes(QueryTable):
     """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions, as are gaps.
 
     Attributes:
@@ -60,11 +85,6 @@ class Outcomes:
         DataError: shapes disagree, or a value is out of range (row, column and value are named).
     """
 
-    query_ids: np.ndarray
-    prompts: list[str]
-    tasks: np.ndarray
-    arms: list[str]
-    scores: np.ndarray
     costs: np.ndarray
     input_tokens: np.ndarray | None = None
     output_tokens: np.ndarray | None = None
@@ -138,21 +158,6 @@ class Outcomes:
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
-
-    def take(self, rows: np.ndarray) -> Outcomes:
-        """The outcomes of the given rows (indices or a boolean mask), in that order."""
-        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
-        columns = {name: getattr(self, name) for name in (*_CELLS, *_RARE)}
-        cells: dict[str, Any] = {name: a if a is None else a[rows] for name, a in columns.items()}
-        return replace(
-            self,
-            query_ids=self.query_ids[rows],
-            prompts=[self.prompts[i] for i in rows],
-            tasks=self.tasks[rows],
-            source_splits=None if self.source_splits is None else self.source_splits[rows],
-            sessions=None if self.sessions is None else self.sessions[rows],
-            **cells,
-        )
 
     def to_frame(self) -> pd.DataFrame:
         """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens, latency."""
@@ -271,5 +276,5 @@ class Outcomes:
 
 
 def text_array(values: list[str]) -> np.ndarray:
-    """A numpy unicode array of the given texts (dtype `<U1` when empty)."""
-    return np.array(values, dtype=np.str_) if len(values) else np.array([], dtype="<U1")
+    """A numpy unicode array of the given texts."""
+    return np.array(values, dtype=np.str_)

@@ -21,18 +21,16 @@ class _Strict(BaseModel):
 class Limit(_Strict):
     """How fast one model may be asked."""
 
-    concurrency: int = Field(16, ge=1, le=1000, description="Calls under way at a time")
-    per_minute: float | None = Field(None, gt=0, le=1e6, description="Calls a minute; None: no limit of ours")
+    concurrency: int = Field(16, ge=1, le=1000)  #: calls under way at a time
+    per_minute: float | None = Field(None, gt=0, le=1e6)  #: calls a minute; None: no limit of ours
 
 
 class _Scorer(_Strict):
     """What every way of scoring has."""
 
-    name: str = Field(
-        "", max_length=60, pattern=r"[a-z0-9_]*", description="Column of its scores; default: its kind"
-    )
-    tasks: tuple[Text, ...] = Field((), description="Only answers to prompts of these tasks; default: all")
-    weight: float = Field(1.0, gt=0, le=1e6, description="The score is the weighted mean of those that apply")
+    name: str = Field("", max_length=60, pattern=r"[a-z0-9_]*")  #: column of its scores; default: its kind
+    tasks: tuple[Text, ...] = ()  #: only answers to prompts of these tasks; default: all
+    weight: float = Field(1.0, gt=0, le=1e6)  #: the score is the weighted mean of those that apply
 
     @property
     def called(self) -> str:
@@ -44,7 +42,7 @@ class Exact(_Scorer):
     """1 where the answer is the reference, apart from case, white space and a full stop at the end."""
 
     kind: Literal["exact"]
-    column: Text = Field(description="Column of the prompts with the reference")
+    column: Text  #: column of the prompts with the reference
     ignore_case: bool = True
 
 
@@ -53,7 +51,7 @@ class Number(_Scorer):
 
     kind: Literal["number"]
     column: Text
-    tolerance: float = Field(1e-6, ge=0, le=1, description="Relative")
+    tolerance: float = Field(1e-6, ge=0, le=1)  #: relative
 
 
 class Choice(_Scorer):
@@ -68,7 +66,7 @@ class Regex(_Scorer):
 
     kind: Literal["regex"]
     pattern: Text | None = None
-    column: Text | None = Field(None, description="Column of the prompts with a pattern each")
+    column: Text | None = None  #: column of the prompts with a pattern each
 
     @model_validator(mode="after")
     def _one(self) -> Regex:
@@ -89,14 +87,14 @@ class JsonSchema(_Scorer):
     """1 where the answer is JSON (a fence of Markdown around it is allowed) and valid by the schema."""
 
     kind: Literal["json_schema"]
-    file: Text = Field(description="JSON schema, relative to the pool file")
+    file: Text  #: JSON schema, relative to the pool file
 
 
 class Function(_Scorer):
     """A function of yours: `score(prompt: str, answer: str, row: dict[str, str]) -> float` in [0, 1]."""
 
     kind: Literal["python"]
-    function: str = Field(pattern=r"[\w.]+:\w+", max_length=200, description="module:function")
+    function: str = Field(pattern=r"[\w.]+:\w+", max_length=200)  #: module:function
 
 
 class UnitTests(_Scorer):
@@ -107,12 +105,8 @@ class UnitTests(_Scorer):
     """
 
     kind: Literal["tests"]
-    column: Text = Field(
-        description="Column of the prompts with Python code that raises where the answer is wrong"
-    )
-    run_code: bool = Field(
-        False, description="Must be true: code written by models is then run on this machine"
-    )
+    column: Text  #: column of the prompts with Python code that raises where the answer is wrong
+    run_code: bool = False  #: must be true: code written by models is then run on this machine
     seconds: float = Field(10.0, gt=0, le=600)
     megabytes: int = Field(512, ge=64, le=65536)
 
@@ -129,10 +123,8 @@ class Labels(_Scorer):
     """Scores by people: a table with query_id (or prompt), model and score; or what `cabs judge sample` wrote, filled in."""
 
     kind: Literal["labels"]
-    path: Text = Field(description="CSV, parquet or JSON lines, relative to the pool file")
-    score_range: tuple[float, float] = Field(
-        (0.0, 1.0), description="The worst and the best score that can be given"
-    )
+    path: Text  #: CSV, parquet or JSON lines, relative to the pool file
+    score_range: tuple[float, float] = (0.0, 1.0)  #: the worst and the best score that can be given
 
     @model_validator(mode="after")
     def _ordered(self) -> Labels:
@@ -145,23 +137,16 @@ class Judge(_Scorer):
     """A model that grades answers by a rubric. It sees the prompt, the answer and, if named, a reference; no model names."""
 
     kind: Literal["judge"]
-    model: Text = Field(description="One of the upstreams")
-    rubric: str = Field(min_length=10, max_length=20_000, description="What a good answer is, in words")
-    max_usd: Usd = Field(description="Most that judging may cost in all")
-    reference: Text | None = Field(
-        None, description="Column of the prompts that the judge is shown as the right answer"
-    )
-    levels: int = Field(
-        2, ge=2, le=100, description="Grades from 0 to levels - 1; the score is grade / (levels - 1)"
-    )
-    against: Text | None = Field(
-        None,
-        description="A model of the pool: the judge compares each answer with its answer, in both orders; a win is 1, a tie 0.5",
-    )
+    model: Text  #: one of the upstreams
+    rubric: str = Field(min_length=10, max_length=20_000)  #: what a good answer is, in words
+    max_usd: Usd  #: most that judging may cost in all
+    reference: Text | None = None  #: column of the prompts that the judge is shown as the right answer
+    levels: int = Field(2, ge=2, le=100)  #: grades from 0 to levels - 1; the score is grade / (levels - 1)
+    #: a model of the pool: the judge compares each answer with its answer, in both orders; a win is 1, a tie
+    #: 0.5
+    against: Text | None = None
     max_tokens: int = Field(256, ge=1, le=100_000)
-    labels: Text | None = Field(
-        None, description="Labels of people that measure it: a filled-in `cabs judge sample`"
-    )
+    labels: Text | None = None  #: labels of people that measure it: a filled-in `cabs judge sample`
 
 
 Scorer = Annotated[
@@ -192,34 +177,23 @@ def _value(value: Any) -> Any:
 class Collect(_Strict):
     """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
 
-    upstreams: Text = Field(
-        description="Where each model is called, the file of `cabs serve`; relative to the pool file"
-    )
-    max_usd: Usd = Field(
-        description="Most that the answers may cost in all, those of earlier runs included. Nothing is sent that could pass it"
-    )
+    upstreams: Text  #: where each model is called, the file of `cabs serve`; relative to the pool file
+    #: most that the answers may cost in all, those of earlier runs included. Nothing is sent that could pass
+    #: it
+    max_usd: Usd
     scores: tuple[Scorer, ...] = Field(min_length=1, max_length=20)
-    params: dict[str, Any] = Field(
-        {"max_tokens": 1024},
-        description="Fields of the request, such as temperature; max_tokens or max_completion_tokens",
-    )
-    system: str | None = Field(None, max_length=100_000, description="System message before each prompt")
-    keep: Literal["text", "hash"] = Field(
-        "text", description="hash: texts of answers are dropped once they are scored"
-    )
-    strategy: Literal["all", "sample", "adaptive"] = Field(
-        "all", description="sample: `sample` prompts; adaptive: from `sample` on until the verdict is decided"
-    )
-    sample: int = Field(100, ge=10, le=1_000_000, description="Prompts of the (first) sample, drawn by seed")
+    #: fields of the request, such as temperature; max_tokens or max_completion_tokens
+    params: dict[str, Any] = {"max_tokens": 1024}
+    system: str | None = Field(None, max_length=100_000)  #: system message before each prompt
+    keep: Literal["text", "hash"] = "text"  #: hash: texts of answers are dropped once they are scored
+    #: sample: `sample` prompts; adaptive: from `sample` on until the verdict is decided
+    strategy: Literal["all", "sample", "adaptive"] = "all"
+    sample: int = Field(100, ge=10, le=1_000_000)  #: prompts of the (first) sample, drawn by seed
     seed: int = Field(0, ge=0, le=2**63 - 1)
-    limits: dict[str, Limit] = Field({}, description="{model: how fast it may be asked}")
-    attempts: int = Field(5, ge=1, le=20, description="Most times that a call is made when it fails")
-    patience: float = Field(
-        60.0,
-        gt=0,
-        le=86_400,
-        description="Seconds of nothing but failures after which a model is given up for this run",
-    )
+    limits: dict[str, Limit] = {}  #: {model: how fast it may be asked}
+    attempts: int = Field(5, ge=1, le=20)  #: most times that a call is made when it fails
+    #: seconds of nothing but failures after which a model is given up for this run
+    patience: float = Field(60.0, gt=0, le=86_400)
 
     @field_validator("params", mode="before")
     @classmethod

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -77,7 +78,7 @@ def _known_condition(name: str) -> str:
 
 def _known_source(kind: str) -> str:
     if kind not in sources():
-        raise ValueError(f"Input should be one of {', '.join(sources())}, found {kind!r:.60}")
+        raise ValueError(f"expected one of {', '.join(sources())}, found {kind!r:.60}")
     return kind
 
 
@@ -93,39 +94,37 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+_Model = TypeVar("_Model", bound=_Strict)
+
+
+def _refuse(model: _Model, rules: Mapping[str, object]) -> _Model:
+    """The model, or ValueError for the first of {message: whether that is wrong with it}."""
+    for message, wrong in rules.items():
+        if wrong:
+            raise ValueError(message)
+    return model
+
+
 class Columns(_Strict):
     """Which columns of the user's table hold what. Tidy: one row per (query, model). Wide: one row per query."""
 
     prompt: Text = "prompt"
-    query_id: Text | None = Field(
-        "query_id", description="None or an absent column: derived from the prompt text"
-    )
-    task: Text | None = Field("task", description="An absent column means one task named 'all'")
-    model: Text = Field("model", description="Tidy tables only")
-    score: Text = Field("score", description="Tidy: a column. Wide: a pattern with {model}, e.g. '{model}'")
-    judges: tuple[Text, ...] = Field(
-        (),
-        max_length=100,
-        description="file: scores of the same answers by other judges, named as `score` is; the mean counts",
-    )
-    cost: Text | None = Field(
-        "cost", description="Tidy: a column. Wide: a pattern with {model}. None: from prices"
-    )
+    query_id: Text | None = "query_id"  #: None or an absent column: derived from the prompt text
+    task: Text | None = "task"  #: an absent column means one task named 'all'
+    model: Text = "model"  #: tidy tables only
+    score: Text = "score"  #: tidy: a column. Wide: a pattern with {model}, e.g. '{model}'
+    #: file: scores of the same answers by other judges, named as `score` is; the mean counts
+    judges: tuple[Text, ...] = Field((), max_length=100)
+    cost: Text | None = "cost"  #: tidy: a column. Wide: a pattern with {model}. None: from prices
     input_tokens: Text | None = "n_input_tokens"
     output_tokens: Text | None = "n_output_tokens"
-    latency: Text | None = Field(
-        None, description="Seconds per call, >= 0; milliseconds where the column's name says ms"
-    )
-    propensity: Text | None = Field(
-        "propensity",
-        description="logs: probability with which the model was drawn. An absent column means unknown: it is estimated",
-    )
-    session: Text | None = Field(
-        "session",
-        description="logs: the conversation of a call, whose decisions are one cluster in estimates. An absent column or an empty "
-        "value: it stands alone",
-    )
-    split: Text | None = Field(None, description="Used by split kind 'column': train, validation or test")
+    latency: Text | None = None  #: seconds per call, >= 0; milliseconds where the column's name says ms
+    #: logs: probability with which the model was drawn; an absent column: it is estimated
+    propensity: Text | None = "propensity"
+    #: logs: the conversation of a call, one cluster in estimates; an absent column or an empty value: it
+    #: stands alone
+    session: Text | None = "session"
+    split: Text | None = None  #: used by split kind 'column': train, validation or test
 
 
 class Price(_Strict):
@@ -138,64 +137,52 @@ class Price(_Strict):
 class Source(_Strict):
     """Where the outcomes come from."""
 
-    kind: Annotated[str, AfterValidator(_known_source)] = Field(
-        description="A source of `cabs_core.catalog.sources`, such as file, logs or collect, or one that another package brings"
-    )
-    path: Text | None = Field(
-        None,
-        description="file, logs: the table (logs: or the event log); collect: the table of prompts; relative to CABS_DATA_DIR "
-        "or to the pool file",
-    )
+    #: a source of `cabs_core.catalog.sources`, such as file, logs or collect, or one that another package
+    #: brings
+    kind: Annotated[str, AfterValidator(_known_source)]
+    #: file, logs: the table (or event log); collect: the prompts; relative to CABS_DATA_DIR or to the pool
+    #: file
+    path: Text | None = None
     layout: Literal["tidy", "wide"] = "tidy"
-    format: Literal["table", "litellm", "langfuse", "openai", "otel", "vllm_sr", "helicone"] = Field(
-        "table",
-        description="logs, and prompts of collect: how the log was written. Of all but `table` columns name dotted paths into a record, and score a score",
-    )
+    #: logs, and prompts of collect: the tool that wrote the log, whose columns are then dotted paths into a
+    #: record
+    format: Literal["table", "litellm", "langfuse", "openai", "otel", "vllm_sr", "helicone"] = "table"
     columns: Columns = Columns()
-    mirror: Text | None = Field(
-        None,
-        description="Remote sources: a local folder with the files, read instead; relative: beside the pool file",
-    )
-    adaptive: bool = Field(
-        False,
-        description="logs: the policy that drew the models learnt on the way, and rows are in the order of time: estimates "
-        "have intervals that hold at any time, half as wide again",
-    )
-    published_order: bool = Field(False, description="openllm_v2: keep the misaligned published row order")
-    queries: int = Field(1500, ge=50, le=200_000, description="synthetic: number of prompts")
-    seed: int = Field(7, ge=0, le=_SEED, description="synthetic: seed of the generator")
+    #: remote sources: a local folder with the files, read instead; relative: beside the pool file
+    mirror: Text | None = None
+    #: logs: what drew the models learnt on the way, and rows are in the order of time: intervals then hold at
+    #: any time
+    adaptive: bool = False
+    published_order: bool = False  #: openllm_v2: keep the misaligned published row order
+    queries: int = Field(1500, ge=50, le=200_000)  #: synthetic: number of prompts
+    seed: int = Field(7, ge=0, le=_SEED)  #: synthetic: seed of the generator
 
     @model_validator(mode="after")
-    def _file_needs_path(self) -> Source:
-        if sources()[self.kind].table and not self.path:
-            raise ValueError(
-                f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
-            )
-        if self.columns.judges and self.kind != "file":
-            raise ValueError(f"source.columns.judges is for source kind file; the kind is {self.kind!r}")
-        if self.columns.session != Columns().session and not sources()[self.kind].logged:
-            raise ValueError(f"source.columns.session is for source kind logs; the kind is {self.kind!r}")
-        if len({self.columns.score, *self.columns.judges}) <= len(self.columns.judges):
-            raise ValueError("source.columns.judges: a column stands there twice, or is source.columns.score")
-        record = sources()[self.kind]
-        if self.format != "table" and not (record.logged or record.collected):
-            raise ValueError(
-                f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}"
-            )
-        return self
+    def _consistent(self) -> Source:
+        record, columns = sources()[self.kind], self.columns
+        judged = {columns.score, *columns.judges}
+        return _refuse(self, {
+            f"source.kind {self.kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)":
+                record.table and not self.path,
+            f"source.columns.judges is for source kind file; the kind is {self.kind!r}":
+                columns.judges and self.kind != "file",
+            f"source.columns.session is for source kind logs; the kind is {self.kind!r}":
+                columns.session != Columns().session and not record.logged,
+            "source.columns.judges: a column stands there twice, or is source.columns.score":
+                len(judged) <= len(columns.judges),
+            f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}":
+                self.format != "table" and not (record.logged or record.collected),
+        })  # fmt: skip
 
 
 class Split(_Strict):
     """Train / validation / test, always whole prompts: no prompt text stands in two splits."""
 
-    kind: Literal["random", "by_task", "column", "default"] = Field(
-        "random",
-        description="by_task: whole tasks go to test (distribution shift); default: the source's own split",
-    )
+    #: by_task: whole tasks go to test (distribution shift); default: the source's own split
+    kind: Literal["random", "by_task", "column", "default"] = "random"
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
-    test_tasks: tuple[Text, ...] = Field(
-        (), max_length=10_000, description="by_task: the tasks of the test split; empty: half of them"
-    )
+    #: by_task: the tasks of the test split; empty: half of them
+    test_tasks: tuple[Text, ...] = Field((), max_length=10_000)
     split_seed: int = Field(0, ge=0, le=_SEED)
 
     @field_validator("fractions")
@@ -211,11 +198,10 @@ class Encoder(_Strict):
 
     name: Text = "all-MiniLM-L6-v2"
     revision: Text | None = None
-    max_length: int = Field(256, ge=8, le=8192, description="Tokens; longer prompts are cut and counted")
-    normalize: bool = Field(True, description="Scale embeddings to unit length")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="auto: bfloat16 where the hardware multiplies it natively, else float32"
-    )
+    max_length: int = Field(256, ge=8, le=8192)  #: tokens; longer prompts are cut and counted
+    normalize: bool = True  #: scale embeddings to unit length
+    #: auto: bfloat16 where the hardware multiplies it natively, else float32
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
 
 
 class Oracle(_Strict):
@@ -223,30 +209,21 @@ class Oracle(_Strict):
 
     kind: Literal["auto", "network", "ridge"] = "auto"
     oracle_seed: int = Field(0, ge=0, le=_SEED)
-    max_epochs: int = Field(
-        60,
-        ge=1,
-        le=1000,
-        description="Passes over the train split, or over 16,384 random queries of a larger one",
-    )
-    learning_rate: float = Field(1e-4, gt=0, le=0.1, description="Adam; 1e-4 is the paper's")
+    #: passes over the train split, or over 16,384 random queries of a larger one
+    max_epochs: int = Field(60, ge=1, le=1000)
+    learning_rate: float = Field(1e-4, gt=0, le=0.1)  #: Adam; 1e-4 is the paper's
     hidden: int = Field(256, ge=8, le=4096)
-    loss: Literal["huber", "l1"] = Field(
-        "huber",
-        description="Of the network's score heads; l1, which the paper also names, fits medians: on 0/1 scores it "
-        "rounds. Early stopping and the choice of models go by squared error either way",
-    )
+    #: of the network's score heads; l1, which the paper also names, fits medians: on 0/1 scores it rounds
+    loss: Literal["huber", "l1"] = "huber"
 
 
 class Features(_Strict):
     """Contexts of the linear policies; the same for every policy of the pool."""
 
-    kind: Literal["pca", "head", "auto"] = Field(
-        "pca",
-        description="pca: components of the embedding, which know no labels; head: components of the network's "
-        "128-d feature head, learned from the train labels; auto: the better on validation",
-    )
-    dim: int = Field(32, ge=1, le=1024, description="Components; head: 128 keeps the whole head")
+    #: pca: components of the embedding, which know no labels; head: components of the network's 128-d feature
+    #: head, learned from the train labels; auto: the better on validation
+    kind: Literal["pca", "head", "auto"] = "pca"
+    dim: int = Field(32, ge=1, le=1024)  #: components; head: 128 keeps the whole head
 
 
 class Replay(_Strict):
@@ -254,26 +231,17 @@ class Replay(_Strict):
 
     trials: int = Field(10, ge=1, le=1000)
     order_seed: int = Field(0, ge=0, le=_SEED)
-    answer_value_usd: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        (),
-        max_length=1000,
-        exclude=True,
-        description="Instead of rhos: what one right answer is worth in USD; each value is the rho 1 / value",
-    )
-    rhos: tuple[float, ...] = Field(
-        None,  # the validator puts the default
-        validate_default=True,
-        description="Cost sensitivities: 1 / rho is the dollar value of one right answer. A list; `paper` (0, 50, ..., "
-        "1000); in a pool file also `auto`, chosen from the table's costs, the default for source kind file",
-    )
-    latency_weight: float = Field(
-        0.0, ge=0, le=1e6, description="rho_1 of the utility: weight of the latency in seconds"
-    )
-    condition: Annotated[str, AfterValidator(_known_condition)] = Field(
-        "none", description="Stress condition, see cabs_core.catalog.conditions"
-    )
-    sessions: Sessions = Field(Sessions(), description="Conversations of the condition `sessions`")
-    rounds: int | None = Field(None, ge=2, description="Replay only the first rounds of every trial's order")
+    #: instead of rhos: what one right answer is worth in USD; each value is the rho 1 / value
+    answer_value_usd: tuple[Annotated[float, Field(gt=0)], ...] = Field((), max_length=1000, exclude=True)
+    #: 1 / rho is the dollar value of one right answer; a list, `paper`, or in a pool file `auto`, from the
+    #: table's costs
+    rhos: tuple[float, ...] = Field(None, validate_default=True)  # the validator puts the default
+    #: rho_1 of the utility: weight of the latency in seconds
+    latency_weight: float = Field(0.0, ge=0, le=1e6)
+    #: stress condition, see cabs_core.catalog.conditions
+    condition: Annotated[str, AfterValidator(_known_condition)] = "none"
+    sessions: Sessions = Sessions()  #: conversations of the condition `sessions`
+    rounds: int | None = Field(None, ge=2)  #: replay only the first rounds of every trial's order
 
     @field_validator("rhos", mode="before")
     @classmethod
@@ -321,40 +289,22 @@ MARGIN = 0.02
 class Deployed(_Strict):
     """What the asset `router` and `cabs export` make of the pool."""
 
-    policy: Text | None = Field(None, description="None: the best of `policies` on the validation split")
-    rho: Annotated[float, Field(ge=0, le=1e9)] | None = Field(None, description="None: the middle one")
-    epsilon: float = Field(
-        0.02, ge=0, le=1, description="Share of uniform exploration, which keeps the log evaluable"
-    )
-    int8: bool = Field(
-        False,
-        description="A transformer encoder serves with int8 weights, two to three times faster; refused where utility on "
-        "validation falls by more than .002",
-    )
-    margin: float = Field(
-        MARGIN,
-        gt=0,
-        le=1,
-        description="Utility a request that a challenger may lose to the deployed router at most: it is promoted only when "
-        "the comparison shows that it loses no more",
-    )
-    log: Text | None = Field(
-        None,
-        description="Traffic that policies are evaluated on: an event log (SQLite) or a table (.csv, .parquet) beside the pool "
-        "file. None: the log of the deployed router",
-    )
-    learn_from_log: bool = Field(
-        False,
-        description="deployed_router trains its challenger on the log's decisions too, beside the train split",
-    )
-    budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field(
-        (),
-        max_length=50,
-        description="USD a request: the asset shows what each would buy, rho moved by the pacer",
-    )
-    free: tuple[Text, ...] = Field(
-        (), max_length=1000, description="Models that cost nothing; else 0 is a missing price"
-    )
+    policy: Text | None = None  #: None: the best of `policies` on the validation split
+    rho: Annotated[float, Field(ge=0, le=1e9)] | None = None  #: None: the middle one
+    epsilon: float = Field(0.02, ge=0, le=1)  #: share of uniform exploration, which keeps the log evaluable
+    #: a transformer serves with int8 weights; refused where utility on validation falls by more than .002
+    int8: bool = False
+    #: most utility a request that a challenger may lose to the deployed router and still be promoted
+    margin: float = Field(MARGIN, gt=0, le=1)
+    #: traffic to evaluate on: an event log (SQLite) or a table beside the pool file; None: that of the
+    #: deployed router
+    log: Text | None = None
+    #: deployed_router trains its challenger on the log's decisions too, beside the train split
+    learn_from_log: bool = False
+    #: USD a request: the asset shows what each would buy, rho moved by the pacer
+    budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field((), max_length=50)
+    #: models that cost nothing; else 0 is a missing price
+    free: tuple[Text, ...] = Field((), max_length=1000)
 
 
 class ModelPool(_Strict):
@@ -363,72 +313,44 @@ class ModelPool(_Strict):
     name: str
     title: Text = ""
     description: str = Field("", max_length=10_000)
-    synthetic: bool = Field(False, description="Generated data: said on every page that shows its results")
+    synthetic: bool = False  #: generated data: said on every page that shows its results
     source: Source
-    models: dict[str, Text] | tuple[str, ...] = Field(
-        (), description="Models to use (default all): a list, or a mapping {name shown: name in the source}"
-    )
-    later_models: dict[str, Text] = Field(
-        {},
-        description="Models that change under their names: {name shown: name in the source of its later version}. Half of "
-        "the test queries come after the change",
-    )
-    tasks: tuple[Text, ...] = Field((), max_length=10_000, description="Keep only these tasks (default all)")
-    score_range: tuple[_Score, _Score] = Field(
-        (0.0, 1.0), description="file: the worst and the best score that can be given; they count as 0 and 1"
-    )
-    prices: dict[str, Price] = Field(
-        {},
-        description="Cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks",
-    )
-    cost_per_call: dict[str, Annotated[float, Field(ge=0, le=_MOST_USD)]] = Field(
-        {}, description="Constant USD per call of a model, for models without prices; used like them"
-    )
-    rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=_MOST_USD)]] = Field(
-        {}, description="Multiply each model's costs so that their mean is this (USD)"
-    )
-    rescale_grand_mean_cost: float | None = Field(
-        None,
-        gt=0,
-        le=_MOST_USD,
-        description="Multiply all costs by one factor so that the mean over queries and models is this",
-    )
-    missing: Literal["drop_queries", "predict", "error", "price"] = Field(
-        "drop_queries",
-        description="Queries for which some model has no score or no cost: drop_queries leaves them out and counts "
-        "them, predict keeps them (what lacks is predicted, estimates rest on what is there), error refuses the table, price "
-        "first takes the arm's price for costs that lack, then drops",
-    )
-    goal: Goal | None = Field(
-        None,
-        description="What is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer",
-    )
-    accept: tuple[Text, ...] = Field(
-        (),
-        max_length=100,
-        description="Checks on data whose failure is accepted: they no longer stop a run; the report and the leaderboard say so",
-    )
+    #: models to use (default all): a list, or a mapping {name shown: name in the source}
+    models: dict[str, Text] | tuple[str, ...] = ()
+    #: {name shown: name in the source of its later version}; half of the test queries come after the change
+    later_models: dict[str, Text] = {}
+    tasks: tuple[Text, ...] = Field((), max_length=10_000)  #: keep only these tasks (default all)
+    #: file: the worst and the best score that can be given; they count as 0 and 1
+    score_range: tuple[_Score, _Score] = (0.0, 1.0)
+    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks
+    prices: dict[str, Price] = {}
+    #: constant USD per call of a model, for models without prices; used like them
+    cost_per_call: dict[str, Annotated[float, Field(ge=0, le=_MOST_USD)]] = {}
+    #: multiply each model's costs so that their mean is this (USD)
+    rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=_MOST_USD)]] = {}
+    #: multiply all costs by one factor so that the mean over queries and models is this
+    rescale_grand_mean_cost: float | None = Field(None, gt=0, le=_MOST_USD)
+    #: queries for which some model has no score or no cost: left out, predicted, refused, or priced and then
+    #: left out
+    missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
+    #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
+    goal: Goal | None = None
+    #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
+    accept: tuple[Text, ...] = Field((), max_length=100)
     split: Split = Split()
     encoder: Encoder = Encoder()
     oracle: Oracle = Oracle()
     features: Features = Features()
     replay: Replay = Replay()
-    policies: tuple[Text, ...] = Field(
-        DEFAULT_POLICIES,
-        max_length=_MOST_POLICIES,
-        description="`name` or `name@preset`; with options `{lin_ucb: {alpha: 2}}`, a sweep `{lin_ucb: {alpha: [1, 2, 4]}}`",
-    )
+    #: `name` or `name@preset`; with options `{lin_ucb: {alpha: 2}}`, a sweep `{lin_ucb: {alpha: [1, 2, 4]}}`
+    policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=_MOST_POLICIES)
     router: Deployed = Deployed()
-    collect: Collect | None = Field(
-        None, description="source kind collect: whom to ask, what it may cost, how answers are scored"
-    )
-    reference_policy: Text = Field(REFERENCE, description="Relative cumulative regret is measured against it")
-    tuning_budget: int = Field(
-        12, ge=0, le=1000, description="Validation configurations tried per policy; 0: none"
-    )
-    paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = Field(
-        None, description="Show the paper's figures for this benchmark beside ours"
-    )
+    #: source kind collect: whom to ask, what it may cost, how answers are scored
+    collect: Collect | None = None
+    reference_policy: Text = REFERENCE  #: relative cumulative regret is measured against it
+    tuning_budget: int = Field(12, ge=0, le=1000)  #: validation configurations tried per policy; 0: none
+    #: show the paper's figures for this benchmark beside ours
+    paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = None
 
     @field_validator("name")
     @classmethod
@@ -447,124 +369,100 @@ class ModelPool(_Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelPool:
-        if not self.policies:
-            raise ValueError("policies is empty: name at least one policy")
         twice = sorted(p for p, count in Counter(self.policies).items() if count > 1)
-        if twice:
-            raise ValueError(f"policies names {twice} more than once")
         priced = [*self.prices, *self.cost_per_call]
-        if self.source.kind == "file" and self.source.columns.cost is None and not priced:
-            raise ValueError(
-                "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every model"
-            )
         both = sorted(set(self.prices) & set(self.cost_per_call))
-        if both:
-            raise ValueError(f"prices and cost_per_call both name {both[0]!r}: give one of them")
-        if self.missing == "price" and not priced:
-            raise ValueError("missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)")
-        if self.score_range[0] >= self.score_range[1]:
-            raise ValueError(
-                f"score_range is {list(self.score_range)}: expected the worst score first, then the best"
-            )
-        if self.score_range != (0.0, 1.0) and self.source.kind != "file" and self.source.format == "table":
-            raise ValueError(
-                "score_range is for source kind file, and for logs of another tool (source.format); the other sources have "
-                "scores from 0 to 1"
-            )
-        if self.logged:
-            self._fits_a_log()
-        if self.missing == "predict":
-            self._fits_gaps()
-        self._fits_a_collection()
-        if self.replay.condition == "severe_shift" and not self.split.test_tasks:
-            raise ValueError(
-                "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
-            )
-        if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
-            raise ValueError("give rescale_mean_cost or rescale_grand_mean_cost, not both")
+        scored = self.source.kind == "file" or self.source.format != "table"
         names = self.arm_names()
-        if self.later_models and names is None:
-            raise ValueError("later_models needs models: say which version of each model comes first")
-        if names is not None:
-            if len(names) > 1000:
-                raise ValueError(f"models names {len(names):,} models: expected at most 1000")
-            if len(names) < 2:
-                raise ValueError("models names fewer than two models: there is nothing to route between")
-            if len(set(names)) != len(names):
-                raise ValueError("models names a model more than once")
-            if isinstance(self.models, dict) and len(set(self.models.values())) != len(names):
-                raise ValueError("models maps two names to one model of the source")
-            long = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
-            if long:
-                raise ValueError(f"models holds {long[0]!r:.80}: expected 1 to 200 printable characters")
-            for field in ("later_models", "prices", "cost_per_call", "rescale_mean_cost"):
-                unknown = sorted(set(getattr(self, field)) - set(names))
-                if unknown:
-                    raise ValueError(
-                        f"{field} names models that are not in the pool: {unknown!r:.100}; pool has {names!r:.200}"
-                    )
-        return self
+        _refuse(self, {
+            "policies is empty: name at least one policy": not self.policies,
+            f"policies names {twice} more than once": twice,
+            "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every model":
+                self.source.kind == "file" and self.source.columns.cost is None and not priced,
+            f"prices and cost_per_call both name {', '.join(both[:1])!r}: give one of them": both,
+            "missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)":
+                self.missing == "price" and not priced,
+            f"score_range is {list(self.score_range)}: expected the worst score first, then the best":
+                self.score_range[0] >= self.score_range[1],
+            "score_range is for source kind file, and for logs of another tool (source.format); the other sources have scores "
+            "from 0 to 1": self.score_range != (0.0, 1.0) and not scored,
+            "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split":
+                self.replay.condition == "severe_shift" and not self.split.test_tasks,
+            "give rescale_mean_cost or rescale_grand_mean_cost, not both":
+                self.rescale_mean_cost and self.rescale_grand_mean_cost is not None,
+            "later_models needs models: say which version of each model comes first": self.later_models and names is None,
+        })  # fmt: skip
+        self._fits_a_log_or_gaps()
+        self._fits_a_collection()
+        return self if names is None else self._names_models(names)
 
-    def _fits_a_log(self) -> None:
-        """A log is not replayed: what needs every model's outcome on a query is refused."""
-        if "query_id" in self.source.columns.model_fields_set:
-            raise ValueError(
-                "source.columns.query_id is for tables: every row of a log is a decision of its own"
+    def _names_models(self, names: list[str]) -> ModelPool:
+        odd = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
+        fields = ("later_models", "prices", "cost_per_call", "rescale_mean_cost")
+        unknown = {field: sorted(set(getattr(self, field)) - set(names)) for field in fields}
+        return _refuse(self, {
+            f"models names {len(names):,} models: expected at most 1000": len(names) > 1000,
+            "models names fewer than two models: there is nothing to route between": len(names) < 2,
+            "models names a model more than once": len(set(names)) != len(names),
+            "models maps two names to one model of the source":
+                isinstance(self.models, dict) and len(set(self.models.values())) != len(names),
+            f"models holds {(odd or names)[0]!r:.80}: expected 1 to 200 printable characters": odd,
+            **{
+                f"{field} names models that are not in the pool: {models!r:.100}; pool has {names!r:.200}": models
+                for field, models in unknown.items()
+            },
+        })  # fmt: skip
+
+    def _fits_a_log_or_gaps(self) -> None:
+        """Refuse what needs every model's outcome on a query, or every cell, where these are not there."""
+        columns = self.source.columns
+        replayed = {
+            "later_models": bool(self.later_models),
+            "replay.condition": self.replay.condition != "none",
+            "replay.latency_weight": self.replay.latency_weight != 0,
+        }
+        measured = {
+            "source.columns.latency": columns.latency is not None,
+            "source.layout: wide": self.source.layout == "wide",
+            "paper_benchmark": self.paper_benchmark is not None,
+            "router.budgets": bool(self.router.budgets),
+            "router.log": self.router.log is not None,
+        }
+        kind = f"source kind {self.source.kind!r}"
+        if self.logged:
+            why = f"{kind}: a log knows the outcome of one model a prompt, so it is not replayed"
+            _refuse(self, {
+                "source.columns.query_id is for tables: every row of a log is a decision of its own":
+                    "query_id" in columns.model_fields_set,
+                **{f"{field} cannot be used with {why}": there for field, there in (replayed | measured).items()},
+            })  # fmt: skip
+        if self.missing == "predict":
+            rules = {kind: self.logged, **replayed}
+            _refuse(
+                self, {f"missing is predict, which cannot be used with {what}": rules[what] for what in rules}
             )
-        for field, there in (
-            ("later_models", bool(self.later_models)),
-            ("replay.condition", self.replay.condition != "none"),
-            ("replay.latency_weight", self.replay.latency_weight != 0),
-            ("source.columns.latency", self.source.columns.latency is not None),
-            ("source.layout: wide", self.source.layout == "wide"),
-            ("paper_benchmark", self.paper_benchmark is not None),
-            ("router.budgets", bool(self.router.budgets)),
-            ("router.log", self.router.log is not None),
-        ):
-            if there:
-                raise ValueError(
-                    f"{field} cannot be used with source kind {self.source.kind!r}: a log knows the outcome of one model a "
-                    "prompt, so it is not replayed"
-                )
-
-    def _fits_gaps(self) -> None:
-        """What needs every cell, or another split than the one whose train prompts predictions are learnt from, is refused."""
-        for field, there in (
-            (f"source kind {self.source.kind!r}", self.logged),
-            ("later_models", bool(self.later_models)),
-            ("replay.condition", self.replay.condition != "none"),
-            ("replay.latency_weight", self.replay.latency_weight != 0),
-        ):
-            if there:
-                raise ValueError(f"missing is predict, which cannot be used with {field}")
 
     def _fits_a_collection(self) -> None:
         """`collect` and the source kind belong together; the models and those that its fields name exist."""
-        if self.collected != (self.collect is not None):
-            if self.collected:
-                raise ValueError(
-                    "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, scores)"
-                )
-            raise ValueError(f"collect is for source.kind collect; the source is {self.source.kind!r}")
+        _refuse(self, {
+            "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, scores)":
+                self.collected and self.collect is None,
+            f"collect is for source.kind collect; the source is {self.source.kind!r}":
+                self.collect is not None and not self.collected,
+        })  # fmt: skip
         if self.collect is None:
             return
         names = self.arm_names() or []
-        if not names:
-            raise ValueError("source.kind is collect, so models must name whom to ask")
-        if self.later_models:
-            raise ValueError(
-                "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own"
-            )
-        unknown = sorted(set(self.collect.limits) - {*names, *(judge.model for judge in self.collect.judges)})
-        if unknown:
-            raise ValueError(
-                f"collect.limits names {unknown[0]!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
-            )
-        for judge in self.collect.judges:
-            if judge.against is not None and judge.against not in names:
-                raise ValueError(
-                    f"collect.scores: against is {judge.against!r:.100}; expected a model of the pool: {names!r:.200}"
-                )
+        judges = self.collect.judges
+        unknown = sorted(set(self.collect.limits) - {*names, *(judge.model for judge in judges)})
+        strangers = [judge.against for judge in judges if judge.against not in (None, *names)]
+        _refuse(self, {
+            "source.kind is collect, so models must name whom to ask": not names,
+            "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own":
+                self.later_models,
+            f"collect.limits names {''.join(unknown[:1])!r:.100}, which is asked nothing; the pool asks {names!r:.200}": unknown,
+            f"collect.scores: against is {''.join(map(str, strangers[:1]))!r:.100}; expected a model of the pool: {names!r:.200}": strangers,
+        })  # fmt: skip
 
     @property
     def collected(self) -> bool:

@@ -9,7 +9,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import PoolError
-from cabs_core.pool_files.wording import in_words
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
@@ -27,18 +26,14 @@ class Goal(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    value_per_right_answer: _Usd | None = Field(None, description="USD that one right answer is worth")
-    quality: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Smallest mean score: a share of the model `of`, or without one the score itself"
-    )
-    of: Annotated[str, Field(max_length=1000)] | None = Field(
-        None, description="The model that `quality` is a share of"
-    )
-    budget_per_month: _Usd | None = Field(None, description="USD a month; needs requests_per_month")
+    value_per_right_answer: _Usd | None = None  #: USD that one right answer is worth
+    #: smallest mean score: a share of the model `of`, or without one the score itself
+    quality: Annotated[float, Field(gt=0)] | None = None
+    of: Annotated[str, Field(max_length=1000)] | None = None  #: the model that `quality` is a share of
+    budget_per_month: _Usd | None = None  #: USD a month; needs requests_per_month
     requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
-    latency: Annotated[float, Field(gt=0, le=3600)] | None = Field(
-        None, description="Seconds, as in 2, 2s or 800ms; a `share` of the answers come within them"
-    )
+    #: seconds, as in 2, 2s or 800ms; a `share` of the answers come within them
+    latency: Annotated[float, Field(gt=0, le=3600)] | None = None
     share: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
     @field_validator("latency", mode="before")
@@ -87,7 +82,9 @@ def parse_goal(text: str) -> Goal:
         return Goal.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {in_words(first['msg'])}".removeprefix(": ")
+        unknown = first["type"] == "extra_forbidden"
+        message = "unknown field" if unknown else first["msg"].removeprefix("Value error, ")
+        why = ": ".join([*map(str, first["loc"]), message])
     except yaml.YAMLError:
         why = "it is no list of `name: value`"
     raise PoolError(f"goal {text!r:.100}: {why}. Goals are written like {'; '.join(map(repr, _EXAMPLES))}")

@@ -7,7 +7,7 @@ refused, and size, depth and number of entries are bounded before and while the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -21,7 +21,6 @@ LONGEST = 20_000  #: characters of one scalar
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: open brackets at any point of the text: the parsers need time quadratic in it before they say anything
 _OPEN_BRACKETS = 200
-_NULL = ("", "~", "null", "Null", "NULL")
 
 Place = tuple[str | int, ...]
 
@@ -55,15 +54,6 @@ class Document:
         return self.lines.get(place, 1)
 
 
-@dataclass
-class _Open:
-    """A mapping or list that is being read; `key`: the key or position of the next entry (None: a key is due)."""
-
-    content: dict[str | int, Any] | list[Any]
-    place: Place
-    key: str | int | None = None
-
-
 def read(text: str) -> Document:
     """Parse plain YAML.
 
@@ -73,29 +63,10 @@ def read(text: str) -> Document:
     if len(text) > LARGEST:
         raise NotPlain(1, f"the text has {len(text):,} characters; expected at most {LARGEST:,}")
     _bound_brackets(text)
-    document = Document([])
-    stack = [_Open(document.data, ())]  # the document itself, as a list of one
-    entries = documents = 0
+    document = Document({}, {}, {})
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            line = event.start_mark.line + 1
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    raise NotPlain(line, "a second document begins; expected one")
-            elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise NotPlain(line, "an anchor or alias (& or *): write the value out")
-            elif isinstance(event, yaml.NodeEvent):
-                if event.tag is not None:
-                    raise NotPlain(
-                        line, f"the tag {event.tag!r:.60}: leave it out, the field says what it is"
-                    )
-                entries += 1
-                if entries > MOST:
-                    raise NotPlain(line, f"more than {MOST:,} entries")
-                _add(document, stack, event, line)
-            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-                stack.pop()
+        _check_events(text)
+        root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         position = getattr(error, "position", None)
@@ -103,50 +74,56 @@ def read(text: str) -> Document:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         tab = ": there is a tab, indent with spaces" if "\t" in text else ""
         raise NotPlain(line, " ".join(str(problem).split()) + tab) from None
-    data = document.data[0] if document.data else None
-    trim = {place[1:]: line for place, line in document.lines.items()}
-    return Document(data, trim, {place[1:]: span for place, span in document.spans.items()})
+    data = None if root is None else _value(document, root, ())
+    return replace(document, data=data)
 
 
-def _add(document: Document, stack: list[_Open], event: yaml.NodeEvent, line: int) -> None:
-    top = stack[-1]
-    if isinstance(top.content, dict) and top.key is None:
-        top.key = _key(top, event, line)
-        document.lines[(*top.place, top.key)] = line
-        return
-    key = len(top.content) if isinstance(top.content, list) else top.key
-    assert key is not None
-    place = (*top.place, key)
-    document.lines.setdefault(place, line)
-    value: Any
-    if isinstance(event, yaml.ScalarEvent):
-        value = _text(event, line)
-        document.spans[place] = (event.start_mark.index, event.end_mark.index)
-        if event.implicit[0] and value in _NULL:
-            value = None
-    else:
-        if len(stack) > DEEPEST:
+def _check_events(text: str) -> None:
+    """Refuse what is not plain, and more than the limits, before anything is built."""
+    depth = entries = documents = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        line = event.start_mark.line + 1
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        entries += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if documents > 1:
+            raise NotPlain(line, "a second document begins; expected one")
+        if getattr(event, "anchor", None):
+            raise NotPlain(line, "an anchor or alias (& or *): write the value out")
+        if isinstance(event, yaml.NodeEvent) and event.tag is not None:
+            raise NotPlain(line, f"the tag {event.tag!r:.60}: leave it out, the field says what it is")
+        if entries > MOST:
+            raise NotPlain(line, f"more than {MOST:,} entries")
+        if depth > DEEPEST:
             raise NotPlain(line, f"mappings and lists stand more than {DEEPEST} deep inside each other")
-        value = {} if isinstance(event, yaml.MappingStartEvent) else []
-        stack.append(_Open(value, place))
-    if isinstance(top.content, list):
-        top.content.append(value)
-    else:
-        top.content[key] = value
-        top.key = None
 
 
-def _key(top: _Open, event: yaml.NodeEvent, line: int) -> str:
-    if not isinstance(event, yaml.ScalarEvent):
-        raise NotPlain(line, "a mapping or list stands as a key; expected a text")
-    key = _text(event, line)
-    if key in top.content:
-        raise NotPlain(line, f"the key {key!r:.80} stands twice")
-    return key
+def _value(document: Document, node: yaml.Node, place: Place) -> Any:
+    """What a node holds; its line, and the place of a scalar in the text, go into the document."""
+    document.lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(document, item, (*place, i)) for i, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        document.spans[place] = (node.start_mark.index, node.end_mark.index)
+        value = _text(node)
+        return None if node.tag == "tag:yaml.org,2002:null" else value
+    content: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise NotPlain(line, "a mapping or list stands as a key; expected a text")
+        key = _text(key_node)
+        if key in content:
+            raise NotPlain(line, f"the key {key!r:.80} stands twice")
+        document.lines[(*place, key)] = line
+        content[key] = _value(document, value_node, (*place, key))
+    return content
 
 
-def _text(event: yaml.ScalarEvent, line: int) -> str:
-    value: str = event.value
+def _text(node: yaml.ScalarNode) -> str:
+    value: str = node.value
+    line = node.start_mark.line + 1
     if len(value) > LONGEST:
         raise NotPlain(line, f"a text of {len(value):,} characters; expected at most {LONGEST:,}")
     if any((ord(c) < 32 and c not in "\n\t") or 0xD800 <= ord(c) < 0xE000 for c in value):

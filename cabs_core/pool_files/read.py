@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable
+import os
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,6 @@ from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
 from cabs_core.pool_files.config import ModelPool, Source, policy_names
-from cabs_core.pool_files.wording import in_words
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -48,36 +47,33 @@ class PoolFile:
         Raises:
             PoolError: the table is in neither place, or is no file.
         """
-        places = self._places(self.pool.source.path or "", "source.path", data_dir(), self.path.parent)
+        written = self.pool.source.path or ""
+        folders = [folder for folder in (data_dir(), self.path.parent) if folder is not None]
+        places = dict.fromkeys(folder / os.path.expanduser(written) for folder in folders)
         for place in places:
-            if _is(Path.is_file, place):
+            if os.path.isfile(place):
                 return place.absolute()
-        folder = next((place for place in places if _is(Path.is_dir, place)), None)
+        folder = next((place for place in places if os.path.isdir(place)), None)
         if folder is not None:
             raise self._error(f"source.path {folder} is a folder; expected one .parquet, .csv or .jsonl file")
         looked = " nor ".join(shown_path(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
-        raise self._error(f"source.path {self.pool.source.path!r:.120} is not at {looked}.{hint}")
+        raise self._error(f"source.path {written!r:.120} is not at {looked}.{hint}")
 
     def mirror_path(self) -> Path | None:
-        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool file.
+        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool file."""
+        mirror = self.pool.source.mirror
+        return None if mirror is None else self._beside(mirror)
 
-        Raises:
-            PoolError: the path cannot be one.
-        """
-        if self.pool.source.mirror is None:
-            return None
-        return self._places(self.pool.source.mirror, "source.mirror", self.path.parent)[0].absolute()
-
-    def beside(self, wanted: str, name: str) -> Path:
+    def beside(self, written: str, name: str) -> Path:
         """Absolute path of a file that the pool file names; relative: beside it. name: the field, for messages.
 
         Raises:
             PoolError: there is no such file.
         """
-        path = self._places(wanted, name, self.path.parent)[0].absolute()
-        if not _is(Path.is_file, path):
-            raise self._error(f"{name} {wanted!r:.120} is not at {shown_path(path)}")
+        path = self._beside(written)
+        if not os.path.isfile(path):
+            raise self._error(f"{name} {written!r:.120} is not at {shown_path(path)}")
         return path
 
     def collect_files(self) -> dict[tuple[str | int, ...], str]:
@@ -117,10 +113,9 @@ class PoolFile:
         changed: dict[plain_yaml.Place, Path | None] = {("source", "mirror"): self.mirror_path()}
         if sources()[source.kind].table:
             table = self.table_path()
-            beside = self._places(source.path or "", "source.path", self.path.parent)[0].absolute()
-            changed["source", "path"] = table if table == beside else None
+            changed["source", "path"] = table if table == self._beside(source.path or "") else None
         for place, written in self.collect_files().items():
-            changed[place] = self._places(written, "collect", self.path.parent)[0].absolute()
+            changed[place] = self._beside(written)
         spans = [(self.document.spans[place], path) for place, path in changed.items() if path is not None]
         for (start, end), path in sorted(spans, reverse=True, key=lambda item: item[0]):
             text = text[:start] + json.dumps(str(path), ensure_ascii=False) + text[end:]
@@ -130,15 +125,11 @@ class PoolFile:
             text = f"{head}{line}name: {self.pool.name}\n{rest}"
         return text
 
-    def _places(self, wanted: str, name: str, *folders: Path | None) -> list[Path]:
-        try:
-            path = Path(wanted).expanduser()
-        except RuntimeError:
-            raise self._error(f"{name} {wanted!r:.120} names the home folder of nobody known here") from None
-        return [path] if path.is_absolute() else [folder / path for folder in folders if folder is not None]
+    def _beside(self, written: str) -> Path:
+        return (self.path.parent / os.path.expanduser(written)).absolute()
 
     def _error(self, message: str) -> PoolError:
-        return pool_error(self.path, None, f"(pool {self.pool.name}): {message}", separator=" ")
+        return PoolError(f"pool file {shown_path(self.path)} (pool {self.pool.name}): {message}")
 
     @property
     def log_path(self) -> Path:
@@ -146,7 +137,7 @@ class PoolFile:
         named = self.pool.router.log
         if named is None:
             return default_log(deployed_folder(self.pool.name))
-        return (self.path.parent / Path(named).expanduser()).absolute()
+        return self._beside(named)
 
     def scoring_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files that the scores of a collected pool are made with, such as labels."""
@@ -156,8 +147,7 @@ class PoolFile:
         return {
             ".".join(map(str, place)): hash_file(path)
             for place, written in self.collect_files().items()
-            if place[1] == part
-            and _is(Path.is_file, path := self._places(written, "collect", self.path.parent)[0])
+            if place[1] == part and os.path.isfile(path := self._beside(written))
         }
 
     def log_files(self) -> dict[str, str]:
@@ -196,31 +186,28 @@ def read_pool_file(path: Path) -> PoolFile:
     """
     path = Path(path)
     try:
-        if not path.is_file():
-            raise PoolError(
-                f"pool file {shown_path(path)} {'is no file' if path.exists() else 'does not exist'}"
-            )
-        if path.suffix.lower() in (".csv", ".parquet", ".jsonl", ".xlsx"):
-            raise pool_error(
-                path,
-                None,
-                "is a table: write a pool file (YAML) that names it under source.path, and give that",
-                separator=" ",
-            )
-        if path.stat().st_size > 4 * plain_yaml.LARGEST:
-            raise pool_error(path, None, "is larger than 4 MiB: this is not a pool file", separator=" ")
-        text = path.read_text(encoding="utf-8-sig")
-        pool, document, auto = _parse(path, text)
-    except UnicodeDecodeError as error:
-        raise pool_error(
-            path, None, f"is not plain YAML: byte {error.start} is not UTF-8", separator=" "
-        ) from None
-    except (OSError, ValueError) as error:
-        raise pool_error(path, None, f"cannot be read: {error}", separator=" ") from None
+        pool, document, auto = _parse(path, _text(path))
     except PoolError as error:
         error.path = path
         raise
     return PoolFile(pool, path.absolute(), rhos_from="costs" if auto else "file", document=document)
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            problem = "is no file" if path.exists() else "does not exist"
+        elif path.suffix.lower() in (".csv", ".parquet", ".jsonl", ".xlsx"):
+            problem = "is a table: write a pool file (YAML) that names it under source.path, and give that"
+        elif path.stat().st_size > 4 * plain_yaml.LARGEST:
+            problem = "is larger than 4 MiB: this is not a pool file"
+        else:
+            return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem = f"is not plain YAML: byte {error.start} is not UTF-8"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be read: {error}"
+    raise PoolError(f"pool file {shown_path(path)} {problem}")
 
 
 @lru_cache(maxsize=256)
@@ -236,9 +223,8 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
         raise pool_error(path, 1, f"expected a mapping of fields at the top, found {found}")
     data = {"name": path.stem, **data}
     replay = data.get("replay")
-    asked = False
-    if isinstance(replay, dict) and replay.get("rhos") == "auto":
-        asked = True
+    asked = isinstance(replay, dict) and replay.get("rhos") == "auto"
+    if isinstance(replay, dict) and asked:
         data["replay"] = {k: v for k, v in replay.items() if k != "rhos"}
     try:
         pool = ModelPool.model_validate(data)
@@ -261,29 +247,25 @@ def did_you_mean(wanted: str, known: list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _is(question: Callable[[Path], bool], place: Path) -> bool:
-    try:
-        return question(place)
-    except (OSError, ValueError):  # a name too long for the file system, or with a null byte
-        return False
-
-
 def shown_path(path: Path) -> str:
     """A path as messages show it: printable, at most 160 characters."""
     text = printable(str(path))
     return text if len(text) <= 160 else f"...{text[-157:]}"
 
 
-def pool_error(path: Path, line: int | None, message: str, separator: str = ": ") -> PoolError:
+def pool_error(path: Path, line: int | None, message: str) -> PoolError:
     """The error of a pool file: where, and what is wrong."""
-    return PoolError(f"pool file {shown_path(path)}{f', line {line}' if line else ''}{separator}{message}")
+    return PoolError(f"pool file {shown_path(path)}{f', line {line}' if line else ''}: {message}")
 
 
 def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
     lines = []
-    for item in _told_once(error):
+    for item in _once(error):
         place = _place(document, item["loc"])
-        message = in_words(item["msg"])
+        message = item["msg"].removeprefix("Value error, ")
+        message = message.replace("valid tuple", "list, such as [1, 5]").replace(
+            "valid dictionary", "mapping"
+        )
         found = item.get("input")
         shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
         if item["type"] == "extra_forbidden":
@@ -297,25 +279,20 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
     return PoolError(f"pool file {shown_path(path)} is not a valid model pool:{listed}{more}")
 
 
-def _told_once(error: ValidationError) -> list[Any]:
+def _once(error: ValidationError) -> list[Any]:
     """The errors, without those of a union's branches that the value was never meant for."""
     items: list[Any] = error.errors(include_url=False, include_context=False)
-    meant = [i for i in items if i["type"] not in ("dict_type", "tuple_type")]
-    fields = {i["loc"][:1] for i in meant}
-    return [i for i in items if i in meant or i["loc"][:1] not in fields]
+    meant = {i["loc"][:1] for i in items if i["type"] not in ("dict_type", "tuple_type")}
+    return [i for i in items if i["type"] not in ("dict_type", "tuple_type") or i["loc"][:1] not in meant]
 
 
 def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_yaml.Place:
-    """Where an error of pydantic is in the file: its names of union branches and of keys are left out."""
+    """Where an error of pydantic is in the file: its names of union branches and of keys, all with [, are left out."""
     place: plain_yaml.Place = ()
-    for position, part in enumerate(loc):
-        if (*place, part) in document.lines or not _invented(part, position):
+    for part in loc:
+        if (*place, part) in document.lines or not place or "[" not in str(part):
             place = (*place, part)
     return place
-
-
-def _invented(part: int | str, position: int) -> bool:
-    return position > 0 and isinstance(part, str) and (part == "[key]" or "[" in part)
 
 
 def _meant(place: plain_yaml.Place) -> str:

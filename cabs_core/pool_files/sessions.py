@@ -12,22 +12,11 @@ class Sessions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    turns: float = Field(
-        4.0, ge=1, le=1000, description="Mean number of turns of a conversation (geometric, at least 1)"
-    )
-    sticky: Sticky = Field(
-        "session",
-        description="When a turn keeps the model of the turn before, as `cabs serve --sticky`: session, tools or off",
-    )
-    cached: float = Field(
-        0.1, ge=0, le=1, description="Price of a cached token in, as a share of that of a token in"
-    )
-    tools: float = Field(
-        0.0, ge=0, le=1, description="Share of the later turns that are steps of a tool loop"
-    )
-    input_share: float = Field(
-        0.4,
-        gt=0,
-        le=1,
-        description="Share of a call's cost that is input, where the table has no token counts",
-    )
+    #: mean number of turns of a conversation (geometric, at least 1)
+    turns: float = Field(4.0, ge=1, le=1000)
+    #: when a turn keeps the model of the turn before, as `cabs serve --sticky`: session, tools or off
+    sticky: Sticky = "session"
+    cached: float = Field(0.1, ge=0, le=1)  #: price of a cached token in, as a share of that of a token in
+    tools: float = Field(0.0, ge=0, le=1)  #: share of the later turns that are steps of a tool loop
+    #: share of a call's cost that is input, where the table has no token counts
+    input_share: float = Field(0.4, gt=0, le=1)

@@ -30,21 +30,15 @@ class Blocks:
 
     Attributes:
         correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
-        threshold: largest absolute correlation in the permutations, over all pairs (family-wise p <= 0.01).
-        typical: median of the correlations above the threshold, 0 if none is.
         blocks: lists of arm indices, largest first, constant models left out: connected components of the
             significant correlations, joined unless their mean correlation is surely negligible.
         conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
-        rows: rows used.
         apart: indices of the blocks that prove misalignment, none or at least two (see `_apart`).
     """
 
     correlations: np.ndarray
-    threshold: float
-    typical: float
     blocks: list[list[int]]
     conclusive: bool
-    rows: int
     apart: tuple[int, ...] = ()
 
 
@@ -64,7 +58,7 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     k = scores.shape[1]
     correlations = np.full((k, k), np.nan)
     if len(arms) < 2:
-        return Blocks(correlations, 1.0, 0.0, [arms.tolist()] if len(arms) else [], False, len(rows))
+        return Blocks(correlations, [arms.tolist()] if len(arms) else [], False)
     unit = residual[:, arms] / np.linalg.norm(residual[:, arms], axis=0)
     observed = unit.T @ unit
     correlations[np.ix_(arms, arms)] = observed
@@ -85,7 +79,7 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     blocks = sorted((arms[block].tolist() for block in members), key=lambda b: (-len(b), b[0]))
     conclusive = len(blocks) > 1 or bool(2 / np.sqrt(len(rows)) < negligible)
     apart = _apart(blocks, correlations, threshold, len(rows))
-    return Blocks(correlations, float(threshold), typical, blocks, conclusive, len(rows), apart)
+    return Blocks(correlations, blocks, conclusive, apart)
 
 
 def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int) -> tuple[int, ...]:
@@ -143,36 +137,22 @@ def _merge_unless_unrelated(
     return blocks
 
 
-@dataclass(frozen=True)
-class Predictability:
-    """Result of `predictability`: how well scores follow from the text within a task.
-
-    Attributes:
-        groups: `[G]` out-of-fold correlation of predicted and actual mean score of each group.
-        p_values: `[G]` permutation p-values.
-        models: `[K]` the same correlation per model.
-        rows: rows used.
-    """
-
-    groups: np.ndarray
-    p_values: np.ndarray
-    models: np.ndarray
-    rows: int
-
-
 def predictability(
     scores: np.ndarray,
     tasks: np.ndarray,
     features: np.ndarray,
     groups: list[list[int]],
-) -> Predictability:
-    """Cross-validated ridge regression of scores on text features, both centred within tasks.
+) -> tuple[np.ndarray, np.ndarray]:
+    """How well scores follow from the text within a task: cross-validated ridge regression on its features.
 
     Args:
         scores: `[n, K]`.
         tasks: `[n]`.
         features: `[n, d]`, of the texts.
         groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
+
+    Returns:
+        `[G]` out-of-fold correlation of predicted and actual mean score of each group; `[G]` permutation p-values.
     """
     rng = np.random.default_rng([0, 1])
     rows = sample_rows(len(scores))
@@ -184,11 +164,10 @@ def predictability(
     targets = np.column_stack([y[:, group].mean(axis=1) for group in groups])
     g = targets.shape[1]
     shuffled = [_shuffle(targets, code, rng) for _ in range(_PERMUTATIONS)]
-    everything = np.column_stack([targets, y, *shuffled])
-    correlation = _out_of_fold(x, everything, rng.permutation(len(rows)) % _FOLDS)
-    null = correlation[g + y.shape[1] :].reshape(_PERMUTATIONS, g)
+    correlation = _out_of_fold(x, np.column_stack([targets, *shuffled]), rng.permutation(len(rows)) % _FOLDS)
+    null = correlation[g:].reshape(_PERMUTATIONS, g)
     p_values = (1 + (null >= correlation[:g]).sum(axis=0)) / (_PERMUTATIONS + 1)
-    return Predictability(correlation[:g], p_values, correlation[g : g + y.shape[1]], len(rows))
+    return correlation[:g], p_values
 
 
 def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:

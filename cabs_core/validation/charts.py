@@ -13,15 +13,17 @@ from cabs_core.plots.charts import NARROW, short
 from cabs_core.plots.theme import default_styles
 
 
-def headroom(rhos: tuple[float, ...], series: dict[str, np.ndarray]) -> Figure:
-    """Mean utility over rho; `series`: name -> [R]."""
-    frame = pd.concat(
-        [
-            pd.DataFrame({"series": name, "x": np.array(rhos, dtype=float), "y": values})
-            for name, values in series.items()
-        ]
-    )
+def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[str]) -> Figure:
+    """Mean utility over rho; `gain`: of `profile.headroom`."""
+    series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
+    wide = pd.DataFrame(series).assign(x=np.array(rhos, dtype=float))
+    frame = wide.melt("x", var_name="series", value_name="y")
     styles = default_styles(list(series))
+    values = zip(rhos, *series.values(), gain["which"], strict=True)
+    rows = [
+        [f"{rho:g}", f"{best:.3f}", f"{single:.3f}", f"{random:.3f}", arms[which], f"{best - single:+.3f}"]
+        for rho, best, single, random, which in values
+    ]
     return Figure(
         key="headroom",
         title="Mean utility of no routing and of perfect routing",
@@ -38,10 +40,7 @@ def headroom(rhos: tuple[float, ...], series: dict[str, np.ndarray]) -> Figure:
             y_zero=True,
             height=330,
         ),
-        table=FigureTable(
-            ["ρ", *series],
-            [[f"{r:g}", *(f"{v[i]:.3f}" for v in series.values())] for i, r in enumerate(rhos)],
-        ),
+        table=FigureTable(["ρ", *series, "the best single model", "headroom"], rows),
         legend=tuple((name, style, True) for name, style in styles.items()),
     )
 

@@ -17,7 +17,7 @@ from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.read import did_you_mean
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.utility import margin
-from cabs_core.validation.catalog import CHECKS, Stage, warning_text
+from cabs_core.validation.catalog import CHECKS, Stage
 from cabs_core.validation.run import run_checks
 
 _LISTED = 12
@@ -88,13 +88,12 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
     for stage in STAGES:
         for found in run_checks(stage, outcomes, splits, pool):
             if not found.passed and found.severity == "ERROR":
-                means = next(spec.means for spec in CHECKS if spec.name == found.name)
                 raise DataError(
                     f"{outcomes.report.get('origin', pool.name)}: {found.observed}; expected {found.expected} (check {found.name})."
-                    f"{means and ' ' + means}{_advice(found.name, outcomes)}"
+                    f"{found.means and ' ' + found.means}{_advice(found.name, outcomes)}"
                 )
             if not found.passed:
-                warnings.append(warning_text(found))
+                warnings.append(found.warning)
     return warnings
 
 

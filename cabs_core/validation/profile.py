@@ -17,7 +17,6 @@ from cabs_core.pool_files import ModelPool
 from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
 from cabs_core.validation.alignment import Blocks, correlation_blocks
-from cabs_core.validation.catalog import CheckResult
 
 _TEMPLATE = Path(__file__).with_name("profile.html.j2")
 _TASKS_SHOWN = 60
@@ -29,17 +28,15 @@ def write_profile(
     pool: ModelPool,
     path: str | Path,
     *,
-    checks: list[CheckResult] | None = None,
     links: tuple[tuple[str, str], ...] = (),
 ) -> Path:
     """Write the page atomically and return its path.
 
     Args:
         splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
-        checks: results to show; only the failed ones are listed.
         links: (text, address) of related pages, as seen from this one.
     """
-    values = _content(outcomes, splits, pool, checks or [])
+    values = _content(outcomes, splits, pool)
     page = render_page(_TEMPLATE.name, _TEMPLATE.parent, links=links, **values)
     return write_text(path, page)
 
@@ -49,25 +46,21 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
 
     `random`: random play; `single`: the best single model, with index `which`; `oracle`: the best model per query.
     """
-    rows: dict[str, list[Any]] = {"random": [], "single": [], "which": [], "oracle": []}
-    for rho in rhos:
-        utility = clipped_utility(outcomes.scores, outcomes.costs, rho)
-        means = utility.mean(axis=0)
-        rows["random"].append(means.mean())
-        rows["single"].append(means.max())
-        rows["which"].append(int(means.argmax()))
-        rows["oracle"].append(utility.max(axis=1).mean())
-    return {name: np.array(values) for name, values in rows.items()}
+    utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
+    means = np.array([utility.mean(axis=0) for utility in utilities])
+    return {
+        "random": means.mean(axis=1),
+        "single": means.max(axis=1),
+        "which": means.argmax(axis=1),
+        "oracle": np.array([utility.max(axis=1).mean() for utility in utilities]),
+    }
 
 
-def _content(
-    o: Outcomes, splits: np.ndarray | None, pool: ModelPool, checks: list[CheckResult]
-) -> dict[str, Any]:
+def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[str, Any]:
     rhos = pool.replay.rhos
     gain = headroom(o, rhos)
     blocks = correlation_blocks(o.scores, o.tasks)
     tasks, hidden = _tasks(o, splits)
-    series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
     order = _similar_order(blocks.correlations)
     names = [o.arms[j] for j in order]
     shown = [t["key"] for t in tasks]
@@ -79,9 +72,8 @@ def _content(
         "description": pool.description,
         "synthetic": pool.synthetic,
         "facts": _facts(o, splits),
-        "checks": checks,
         "figures": {
-            "headroom": charts.headroom(rhos, series),
+            "headroom": charts.headroom(rhos, gain, o.arms),
             "scatter": charts.costs(o),
             "tasks": charts.tasks(by_task[:, best_first], shown, [o.arms[j] for j in best_first]),
             "correlation": charts.correlations(
@@ -89,18 +81,6 @@ def _content(
             ),
             "lengths": charts.lengths(o.prompt_lengths),
         },
-        "headroom": [
-            {
-                "rho": f"{rho:,.0f}",
-                "random": f"{gain['random'][i]:.3f}",
-                "single": f"{gain['single'][i]:.3f}",
-                "which": o.arms[gain["which"][i]],
-                "oracle": f"{gain['oracle'][i]:.3f}",
-                "gap": f"{gain['oracle'][i] - gain['single'][i]:+.3f}",
-            }
-            for i, rho in enumerate(rhos)
-            if i % max(1, len(rhos) // 5) == 0 or i == len(rhos) - 1
-        ],
         "models": _models(o, published),
         "published": bool(published),
         "tasks": tasks,

@@ -19,9 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError, listed
-from cabs_core.outcomes.judges import mean_of_judges
-from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, number_column, text_column
-from cabs_core.outcomes.table import text_array
+from cabs_core.outcomes.raw import JUDGE, Place, RawOutcomes, text_column
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.config import Columns
 from cabs_core.pool_files.read import did_you_mean
@@ -29,17 +27,11 @@ from cabs_core.pool_files.read import did_you_mean
 READERS = (".parquet", ".csv", ".jsonl", ".ndjson")
 #: columns that are the same in every row of a query, or of a model
 _REPEATED = ("query_id", "prompt", "model", "task", "split")
-_CANONICAL = {
-    "query_id": "query_id",
-    "prompt": "prompt",
-    "task": "task",
-    "model": "model",
-    "score": "score",
-    "cost": "cost",
+_PER_QUERY = ("query_id", "prompt", "task", "split")
+_CELLS = ("score", "cost", "input_tokens", "output_tokens", "latency")
+_CANONICAL = {field: field for field in (*_REPEATED, *_CELLS)} | {
     "input_tokens": "n_input_tokens",
     "output_tokens": "n_output_tokens",
-    "latency": "latency",
-    "split": "split",
 }
 _REQUIRED = ("prompt", "model", "score", "cost")
 _MODEL = "{model}"
@@ -264,6 +256,20 @@ def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
     )
 
 
+def _chosen(
+    path: Path, names: list[str], columns: Columns, fields: Mapping[str, str], required: Collection[str]
+) -> dict[str, str]:
+    """{canonical name: name in the table} of the fields that the table has."""
+    chosen = {}
+    for field, canonical in fields.items():
+        wanted = getattr(columns, field)
+        if wanted in names:
+            chosen[canonical] = wanted
+        elif wanted is not None and (field in required or field in columns.model_fields_set):
+            raise _absent(path, field, wanted, names)
+    return chosen
+
+
 def tidy_columns(
     path: Path, columns: Columns, fields: Mapping[str, str], required: Collection[str], *, once: bool = False
 ) -> tuple[pd.DataFrame, int, dict[str, str]]:
@@ -277,15 +283,7 @@ def tidy_columns(
         DataError: the table cannot be read, or lacks a column.
     """
     names = _known_columns(path)
-    chosen: dict[str, str] = {}
-    for field, canonical in fields.items():
-        wanted = getattr(columns, field)
-        if wanted is None:
-            continue
-        if wanted in names:
-            chosen[canonical] = wanted
-        elif field in required or field in columns.model_fields_set:
-            raise _absent(path, field, wanted, names)
+    chosen = _chosen(path, names, columns, fields, required)
     for wanted in columns.judges:
         if wanted not in names:
             raise _absent(path, "judges", wanted, names)
@@ -323,89 +321,48 @@ def _wide(
     score_range: tuple[float, float],
 ) -> RawOutcomes:
     names = _known_columns(path)
-    per_query: dict[str, str] = {}
-    for field in ("query_id", "prompt", "task", "split"):
-        wanted = getattr(columns, field)
-        if wanted in names:
-            per_query[field] = wanted
-        elif wanted is not None and (field == "prompt" or field in columns.model_fields_set):
-            raise _absent(path, field, wanted, names)
-    if _MODEL not in columns.score:
-        raise DataError(
-            f"{path}: source.layout is wide, so source.columns.score must hold {_MODEL}, e.g. "
-            f"'{_MODEL}' or '{_MODEL}_score'; found {columns.score!r}"
-        )
-    patterns = {
-        canonical: getattr(columns, field)
-        for field, canonical in _CANONICAL.items()
-        if field in ("score", "cost", "input_tokens", "output_tokens", "latency")
-        and getattr(columns, field) is not None
-        and (_MODEL in getattr(columns, field) or field in columns.model_fields_set)
-    }
-    for canonical, pattern in patterns.items():
-        if _MODEL not in pattern:
+    per_query = _chosen(path, names, columns, {field: field for field in _PER_QUERY}, ["prompt"])
+    patterns: dict[str, str] = {}
+    judges = [("judges", f"{JUDGE}{pattern}", pattern) for pattern in columns.judges]
+    cells = [(field, _CANONICAL[field], getattr(columns, field)) for field in _CELLS]
+    for field, canonical, pattern in [*cells, *judges]:
+        if pattern is not None and _MODEL in pattern:
+            patterns[canonical] = pattern
+        elif pattern is not None and (field in required or field in columns.model_fields_set):
+            prices = ", or give prices or cost_per_call" if field == "cost" else ""
             raise DataError(
-                f"{path}: source.layout is wide, so the pattern of {canonical} must hold {_MODEL}; found {pattern!r}"
+                f"{path}: source.layout is wide, so source.columns.{field} must hold {_MODEL}, e.g. "
+                f"'{_MODEL}_{field}'{prices}; found {pattern!r}"
             )
-    if "cost" in required and columns.cost is not None and "cost" not in patterns:
-        raise DataError(
-            f"{path}: source.layout is wide, so source.columns.cost must hold {_MODEL}, e.g. "
-            f"'{_MODEL}_cost', or give prices or cost_per_call; found {columns.cost!r}"
-        )
-    for pattern in columns.judges:
-        if _MODEL not in pattern:
-            raise DataError(
-                f"{path}: source.layout is wide, so every entry of source.columns.judges must hold {_MODEL}; found {pattern!r}"
-            )
-        patterns[f"{JUDGE}{pattern}"] = pattern
     wanted_models = models or _discover(path, names, patterns, set(per_query.values()))
     for model in wanted_models:
         for canonical, pattern in patterns.items():
             if pattern.replace(_MODEL, model) not in names:
                 field = next((f for f, c in _CANONICAL.items() if c == canonical), "judges")
                 raise _absent(path, field, pattern.replace(_MODEL, model), names)
-    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models} | set(
-        per_query.values()
-    )
-    frame, first_row = read_columns(path, sorted(needed))
-    if not len(frame):
-        raise DataError(f"{path}: the table has no rows")
-    origin = str(path)
-    texts = {f: text_column(frame[c], f, Place(origin, first_row, c)) for f, c in per_query.items()}
-    ids = texts["query_id"].tolist() if "query_id" in texts else _text_ids(texts["prompt"].tolist())
-    again = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
-    if len(again):
-        row = int(again[0])
-        raise DataError(
-            f"{origin}, row {row + first_row}: query_id {ids[row]!r} stands already in row "
-            f"{ids.index(ids[row]) + first_row}; expected each query once in a wide table"
+    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models}
+    frame, first_row = read_columns(path, sorted(needed | set(per_query.values())))
+
+    def repeated(values: pd.Series | list[str]) -> pd.Categorical:
+        codes, kinds = pd.factorize(pd.Series(values))
+        return pd.Categorical.from_codes(np.tile(codes, len(wanted_models)), kinds)
+
+    tidy = {field: repeated(frame[name]) for field, name in per_query.items()}
+    if ids_from_text := "query_id" not in tidy:
+        place = Place(str(path), first_row, per_query["prompt"])
+        tidy["query_id"] = repeated(
+            _text_ids(text_column(frame[per_query["prompt"]], "prompt", place).tolist())
         )
-    arrays = {}
-    for canonical, pattern in patterns.items():
-        cells = []
-        for name in (pattern.replace(_MODEL, m) for m in wanted_models):
-            kind = "score" if canonical.startswith(JUDGE) else canonical
-            cells.append(number_column(frame[name], kind, Place(origin, first_row, name), score_range))
-        arrays[canonical] = np.column_stack(cells)
-    report: dict[str, Any] = {"rows_read": len(frame)}
-    if columns.judges:
-        judged = [arrays["score"], *(arrays[f"{JUDGE}{pattern}"] for pattern in columns.judges)]
-        names_of = [columns.score, *columns.judges]
-        arrays["score"], report["judges"] = mean_of_judges(judged, names_of, wanted_models)
-    return RawOutcomes(
-        query_ids=text_array(ids),
-        prompts=texts["prompt"].tolist(),
-        tasks=text_array(texts["task"].tolist() if "task" in texts else ["all"] * len(ids)),
-        arms=wanted_models,
-        scores=arrays["score"],
-        costs=arrays.get("cost"),
-        input_tokens=arrays.get("n_input_tokens"),
-        output_tokens=arrays.get("n_output_tokens"),
-        latencies=arrays.get("latency"),
-        source_splits=text_array(texts["split"].tolist()) if "split" in texts else None,
-        origin=origin,
-        report=report,
+    tidy["model"] = pd.Categorical.from_codes(
+        np.repeat(np.arange(len(wanted_models)), len(frame)), wanted_models
     )
+    for canonical, pattern in patterns.items():
+        columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
+        tidy[canonical] = pd.concat(columns_of, ignore_index=True)
+    return RawOutcomes.from_tidy(
+        pd.DataFrame(tidy), origin=str(path), first_row=first_row, score_range=score_range,
+        ids_from_text=ids_from_text, called=per_query | patterns, models=wanted_models,
+    )  # fmt: skip
 
 
 def _discover(path: Path, names: list[str], patterns: dict[str, str], taken: set[str]) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, VerifiedFile, fetch
-from cabs_core.outcomes.raw import RawOutcomes
+from cabs_core.outcomes.raw import Place, RawOutcomes, number_column
 from cabs_core.outcomes.table import text_array
 from cabs_core.pool_files.config import Source
 
@@ -40,7 +40,12 @@ PRICES = {
     "wxai-mixtral-8x7b-instruct-v01": (0.6, 0.6),
 }
 MODELS = tuple(PRICES)
-_FIELDS = ("score", "num_input_tokens", "num_output_tokens")
+#: {field of a model's struct: canonical column}
+_FIELDS = {
+    "score": "score",
+    "num_input_tokens": "n_input_tokens",
+    "num_output_tokens": "n_output_tokens",
+}
 
 
 def read(source: Source) -> RawOutcomes:
@@ -108,14 +113,5 @@ def _field(table: pa.Table, file: VerifiedFile, model: str, field: str) -> np.nd
     column = table[model].combine_chunks()
     if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
         raise DataError(f"{file.path}, column {model!r}: expected a struct with {', '.join(_FIELDS)}")
-    values = pa.compute.struct_field(column, field).cast(pa.float64(), safe=False)
-    array: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    high = 1.0 if field == "score" else np.inf
-    with np.errstate(invalid="ignore"):
-        bad = np.flatnonzero((array < 0) | (array > high))
-    if len(bad):
-        raise DataError(
-            f"{file.path}, row {bad[0] + 1}, column {model}.{field}: {array[bad[0]]:g}; expected a number in "
-            f"[0, {high:g}]"
-        )
-    return array
+    values = pa.compute.struct_field(column, field).to_pandas()
+    return number_column(values, _FIELDS[field], Place(str(file.path), 1, f"{model}.{field}"))

@@ -88,21 +88,6 @@ def test_nothing_is_written_through_a_link(
     assert link != "nowhere" or not other.exists()
 
 
-@pytest.mark.parametrize("link", ["nowhere", "circle", "a file"])
-@pytest.mark.parametrize("place", ["downloads", f"downloads/{SHA[:16]}"])
-def test_a_link_where_a_folder_should_be(hub: HubServer, cabs_home: Path, place: str, link: str) -> None:
-    put_both(hub)
-    path = cabs_home / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (cabs_home / "file").write_bytes(b"old")
-    path.symlink_to(
-        {"nowhere": cabs_home / "none" / "none", "circle": path, "a file": cabs_home / "file"}[link]
-    )
-    with pytest.raises(StorageError, match=r"downloads.* cannot be written"):
-        fetch(raw_file(hub))
-    assert (cabs_home / "file").read_bytes() == b"old"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for a full disk")
 @pytest.mark.parametrize("kind", ["hub", "https"])
 def test_a_full_disk_is_not_blamed_on_the_server(hub: HubServer, cabs_home: Path, kind: str) -> None:

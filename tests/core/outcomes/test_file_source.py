@@ -14,6 +14,7 @@ from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes import Outcomes, load_outcomes
 
 MODELS = ("small", "large", "odd/../name")
+CSV, PARQUET = ({"kind": "file", "path": path} for path in ("t.csv", "t.parquet"))
 
 
 def tidy(n: int = 6) -> pd.DataFrame:
@@ -108,9 +109,9 @@ def test_texts_stay_texts(tmp_path: Path, pool_file) -> None:
 
 def test_query_id_from_the_text(tmp_path: Path, pool_file) -> None:
     write(tidy().drop(columns="query_id"), tmp_path / "t.csv")
-    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}))
+    outcomes = load_outcomes(pool_file(source=CSV))
     assert len(outcomes) == 6
-    again = load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}))
+    again = load_outcomes(pool_file(source=CSV))
     assert outcomes.query_ids.tolist() == again.query_ids.tolist()
 
 
@@ -118,7 +119,7 @@ def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, 
     write(tidy(3), tmp_path / "t.csv")
     (tmp_path / "data").mkdir()
     write(tidy(5), tmp_path / "data" / "t.csv")
-    pool = pool_file(source={"kind": "file", "path": "t.csv"})
+    pool = pool_file(source=CSV)
     monkeypatch.delenv("CABS_DATA_DIR", raising=False)
     assert len(load_outcomes(pool)) == 3
     monkeypatch.setenv("CABS_DATA_DIR", str(tmp_path / "data"))
@@ -130,9 +131,7 @@ def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, 
 
 def test_rename_choose_and_filter(tmp_path: Path, pool_file) -> None:
     write(tidy(), tmp_path / "t.parquet")
-    pool = pool_file(
-        source={"kind": "file", "path": "t.parquet"}, models={"L": "large", "S": "small"}, tasks=["math"]
-    )
+    pool = pool_file(source=PARQUET, models={"L": "large", "S": "small"}, tasks=["math"])
     outcomes = by_query(load_outcomes(pool))
     assert outcomes.arms == ["L", "S"]
     assert outcomes.query_ids.tolist() == ["q1", "q3", "q5"]
@@ -142,11 +141,7 @@ def test_rename_choose_and_filter(tmp_path: Path, pool_file) -> None:
 def test_cost_from_tokens_and_prices(tmp_path: Path, pool_file) -> None:
     write(tidy(), tmp_path / "t.parquet")
     prices = {"small": {"input": 1, "output": 0}, "large": {"input": 3, "output": 15}}
-    pool = pool_file(
-        source={"kind": "file", "path": "t.parquet", "columns": {"cost": None}},
-        models=["small", "large"],
-        prices=prices,
-    )
+    pool = pool_file(source=PARQUET | {"columns": {"cost": None}}, models=["small", "large"], prices=prices)
     outcomes = by_query(load_outcomes(pool))
     np.testing.assert_allclose(outcomes.costs[2], [102 / 1e6, (102 * 3 + 20 * 15) / 1e6])
 
@@ -154,7 +149,7 @@ def test_cost_from_tokens_and_prices(tmp_path: Path, pool_file) -> None:
 def test_missing_price_or_token_count_is_an_error(tmp_path: Path, pool_file) -> None:
     frame = tidy()
     write(frame, tmp_path / "t.parquet")
-    source = {"kind": "file", "path": "t.parquet", "columns": {"cost": None}}
+    source = PARQUET | {"columns": {"cost": None}}
     one = {"small": {"input": 1, "output": 1}}
     with pytest.raises(DataError, match=r"prices lacks large.*never taken as 0"):
         load_outcomes(pool_file(source=source, models=["small", "large"], prices=one))
@@ -173,20 +168,12 @@ def test_missing_price_or_token_count_is_an_error(tmp_path: Path, pool_file) -> 
 
 def test_rescaled_costs(tmp_path: Path, pool_file) -> None:
     write(tidy(), tmp_path / "t.parquet")
-    plain = load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet"}, models=list(MODELS)))
+    plain = load_outcomes(pool_file(source=PARQUET, models=list(MODELS)))
     each = load_outcomes(
-        pool_file(
-            source={"kind": "file", "path": "t.parquet"},
-            models=list(MODELS),
-            rescale_mean_cost={"small": 7e-4, "large": 2.0},
-        )
+        pool_file(source=PARQUET, models=list(MODELS), rescale_mean_cost={"small": 7e-4, "large": 2.0})
     )
     np.testing.assert_allclose(each.costs.mean(axis=0), [7e-4, 2.0, plain.costs[:, 2].mean()])
-    grand = load_outcomes(
-        pool_file(
-            source={"kind": "file", "path": "t.parquet"}, models=list(MODELS), rescale_grand_mean_cost=5e-4
-        )
-    )
+    grand = load_outcomes(pool_file(source=PARQUET, models=list(MODELS), rescale_grand_mean_cost=5e-4))
     assert grand.costs.mean() == pytest.approx(5e-4)
     np.testing.assert_allclose(grand.costs / plain.costs, 5e-4 / plain.costs.mean())
     assert grand.report["cost_factors"]["small"] == pytest.approx(5e-4 / plain.costs.mean())
@@ -197,7 +184,7 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
     frame.loc[(frame["query_id"] == "q2") & (frame["model"] == "large"), "score"] = None
     frame = frame[~((frame["query_id"] == "q3") & (frame["model"] == "small"))]
     write(frame, tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet"}))
+    outcomes = load_outcomes(pool_file(source=PARQUET))
     assert sorted(outcomes.query_ids.tolist()) == ["q0", "q1", "q4", "q5"]
     assert outcomes.report["queries_dropped"] == 2
     assert outcomes.report["missing_cells"] == {"small": 1, "large": 1}
@@ -206,10 +193,8 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
         "math": {"read": 3, "dropped": 1},
     }
     with pytest.raises(DataError, match=r"has no score for model .*2 of 6 queries"):
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet"}, missing="error"))
-    chosen = load_outcomes(
-        pool_file(source={"kind": "file", "path": "t.parquet"}, models=["large", "odd/../name"])
-    )
+        load_outcomes(pool_file(source=PARQUET, missing="error"))
+    chosen = load_outcomes(pool_file(source=PARQUET, models=["large", "odd/../name"]))
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
 
 
@@ -292,7 +277,7 @@ def test_bad_cells_are_named(tmp_path: Path, pool_file, case: str) -> None:
     change, expected = BAD_CELLS[case]
     path = write(broken(change), tmp_path / "t.csv")
     with pytest.raises(DataError, match=expected) as caught:
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}))
+        load_outcomes(pool_file(source=CSV))
     assert str(path) in str(caught.value)
 
 
@@ -308,13 +293,13 @@ def test_bad_cells_are_named(tmp_path: Path, pool_file, case: str) -> None:
 def test_pool_that_does_not_fit_its_table(tmp_path: Path, pool_file, fields: dict, expected: str) -> None:
     write(tidy(), tmp_path / "t.csv")
     with pytest.raises(DataError, match=expected):
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}, **fields))
+        load_outcomes(pool_file(source=CSV, **fields))
 
 
 def test_mapped_column_that_is_not_there(tmp_path: Path, pool_file) -> None:
     write(tidy(), tmp_path / "t.csv")
     for field in ("task", "query_id", "latency", "split", "input_tokens"):
-        source = {"kind": "file", "path": "t.csv", "columns": {field: "nowhere"}}
+        source = CSV | {"columns": {field: "nowhere"}}
         with pytest.raises(DataError, match=f"no column 'nowhere', which source.columns.{field} names"):
             load_outcomes(pool_file(source=source))
 
@@ -399,7 +384,7 @@ def test_unreadable_files(tmp_path: Path, pool_file, name: str, content: bytes, 
 def test_wide_tables_that_do_not_fit(tmp_path: Path, pool_file, columns, models, expected) -> None:
     frame = pd.DataFrame({"prompt": ["p"], "a": [1], "a_usd": [1], "b": [0], "b_usd": [1]})
     write(frame, tmp_path / "t.csv")
-    fields: dict = {"source": {"kind": "file", "path": "t.csv", "layout": "wide", "columns": columns}}
+    fields: dict = {"source": CSV | {"layout": "wide", "columns": columns}}
     if models:
         fields["models"] = models
     if columns.get("cost", "") is None:
@@ -410,7 +395,7 @@ def test_wide_tables_that_do_not_fit(tmp_path: Path, pool_file, columns, models,
 
 def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
     columns = {"score": "{model}", "cost": "{model}_usd"}
-    source = {"kind": "file", "path": "t.csv", "layout": "wide", "columns": columns}
+    source = CSV | {"layout": "wide", "columns": columns}
     frame = pd.DataFrame(
         {"query_id": ["x", "y"], "prompt": ["p", "q"], "a": [1, 2], "a_usd": 1, "b": 0, "b_usd": 1}
     )
@@ -419,7 +404,7 @@ def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
         load_outcomes(pool_file(source=source))
     frame["a"], frame["query_id"] = 1, "x"
     write(frame, tmp_path / "t.csv")
-    with pytest.raises(DataError, match=r"row 3: query_id 'x' stands already in row 2"):
+    with pytest.raises(DataError, match=r"row 3: .* query 'x', model 'a' stands already in row 2"):
         load_outcomes(pool_file(source=source))
 
 
@@ -445,7 +430,7 @@ def test_mapped_columns_are_called_as_the_user_calls_them(
     write(pd.DataFrame(rows), tmp_path / "t.csv")
     names = {"prompt": "question", "model": "llm", "score": "quality", "cost": "usd", "task": "kind"}
     with pytest.raises(DataError, match=expected):
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.csv", "columns": names}))
+        load_outcomes(pool_file(source=CSV | {"columns": names}))
 
 
 @pytest.mark.slow
@@ -454,7 +439,7 @@ def test_a_quarter_of_sprout(tmp_path: Path, pool_file) -> None:
     import resource
 
     from cabs_core.outcomes import make_splits
-    from cabs_core.validation import run_checks
+    from cabs_core.validation.run import run_checks
 
     rng = np.random.default_rng(0)
     k = 13

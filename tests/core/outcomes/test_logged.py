@@ -13,7 +13,7 @@ from cabs_core.errors import DataError, RouterError
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.outcomes.logged import predicted_cells, prompt_features
 from cabs_core.router.events import EventLog
-from cabs_core.validation import run_checks
+from cabs_core.validation.run import run_checks
 
 MODELS = ["large", "medium", "small"]
 WORDS = ["sum", "poem", "code", "law", "name"]

@@ -26,21 +26,17 @@ from cabs_core.pools import find_pool
 RNG = np.random.default_rng(3)
 
 
-def pin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    monkeypatch.setattr(
-        routerbench,
-        "FILE",
-        dataclasses.replace(
-            routerbench.FILE, size=len(content), sha256=hashlib.sha256(content).hexdigest(), revision=COMMIT
-        ),
-    )
+def put_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, table: object) -> None:
+    """The table on the hub, and the pin of its content."""
+    content = pickle.dumps(table, protocol=4)
+    hub.put("withmartian/routerbench", "routerbench_0shot.pkl", content)
+    pin = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest(), "revision": COMMIT}
+    monkeypatch.setattr(routerbench, "FILE", dataclasses.replace(routerbench.FILE, **pin))
 
 
 def test_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, cabs_home: Path) -> None:
     table = routerbench_table()
-    content = pickle.dumps(table, protocol=4)
-    hub.put("withmartian/routerbench", "routerbench_0shot.pkl", content)
-    pin(monkeypatch, content)
+    put_routerbench(hub, monkeypatch, table)
     raw = routerbench.read(Source(kind="routerbench"))
     assert raw.prompts[3] == "Question 3?\nAnswer:"
     assert raw.tasks.tolist()[:2] == ["hellaswag", "mmlu"]
@@ -55,9 +51,7 @@ def test_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, cabs_home:
 
 
 def test_routerbench_pool_uses_the_papers_names(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = pickle.dumps(routerbench_table(60), protocol=4)
-    hub.put("withmartian/routerbench", "routerbench_0shot.pkl", content)
-    pin(monkeypatch, content)
+    put_routerbench(hub, monkeypatch, routerbench_table(60))
     outcomes = load_outcomes(find_pool("routerbench"))
     assert outcomes.arms == [row.name for row in PUBLISHED["routerbench"]]
     j = outcomes.arms.index("meta_code-llama-instruct-34b-chat")
@@ -83,9 +77,7 @@ def test_routerbench_of_another_form(hub, monkeypatch, damage, expected) -> None
     table = damage(routerbench_table())
     if isinstance(table, pd.DataFrame):
         table.columns = pd.Index(list(table.columns), dtype=object)
-    content = pickle.dumps(table, protocol=4)
-    hub.put("withmartian/routerbench", "routerbench_0shot.pkl", content)
-    pin(monkeypatch, content)
+    put_routerbench(hub, monkeypatch, table)
     with pytest.raises(DataError, match=expected):
         routerbench.read(Source(kind="routerbench"))
 
@@ -134,20 +126,14 @@ def test_sprout(hub: HubServer, cabs_home: Path) -> None:
     assert lock["revision"] == COMMIT and len(lock["files"]) == 5
 
 
-def test_sprout_from_a_mirror(hub: HubServer, tmp_path: Path) -> None:
-    folder = tmp_path / "mirror"
+@pytest.mark.parametrize("bare", [True, False])
+def test_sprout_from_a_mirror_beside_the_pool_file(
+    hub: HubServer, pool_file, tmp_path: Path, bare: bool
+) -> None:
     for k, name in enumerate(name for names in sprout.FILES.values() for name in names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(sprout_part(30, 30 * k))
-    raw = sprout.read(Source(kind="sprout", mirror=str(folder)))
-    assert len(raw.prompts) == 150 and not hub.state.requests
-
-
-def test_relative_mirror_is_beside_the_pool_file(hub: HubServer, pool_file, tmp_path: Path) -> None:
-    folder = tmp_path / "mirror"
-    folder.mkdir()
-    for k, name in enumerate(name for names in sprout.FILES.values() for name in names):
-        (folder / Path(name).name).write_bytes(sprout_part(30, 30 * k))
+        path = tmp_path / "mirror" / (Path(name).name if bare else name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sprout_part(30, 30 * k))
     pool = pool_file(source={"kind": "sprout", "mirror": "mirror"}, split={"kind": "default"})
     assert len(load_outcomes(pool)) == 148 and not hub.state.requests
 

@@ -10,13 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_file_source import tidy, write
+from test_file_source import CSV, PARQUET, tidy, write
 
 from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes import load_outcomes
 from cabs_core.outcomes.raw import Place, number_column
-
-FILE = {"kind": "file", "path": "t.parquet"}
 
 
 def plain() -> pd.DataFrame:
@@ -26,7 +24,7 @@ def plain() -> pd.DataFrame:
 @pytest.mark.parametrize("index", ["query_id", ["query_id", "model"], "prompt", "score"])
 def test_parquet_written_with_an_index(tmp_path: Path, pool_file, index) -> None:
     plain().set_index(index).to_parquet(tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source=FILE))
+    outcomes = load_outcomes(pool_file(source=PARQUET))
     assert len(outcomes) == 6 and outcomes.arms == ["large", "odd/../name", "small"]
 
 
@@ -39,7 +37,7 @@ def test_odd_pandas_metadata_is_not_looked_at(tmp_path: Path, pool_file) -> None
         b'{"index_columns": ["nowhere"], "columns": [], "pandas_version": "9"}',
     ):
         pq.write_table(table.replace_schema_metadata({b"pandas": metadata}), tmp_path / "t.parquet")
-        assert len(load_outcomes(pool_file(source=FILE))) == 6
+        assert len(load_outcomes(pool_file(source=PARQUET))) == 6
 
 
 def test_folders_named_like_partitions_add_no_columns(tmp_path: Path, pool_file) -> None:
@@ -55,7 +53,7 @@ def test_dots_in_the_names_of_columns(tmp_path: Path, pool_file) -> None:
         {"prompt": ["p", "q"], "gpt-3.5": [0, 1], "gpt-3.5.usd": 1.0, "gpt-4": 1, "gpt-4.usd": 2.0}
     ).to_parquet(tmp_path / "t.parquet")
     columns = {"score": "{model}", "cost": "{model}.usd"}
-    outcomes = load_outcomes(pool_file(source=FILE | {"layout": "wide", "columns": columns}))
+    outcomes = load_outcomes(pool_file(source=PARQUET | {"layout": "wide", "columns": columns}))
     assert outcomes.arms == ["gpt-3.5", "gpt-4"]
 
 
@@ -89,7 +87,7 @@ def test_columns_of_the_wrong_type_are_refused(tmp_path: Path, pool_file, case: 
     pq.write_table(table.append_column(name, make(len(table))), tmp_path / "t.parquet")
     columns = {"latency": "latency"} if name == "latency" else {}
     with pytest.raises(DataError, match=expected) as caught:
-        load_outcomes(pool_file(source=FILE | {"columns": columns}))
+        load_outcomes(pool_file(source=PARQUET | {"columns": columns}))
     assert len(str(caught.value)) <= 1000 and "t.parquet" in str(caught.value)
 
 
@@ -110,7 +108,7 @@ def test_columns_of_other_number_types_are_read(tmp_path: Path, pool_file, kind)
     pq.write_table(
         table.set_column(table.column_names.index("score"), "score", column), tmp_path / "t.parquet"
     )
-    assert (load_outcomes(pool_file(source=FILE)).scores == 0.5).all()
+    assert (load_outcomes(pool_file(source=PARQUET)).scores == 0.5).all()
 
 
 def test_texts_in_parquet_that_are_not_utf8(tmp_path: Path, pool_file) -> None:
@@ -120,7 +118,7 @@ def test_texts_in_parquet_that_are_not_utf8(tmp_path: Path, pool_file) -> None:
         table.set_column(table.column_names.index("prompt"), "prompt", bad), tmp_path / "t.parquet"
     )
     with pytest.raises(DataError, match="not UTF-8"):
-        load_outcomes(pool_file(source=FILE))
+        load_outcomes(pool_file(source=PARQUET))
 
 
 # ------------------------------------------------------------------------------------------- missing and priced
@@ -136,24 +134,24 @@ def holed() -> pd.DataFrame:
 
 def test_queries_without_a_cost_are_left_out_and_counted(tmp_path: Path, pool_file) -> None:
     write(holed(), tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source=FILE))
+    outcomes = load_outcomes(pool_file(source=PARQUET))
     assert sorted(outcomes.query_ids.tolist()) == ["q0", "q1", "q4", "q5"]
     assert outcomes.report["missing_costs"] == {"large": 1}
     assert outcomes.report["missing_cells"] == {"small": 1}
     assert outcomes.report["queries_dropped"] == 2
     with pytest.raises(DataError, match=r"query 'q2' has no cost for model 'large' \(2 of 6 queries"):
-        load_outcomes(pool_file(source=FILE, missing="error"))
+        load_outcomes(pool_file(source=PARQUET, missing="error"))
 
 
 def test_a_missing_cost_is_the_models_price(tmp_path: Path, pool_file) -> None:
     write(holed(), tmp_path / "t.parquet")
     prices = {"large": {"input": 3, "output": 15}}
-    outcomes = load_outcomes(pool_file(source=FILE, missing="price", prices=prices))
+    outcomes = load_outcomes(pool_file(source=PARQUET, missing="price", prices=prices))
     row, arm = outcomes.query_ids.tolist().index("q2"), outcomes.arms.index("large")
     assert outcomes.costs[row, arm] == pytest.approx((102 * 3 + 20 * 15) / 1e6)
     assert outcomes.costs[row - 1, arm] == pytest.approx(0.002 + 1e-5), "a cost that is there stays"
     assert len(outcomes) == 5 and outcomes.report["costs_priced"] == {"large": 1}
-    constant = load_outcomes(pool_file(source=FILE, missing="price", cost_per_call={"large": 0.25}))
+    constant = load_outcomes(pool_file(source=PARQUET, missing="price", cost_per_call={"large": 0.25}))
     assert constant.costs[row, arm] == 0.25
 
 
@@ -162,7 +160,7 @@ def test_a_price_without_tokens_fills_nothing(tmp_path: Path, pool_file) -> None
     frame.loc[frame["query_id"] == "q2", "n_output_tokens"] = None
     write(frame, tmp_path / "t.parquet")
     outcomes = load_outcomes(
-        pool_file(source=FILE, missing="price", prices={"large": {"input": 3, "output": 15}})
+        pool_file(source=PARQUET, missing="price", prices={"large": {"input": 3, "output": 15}})
     )
     assert "q2" not in outcomes.query_ids and outcomes.report["missing_costs"] == {"large": 1}
 
@@ -173,19 +171,19 @@ def test_a_constant_cost_per_call(tmp_path: Path, pool_file, column: str) -> Non
     frame["cost"] = None if column == "null" else frame["cost"]
     write(frame.drop(columns="cost") if column == "absent" else frame, tmp_path / "t.parquet")
     constants = {"small": 0.001, "large": 0.01, "odd/../name": 0}
-    outcomes = load_outcomes(pool_file(source=FILE, cost_per_call=constants))
+    outcomes = load_outcomes(pool_file(source=PARQUET, cost_per_call=constants))
     assert dict(zip(outcomes.arms, outcomes.costs.mean(axis=0))) == pytest.approx(constants)
     mixed = {"small": 0.001, "large": 0.01}
     prices = {"odd/../name": {"input": 1, "output": 0}}
-    outcomes = load_outcomes(pool_file(source=FILE, cost_per_call=mixed, prices=prices))
+    outcomes = load_outcomes(pool_file(source=PARQUET, cost_per_call=mixed, prices=prices))
     assert outcomes.costs[0, outcomes.arms.index("odd/../name")] == pytest.approx(100 / 1e6)
     with pytest.raises(DataError, match=r"prices lacks odd/../name; .*cost_per_call"):
-        load_outcomes(pool_file(source=FILE, cost_per_call=mixed))
+        load_outcomes(pool_file(source=PARQUET, cost_per_call=mixed))
 
 
 def test_a_constant_cost_of_a_wide_table(tmp_path: Path, pool_file) -> None:
     pd.DataFrame({"prompt": ["p", "q"], "a": [0, 1], "b": [1, 1]}).to_csv(tmp_path / "t.csv", index=False)
-    source = {"kind": "file", "path": "t.csv", "layout": "wide", "columns": {"score": "{model}"}}
+    source = CSV | {"layout": "wide", "columns": {"score": "{model}"}}
     outcomes = load_outcomes(pool_file(source=source, models=["a", "b"], cost_per_call={"a": 1, "b": 2}))
     np.testing.assert_array_equal(outcomes.costs, [[1, 2], [1, 2]])
 
@@ -193,7 +191,7 @@ def test_a_constant_cost_of_a_wide_table(tmp_path: Path, pool_file) -> None:
 def test_a_table_without_any_cost(tmp_path: Path, pool_file) -> None:
     write(plain().assign(cost=None), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"no call has a cost\. .*prices .*cost_per_call"):
-        load_outcomes(pool_file(source=FILE))
+        load_outcomes(pool_file(source=PARQUET))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -225,7 +223,7 @@ def test_dollar_signs_before_costs(tmp_path: Path, pool_file) -> None:
     wanted = frame["cost"].copy()
     frame["cost"] = "$" + frame["cost"].astype(str)
     write(frame, tmp_path / "t.csv")
-    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}))
+    outcomes = load_outcomes(pool_file(source=CSV))
     assert outcomes.costs.mean() == pytest.approx(wanted.mean())
 
 
@@ -237,7 +235,7 @@ def test_duplicates_are_named_by_their_text(tmp_path: Path, pool_file) -> None:
     with pytest.raises(
         DataError, match=r"row 4: .*the prompt 'Why is the sky blue\?', model 'a' stands already in row 2"
     ):
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.csv"}))
+        load_outcomes(pool_file(source=CSV))
 
 
 def test_suffixes_in_capitals(tmp_path: Path, pool_file) -> None:
@@ -249,7 +247,7 @@ def test_suffixes_in_capitals(tmp_path: Path, pool_file) -> None:
 def test_a_folder_of_parquet_is_named(tmp_path: Path, pool_file) -> None:
     (tmp_path / "t.parquet").mkdir()
     with pytest.raises(PoolError, match=r"t\.parquet is a folder; expected one"):
-        load_outcomes(pool_file(source=FILE))
+        load_outcomes(pool_file(source=PARQUET))
 
 
 def test_scores_as_people_have_them() -> None:

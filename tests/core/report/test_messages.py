@@ -20,7 +20,7 @@ NAMED = {
     "one model": ("'large'", "Add the rows of another model"),
     "twenty questions": ("table.csv: 20 different prompts", "a few hundred are the least"),
     "gaps in half of the rows": ("large 300, small 300, medium 300", "missing: predict"),
-    "every model answers alike": ("3 of 3 rows: large (0), medium (0), small (0)",),
+    "every model answers alike": ("large: scores spread by 0 around",),
     "two models with the same scores": ("large-copy has the scores of large",),
     "an encoder that does not exist": ("encoder 'mini-lm'", "Hugging Face"),
     "score_range is too wide": ("all scores lie between 0 and 1", "-1000 to 1000"),

@@ -11,7 +11,8 @@ import pytest
 
 from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits, split_under
 from cabs_core.pool_files.config import ModelPool, Split
-from cabs_core.validation import CHECKS, CheckResult, check_names, run_checks
+from cabs_core.validation.catalog import CHECKS, CheckResult, check_names
+from cabs_core.validation.run import run_checks
 
 POOL = ModelPool(name="p", source={"kind": "synthetic"})
 _TOPICS = ("maths", "poetry", "law", "code", "history", "music")
@@ -43,6 +44,12 @@ def by_name(results: list[CheckResult]) -> dict[str, CheckResult]:
     return {r.name: r for r in results}
 
 
+def checked(name: str, o: Outcomes, splits: np.ndarray | None = None, pool: ModelPool = POOL) -> CheckResult:
+    """Result of one check."""
+    (result,) = run_checks("outcomes" if splits is None else "splits", o, splits, pool, only=[name])
+    return result
+
+
 @pytest.fixture(scope="module")
 def clean() -> Outcomes:
     return sound()
@@ -52,14 +59,13 @@ def test_sound_outcomes_pass_everything(clean: Outcomes) -> None:
     splits = make_splits(clean, POOL.split)
     results = run_checks("outcomes", clean, pool=POOL) + run_checks("splits", clean, splits, POOL)
     assert [r.name for r in results] == [spec.name for spec in CHECKS]
-    assert {r.name: (r.observed, r.metadata.get("error")) for r in results if not r.passed} == {}
+    assert {r.name: (r.observed, r.error) for r in results if not r.passed} == {}
     for result, spec in zip(results, CHECKS, strict=True):
-        assert (result.severity, result.description) == (spec.severity, spec.description)
+        assert result.severity == spec.severity
         assert result.observed and result.expected and result.examples == []
 
 
 def test_errors_block_and_warnings_do_not() -> None:
-    assert all(spec.blocking == (spec.severity == "ERROR") for spec in CHECKS)
     assert {spec.severity for spec in CHECKS} == {"ERROR", "WARN"}
     assert len({spec.name for spec in CHECKS}) == len(CHECKS)
     assert [*check_names("outcomes"), *check_names("splits")] == list(CHECKS)
@@ -69,7 +75,7 @@ def test_errors_block_and_warnings_do_not() -> None:
 
 def test_the_list_of_checks_is_light() -> None:
     code = (
-        "import sys; from cabs_core.validation import check_names; check_names('outcomes'); "
+        "import sys; from cabs_core.validation.catalog import check_names; check_names('outcomes'); "
         "heavy = {'great_expectations', 'sklearn', 'pandas', 'torch', 'numpy'} & set(sys.modules); "
         "sys.exit(f'imports {heavy}' if heavy else 0)"
     )
@@ -82,27 +88,15 @@ def test_the_list_of_checks_is_light() -> None:
 # --------------------------------------------------------------------------------- one fault for every check
 
 
-def with_value(field: str, value: float):
-    """Row 1 of model m2 gets this value."""
+def with_cells(field: str, rows, columns, value):
+    """These cells get this value."""
 
     def change(o: Outcomes) -> Outcomes:
         array = getattr(o, field).copy()
-        array[1, 2] = value
+        array[rows, columns] = value(array) if callable(value) else value
         return replace(o, **{field: array})
 
     return change
-
-
-def twins(o: Outcomes) -> Outcomes:
-    scores = o.scores.copy()
-    scores[:, 3] = scores[:, 1]
-    return replace(o, scores=scores)
-
-
-def constant(o: Outcomes) -> Outcomes:
-    scores = o.scores.copy()
-    scores[:, 2] = 0.0
-    return replace(o, scores=scores)
 
 
 def contradicting(o: Outcomes) -> Outcomes:
@@ -131,11 +125,11 @@ def other_texts(o: Outcomes) -> Outcomes:
 
 
 FAULTY_CELLS = {
-    "costs_in_range": with_value("costs", 1500.0),
-    "costs_positive": with_value("costs", 0.0),
-    "input_tokens_in_range": with_value("input_tokens", 0.0),
-    "output_tokens_in_range": with_value("output_tokens", -1.0),
-    "latencies_in_range": with_value("latencies", 7200.0),
+    "costs_in_range": with_cells("costs", 1, 2, 1500.0),
+    "costs_positive": with_cells("costs", 1, 2, 0.0),
+    "input_tokens_in_range": with_cells("input_tokens", 1, 2, 0.0),
+    "output_tokens_in_range": with_cells("output_tokens", 1, 2, -1.0),
+    "latencies_in_range": with_cells("latencies", 1, 2, 7200.0),
 }
 FAULTY_OUTCOMES = {
     **FAULTY_CELLS,
@@ -148,8 +142,8 @@ FAULTY_OUTCOMES = {
         o, report={"queries_read": 2000, "queries_dropped": 800, "missing_cells": {"m1": 800}}
     ),
     "tasks_kept": lambda o: replace(o, report={"dropped_by_task": {"a": {"read": 9, "dropped": 5}}}),
-    "scores_vary": constant,
-    "models_distinct": twins,
+    "scores_vary": with_cells("scores", slice(None), 2, 0.0),
+    "models_distinct": with_cells("scores", slice(None), 3, lambda scores: scores[:, 1]),
     "duplicates_agree": contradicting,
     "alignment_blocks": misaligned,
     "alignment_text": other_texts,
@@ -165,47 +159,39 @@ def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
         else set()
     )
     assert name in {n for n, r in results.items() if not r.passed} <= {name} | follow
-    assert "error" not in results[name].metadata
+    assert not results[name].error
     if name in FAULTY_CELLS:
         assert ("q1", "m2") in [(e["query_id"], e["model"]) for e in results[name].examples]
 
 
 def test_a_failure_that_the_pool_file_accepts_is_a_warning(clean: Outcomes) -> None:
     faulty = FAULTY_OUTCOMES["queries_kept"](clean)
-    (found,) = run_checks("outcomes", faulty, pool=POOL, only=["queries_kept"])
+    found = checked("queries_kept", faulty)
     assert (found.passed, found.severity, found.accepted) == (False, "ERROR", False)
     pool = POOL.model_copy(update={"accept": ("queries_kept",)})
-    (found,) = run_checks("outcomes", faulty, pool=pool, only=["queries_kept"])
+    found = checked("queries_kept", faulty, pool=pool)
     assert (found.passed, found.severity, found.accepted) == (False, "WARN", True)
 
 
 def test_misalignment_stops_only_tables_that_are_joined_by_order(clean: Outcomes) -> None:
     ordered = ModelPool(name="p", source={"kind": "openllm_v2"})
     for pool, severity in ((POOL, "WARN"), (ordered, "ERROR")):
-        (found,) = run_checks("outcomes", misaligned(clean), pool=pool, only=["alignment_blocks"])
+        found = checked("alignment_blocks", misaligned(clean), pool=pool)
         assert (found.passed, found.severity) == (False, severity)
-    assert (
-        "joined by a key"
-        in run_checks("outcomes", misaligned(clean), pool=POOL, only=["alignment_blocks"])[0].observed
-    )
+        assert ("joined by a key" in found.observed) == (severity == "WARN")
 
 
 def test_unrelated_blocks_are_named(clean: Outcomes) -> None:
-    alignment = ["alignment_blocks", "alignment_text"]
-    results = by_name(run_checks("outcomes", misaligned(clean), pool=POOL, only=alignment))
-    blocks = results["alignment_blocks"].metadata["blocks"]
-    assert [b["models"] for b in blocks] == ["m0, m1, m2", "m3, m4"]
-    assert "block 2 (2): m3, m4" in results["alignment_blocks"].observed
-    assert "predictable from the text: block 1" in results["alignment_blocks"].observed
-    texts = results["alignment_text"].metadata["blocks"]
-    assert [b["predictable"] for b in texts] == [True, False]
+    blocks = checked("alignment_blocks", misaligned(clean))
+    assert [b["models"] for b in blocks.examples] == ["m0, m1, m2", "m3, m4"]
+    assert "block 1 (3): m0, m1, m2, predictable from the text" in blocks.observed
+    assert "block 2 (2): m3, m4, not predictable from the text" in blocks.observed
+    assert [b["models"] for b in checked("alignment_text", misaligned(clean)).examples] == ["m3, m4"]
 
 
 def test_too_few_queries_to_tell_is_no_fault(clean: Outcomes) -> None:
     few = misaligned(clean).take(np.arange(120))
-    results = by_name(run_checks("outcomes", few, pool=POOL, only=["alignment_blocks", "enough_queries"]))
-    assert results["alignment_blocks"].passed
-    assert not results["enough_queries"].passed
+    assert checked("alignment_blocks", few).passed
 
 
 def test_published_means() -> None:
@@ -224,57 +210,33 @@ def test_published_means() -> None:
         costs=np.tile([row.cost for row in rows], (n, 1)),
     )
     pool = ModelPool(name="p", source={"kind": "routerbench"}, paper_benchmark="routerbench")
-    published = ["published_scores", "published_costs"]
-    results = by_name(run_checks("outcomes", outcomes, pool=pool, only=published))
-    assert results["published_scores"].passed and results["published_costs"].passed
-    assert "largest difference" in results["published_scores"].observed
+    assert ", published 0." in checked("published_scores", outcomes, pool=pool).observed
+    assert all(checked(name, outcomes, pool=pool).passed for name in ("published_scores", "published_costs"))
 
     wrong = outcomes.scores.copy()
-    wrong[:8, 4] = 1 - wrong[:8, 4]
-    wrong[wrong[:, 4] == 0, 4] = np.where(np.arange((wrong[:, 4] == 0).sum()) < 5, 1, 0)
-    results = by_name(
-        run_checks(
-            "outcomes",
-            replace(outcomes, scores=wrong, costs=outcomes.costs * 1.01),
-            pool=pool,
-            only=published,
-        )
-    )
-    assert not results["published_scores"].passed and not results["published_costs"].passed
-    assert results["published_scores"].examples[0]["model"] == "gpt-4-1106-preview"
+    wrong[:, 4] = 0
+    wrong = replace(outcomes, scores=wrong, costs=outcomes.costs * 1.01)
+    assert checked("published_scores", wrong, pool=pool).examples[0]["model"] == "gpt-4-1106-preview"
+    assert not checked("published_costs", wrong, pool=pool).passed
 
     piece = ModelPool(name="p", source={"kind": "file", "path": "x.csv"}, paper_benchmark="routerbench")
-    results = by_name(run_checks("outcomes", replace(outcomes, scores=wrong), pool=piece, only=published))
-    assert results["published_scores"].passed
-    assert "does not apply" in results["published_scores"].observed
+    assert "does not apply" in checked("published_scores", wrong, pool=piece).observed
 
 
 # --------------------------------------------------------------------------------------------------- splits
 
 
-def drifting(o: Outcomes, splits: np.ndarray) -> np.ndarray:
-    """The test split takes the hard queries."""
-    order = np.argsort(o.scores.mean(axis=1), kind="stable")
-    result = np.full(len(o), "train", dtype="<U10")
-    result[order[:240]] = "test"
-    result[order[240:360]] = "validation"
-    return result
+def in_order(key):
+    """The first 240 queries in the order of a key are the test split, the next 120 validation."""
 
+    def change(o: Outcomes, splits: np.ndarray) -> np.ndarray:
+        order = np.argsort(key(o), kind="stable")
+        result = np.full(len(o), "train", dtype="<U10")
+        result[order[:240]] = "test"
+        result[order[240:360]] = "validation"
+        return result
 
-def by_length(o: Outcomes, splits: np.ndarray) -> np.ndarray:
-    order = np.argsort(o.prompt_lengths, kind="stable")
-    result = np.full(len(o), "train", dtype="<U10")
-    result[order[:240]] = "test"
-    result[order[-120:]] = "validation"
-    return result
-
-
-def of_one_task(o: Outcomes, splits: np.ndarray) -> np.ndarray:
-    result = np.full(len(o), "train", dtype="<U10")
-    rows = np.flatnonzero(o.tasks == "task0")
-    result[rows[:240]] = "test"
-    result[rows[240:360]] = "validation"
-    return result
+    return change
 
 
 def swapped(value: str, rows: int):
@@ -289,30 +251,25 @@ def swapped(value: str, rows: int):
 FAULTY_SPLITS = {
     "split_sizes": swapped("train", 235),
     "split_fractions": swapped("train", 100),
-    "split_task_mix": of_one_task,
-    "split_score_drift": drifting,
-    "split_length_drift": by_length,
+    "split_task_mix": in_order(lambda o: o.tasks),
+    "split_score_drift": in_order(lambda o: o.scores.mean(axis=1)),
+    "split_length_drift": in_order(lambda o: o.prompt_lengths),
 }
 
 
 @pytest.mark.parametrize("name", FAULTY_SPLITS)
 def test_fault_in_splits(clean: Outcomes, name: str) -> None:
     splits = FAULTY_SPLITS[name](clean, make_splits(clean, POOL.split))
-    results = by_name(run_checks("splits", clean, splits, POOL, only=[name]))
-    assert not results[name].passed
-    assert "error" not in results[name].metadata
+    result = checked(name, clean, splits)
+    assert not result.passed and not result.error
 
 
 def test_prompt_in_two_splits(clean: Outcomes) -> None:
     repeated = replace(clean, prompts=[*clean.prompts[:-1], clean.prompts[0]])
     splits = make_splits(repeated, POOL.split)
-    assert by_name(run_checks("splits", repeated, splits, POOL, only=["splits_disjoint"]))[
-        "splits_disjoint"
-    ].passed
+    assert checked("splits_disjoint", repeated, splits).passed
     splits[0], splits[-1] = "train", "test"
-    result = by_name(run_checks("splits", repeated, splits, POOL, only=["splits_disjoint"]))[
-        "splits_disjoint"
-    ]
+    result = checked("splits_disjoint", repeated, splits)
     assert not result.passed and result.severity == "ERROR"
     assert result.examples[0]["query_ids"] == "q0, q1199"
 
@@ -328,14 +285,12 @@ def test_source_split(clean: Outcomes) -> None:
     pool = POOL.model_copy(update={"split": Split(kind="default")})
     recorded = make_splits(clean, Split())
     outcomes = replace(clean, source_splits=recorded)
-    kept = ["source_split_kept"]
-    assert by_name(run_checks("splits", outcomes, recorded, pool, only=kept))["source_split_kept"].passed
+    assert checked("source_split_kept", outcomes, recorded, pool).passed
     moved = make_splits(clean, Split(split_seed=1))
-    assert not by_name(run_checks("splits", outcomes, moved, pool, only=kept))["source_split_kept"].passed
+    assert not checked("source_split_kept", outcomes, moved, pool).passed
     spelt = {"train": "Train", "validation": "dev", "test": " test"}
     outcomes = replace(clean, source_splits=np.array([spelt[s] for s in recorded.tolist()]))
-    splits = make_splits(outcomes, pool.split)
-    result = by_name(run_checks("splits", outcomes, splits, pool, only=kept))["source_split_kept"]
+    result = checked("source_split_kept", outcomes, make_splits(outcomes, pool.split), pool)
     assert result.passed and result.observed == "100.00% kept"
 
 
@@ -346,7 +301,7 @@ def test_a_task_shift_does_not_keep_the_source_split(clean: Outcomes, kind: str,
     pool = POOL.model_copy(update={"split": Split(kind=kind, test_tasks=("task0",)), "replay": replay})
     outcomes = replace(clean, source_splits=make_splits(clean, Split()))
     splits = split_under(outcomes, pool.split, condition)
-    (result,) = run_checks("splits", outcomes, splits, pool, only=["source_split_kept"])
+    result = checked("source_split_kept", outcomes, splits, pool)
     assert result.passed and "does not apply" in result.observed
 
 
@@ -354,13 +309,10 @@ def test_a_task_shift_does_not_keep_the_source_split(clean: Outcomes, kind: str,
 
 
 def test_broken_check_is_a_failed_result(clean: Outcomes) -> None:
-    names = ["alignment_text", "scores_vary"]
-    results = by_name(
-        run_checks("outcomes", replace(clean, prompts=[None] * len(clean)), pool=POOL, only=names)
-    )
-    assert not results["alignment_text"].passed
-    assert "None" in results["alignment_text"].metadata["error"]
-    assert results["scores_vary"].passed
+    broken = replace(clean, prompts=[None] * len(clean))
+    result = checked("alignment_text", broken)
+    assert not result.passed and "could not be computed" in result.observed and "None" in result.error
+    assert checked("scores_vary", broken).passed
 
 
 def test_splits_are_needed(clean: Outcomes) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_checks import POOL, misaligned, sound
+from test_checks import POOL, sound
 
 from cabs_core.outcomes import make_splits
-from cabs_core.validation import run_checks
 from cabs_core.validation.profile import headroom, write_profile
 
 EVIL = "</title><script>alert(1)</script>"
@@ -36,8 +36,7 @@ class Page(HTMLParser):
 def test_page_is_complete_and_loads_nothing(tmp_path: Path) -> None:
     outcomes = sound()
     splits = make_splits(outcomes, POOL.split)
-    checks = run_checks("outcomes", misaligned(outcomes), pool=POOL, only=["alignment_blocks", "scores_vary"])
-    path = write_profile(outcomes, splits, POOL, tmp_path / "deep" / "p.html", checks=checks)
+    path = write_profile(outcomes, splits, POOL, tmp_path / "deep" / "p.html")
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert page.open == []
@@ -46,15 +45,13 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path) -> None:
     assert all(a.startswith(("data:", "#")) for a in addresses), addresses
     assert sum(a.get("class") == "drawing" and len(a["aria-label"]) > 20 for _, a in page.tags) == 5
     assert len(text.encode()) < 2_500_000 and text.count('id="vega"') == 1
-    for name in (*outcomes.arms, *np.unique(outcomes.tasks), outcomes.content_hash(), "alignment_blocks"):
+    for name in (*outcomes.arms, *np.unique(outcomes.tasks), outcomes.content_hash()):
         assert str(name) in text
     assert "840 / 120 / 240" in text
     assert sorted(p.name for p in path.parent.iterdir()) == ["p.html"]
 
 
 def test_page_without_splits_and_with_odd_data(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     outcomes = sound(60, 2)
     odd = replace(
         outcomes,
@@ -67,8 +64,6 @@ def test_page_without_splits_and_with_odd_data(tmp_path: Path) -> None:
 
 
 def test_names_are_text_not_markup(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     outcomes = sound(300, 3)
     evil = replace(outcomes, arms=[EVIL, "b", "c"], tasks=np.array([EVIL] * 300))
     pool = POOL.model_copy(update={"title": EVIL, "description": EVIL})
