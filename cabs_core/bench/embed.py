@@ -1,7 +1,5 @@
 """Embedding speed against sentence-transformers on the same prompts, in one run; on CUDA also against the peak.
 
-    python -m cabs_core.bench.embed [FILE.json]      or      cabs bench embed [--json FILE]
-
 Three sets of prompts: short (one sentence), mixed (from a few words to beyond the cut) and long (all cut).
 Loading is not timed. Both sides run in turn, several times; ratios are of the best times of a whole call,
 tokenising included. Without the peer, ours alone is measured.
@@ -9,17 +7,16 @@ tokenising included. Without the peer, ours alone is measured.
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from cabs_core.atomic import write_text
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import EncoderFiles, resolve
 from cabs_core.encoders.transformer import (
@@ -209,9 +206,12 @@ def architectures(device: str, quick: bool) -> dict[str, Any]:
     return out
 
 
-def main(json_path: str | None = None, quick: bool = False, device: str = "auto") -> dict[str, Any]:
-    """Run the benchmark, print it, write JSON where a path is given, and return the figures."""
-    device = choose_device(device)
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the benchmark, print it and return the figures."""
+    parser = argparse.ArgumentParser(prog="cabs bench embed")
+    parser.add_argument("--quick", action="store_true", help="Few prompts: to see that it runs")
+    quick = parser.parse_args(argv).quick
+    device = choose_device("auto")
     count, repeats = (48, 1) if quick else (192, 3)
     if device.startswith("cuda"):
         count *= 16
@@ -225,8 +225,6 @@ def main(json_path: str | None = None, quick: bool = False, device: str = "auto"
         "forward": architectures(device, quick),
     }
     print("\n".join(show(figures)))
-    if json_path:
-        write_text(json_path, json.dumps(figures, indent=1))
     return figures
 
 
@@ -254,7 +252,3 @@ def show(figures: dict[str, Any]) -> list[str]:
             f"{run['tflops']:.2f} TFLOP/s" + (f" = {share:.0%} of peak" if share else "")
         )
     return lines
-
-
-if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -13,7 +13,7 @@ litellm = pytest.importorskip("litellm")
 
 import httpx2 as httpx  # noqa: E402
 
-from cabs_core.bench import shuffle  # noqa: E402
+from benchmarks import shuffle  # noqa: E402
 from cabs_core.bench.servers import free_port, start_echo, wait_for  # noqa: E402
 from cabs_core.errors import RouterError  # noqa: E402
 from cabs_core.paths import default_log  # noqa: E402

@@ -6,20 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from cabs_core.bench import report, solver_robustness
 from cabs_core.bench import solver as solver_bench
+from cabs_core.bench.cli import bench
 from cabs_core.solver import solve_exploration
 from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
-
-
-def test_robustness_in_small(tmp_path, capsys):
-    out = tmp_path / "robustness.json"
-    result = solver_robustness.main(out, per_k=128, arms=range(2, 3))
-    assert result == json.loads(out.read_text())
-    assert (result["instances"], result["uncertified"]) == (128, 0)
-    assert result["rows"][0]["worst_extended_gap"] <= 1.01e-8
-    assert "128 instances, 0 not certified" in capsys.readouterr().out
 
 
 def test_families_are_named_and_valid():
@@ -43,31 +35,22 @@ def test_families_are_named_and_valid():
     [(None, "-"), (3.1e-6, "3.1 us"), (4.24e-2, "42.4 ms"), (2.0, "2 s"), (5e-9, "0.005 us")],
 )
 def test_durations_read_well(seconds, text):
-    assert report.duration(seconds) == text
-
-
-def test_table_is_aligned(capsys):
-    report.show("Title", ("a", "long name"), [("x", 1.5), ("yy", None)])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Title"
-    assert len({len(line) for line in lines[2:]}) == 1
-    assert lines[-1].endswith("-")
+    assert solver_bench.duration(seconds) == text
 
 
 @pytest.mark.slow
-def test_the_benchmark_in_small(tmp_path, capsys):
+def test_the_benchmark_in_small(tmp_path):
     """Every peer that is installed answers, and ours is certified and never worse."""
     out = tmp_path / "solver.json"
-    result = solver_bench.main(out, quick=True)
-    assert result == json.loads(out.read_text())
+    printed = CliRunner().invoke(bench, ["solver", "--json", str(out), "--quick"], catch_exceptions=False)
+    result = json.loads(out.read_text())
     for row in result["small"]:
         assert row["uncertified"] == 0
         assert {"cvxpy_paper", "cvxpy_parametric", "clarabel_direct"} <= set(row["peers"])
         assert all(peer["worst_excess"] > -2e-8 for peer in row["peers"].values())
         assert all(row["peers"][name]["worst_excess"] < 1e-3 for name in ("cvxpy_paper", "cvxpy_parametric"))
         assert all(ratio > 10 for ratio in row["ratios"].values())
-    text = capsys.readouterr().out
-    assert "Clarabel, direct / ours" in text and "At K = 15" in text
+    assert "Clarabel, direct / ours" in printed.output and "At K = 15" in printed.output
 
 
 @pytest.mark.peers
