@@ -41,7 +41,7 @@ from cabs_core.pools import load_pool_file
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import ReplayResult, replay
 from cabs_core.report import cards
-from cabs_core.report.evidence import Evidence, Played
+from cabs_core.report.evidence import Evidence
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict, verdict_at
 from cabs_core.router.goals import Answer, answer_goal
 from cabs_core.utility import clipped_utility
@@ -150,11 +150,9 @@ class Replays(Evidence):
 
     results: dict[tuple[str, float], ReplayResult]
 
-    def played(self, policy: str, end: Any = "middle", model: str = "") -> Played:
-        key = (policy, end, model)
-        if key not in self._played:
-            self._played[key] = self._estimated(policy, end, model)
-        return self._played[key]
+    @property
+    def from_rounds(self) -> bool:
+        return True
 
     def trace(self, policy: str, rho: float) -> Any:
         return self.results[policy, rho]

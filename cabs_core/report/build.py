@@ -230,7 +230,7 @@ def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     """What the next report is compared with."""
     line = data.board.loc[found[0].router if found else data.best]
     return {
-        "headline": verdict_summary(found, label) if found else "No verdict",
+        "headline": verdict_summary(found) if found else "No verdict",
         "router": found[0].router if found else data.best,
         "utility": float(line["utility"]),
         "score": float(line["score"]),
@@ -328,7 +328,7 @@ def _commands(data: PoolData) -> list[str]:
 def _summary(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
-        "verdict": verdict_summary(found, label) if found else "No verdict",
+        "verdict": verdict_summary(found) if found else "No verdict",
         "best_policy": data.best,
         "utility": float(line["utility"]),
         "utility_se": _float(line["utility_se"]),

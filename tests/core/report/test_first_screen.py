@@ -444,7 +444,7 @@ def test_few_queries_without_any_difference_prove_nothing():
 
 def test_one_line_for_all_values():
     at = verdict_at
-    said = lambda *cases: verdicts.summary([at(None, "deploy"), *cases], label)  # noqa: E731
+    said = lambda *cases: verdicts.summary([at(None, "deploy"), *cases])  # noqa: E731
     assert said(at(0.01, "deploy"), at(0.1, "deploy")) == "Deploy Hier-mix"
     assert said(at(0.01, "keep"), at(0.1, "keep")) == "Keep model gpt-x"
     mixed = said(at(0.01, "keep", model="gpt-small"), at(0.1, "deploy"), at(0.2, "deploy"))
