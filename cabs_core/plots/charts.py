@@ -95,8 +95,8 @@ def encodings(styles: dict[str, Style]) -> tuple[alt.Color, alt.StrokeDash, alt.
     """Colour, dash and symbol of the column `series`; the page has legends of its own."""
     names = list(styles)
 
-    def scale(values: Sequence[object]) -> dict[str, Any]:
-        return {"legend": None, "scale": alt.Scale(domain=names, range=list(values))}
+    def scale(values: list[Any]) -> dict[str, Any]:
+        return {"legend": None, "scale": alt.Scale(domain=names, range=values)}
 
     return (
         alt.Color("series:N", **scale([s.token for s in styles.values()])),

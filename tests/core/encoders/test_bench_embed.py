@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import forward
 from cabs_core.bench import embed as bench
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import resolve
@@ -35,7 +36,7 @@ def test_operations_of_a_forward_pass_counted_by_torch():
     model.set_attn_implementation("eager")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.ones((2, 40), dtype=torch.int64))
-    assert bench.forward_flops(config, np.array([40, 40])) == pytest.approx(counter.get_total_flops())
+    assert forward.forward_flops(config, np.array([40, 40])) == pytest.approx(counter.get_total_flops())
 
 
 def test_speed_is_measured_on_a_network_without_tokenizer():
@@ -46,7 +47,7 @@ def test_speed_is_measured_on_a_network_without_tokenizer():
         max_position_embeddings=64,
     )  # fmt: skip
     lengths = np.array([10, 20, 30, 40, 50, 60, 10, 20])
-    figures = bench.forward_speed(BertModel(config), config, 50, "cpu", "float32", lengths)
+    figures = forward.forward_speed(BertModel(config), config, 50, "cpu", "float32", lengths)
     assert figures["tokens"] == 240 and figures["tokens_per_second"] > 0 and "fraction_of_peak" not in figures
     assert 0.0 <= figures["padding_share"] < 0.5
     assert figures["prompts_per_minute"] == pytest.approx(figures["tokens_per_second"] / 30 * 60)
@@ -65,9 +66,9 @@ def test_an_encoder_around_a_network_gives_what_the_loaded_one_gives(tiny_bert, 
 
 
 def test_the_published_shape_of_the_papers_encoder():
-    config = bench.mdeberta_config()
+    config = forward.mdeberta_config()
     layer = 4 * 768**2 + 2 * 768 * 3072
     # 86 million parameters in the layers, as published, beside the vocabulary
     assert 12 * layer == pytest.approx(85e6, rel=0.01)
-    per_token = bench.forward_flops(config, np.array([256])) / 256
+    per_token = forward.forward_flops(config, np.array([256])) / 256
     assert per_token > 2 * 12 * layer
