@@ -21,7 +21,7 @@ from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label, says, style
-from cabs_core.report.tables import Cell, Table, missing, number, percent, words, write_tables
+from cabs_core.report.tables import Cell, Table, missing, number, percent, table_of, words, write_tables
 
 
 def build_logged_report(
@@ -212,29 +212,27 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
     if not without or table.answered is None:
         return None
     unscored, counts, (scores, _) = table.report.get("unscored", {}), table.answered.sum(axis=0), table.means
-    rows = []
-    for j, arm in enumerate(table.arms):
-        count = int(unscored.get(arm, 0))
-        share = count / (count + counts[j])
-        low, high = bounds(float(scores[j]), share)
-        rows.append(
-            [words(f"mean score of {arm}"), percent(share), number(scores[j]), number(low), number(high)]
-        )
+    lacking = [
+        unscored.get(arm, 0) / (unscored.get(arm, 0) + n) for arm, n in zip(table.arms, counts, strict=True)
+    ]
     share = without / (without + len(table))
-    for r in shown.itertuples():
-        low, high = bounds(float(r.difference), share, -1.0, 1.0)
-        rows.append(
-            [
-                words(f"{label(r.policy)} minus what was played"),
-                percent(share),
-                number(r.difference),
-                number(low),
-                number(high),
-            ]
-        )
-    return Table(
-        "missing", "If missing scores depend on how good the answers were", ["Figure", "No score", "As estimated", "At least", "At most"], rows,
-        note="Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
+    rows = [
+        *((f"mean score of {arm}", *row, 0.0) for arm, *row in zip(table.arms, lacking, scores, strict=True)),
+        *(
+            (f"{label(r.policy)} minus what was played", share, r.difference, -1.0)
+            for r in shown.itertuples()
+        ),
+    ]
+    columns = {
+        "Figure": lambda r: words(r[0]),
+        "No score": lambda r: percent(r[1]),
+        "As estimated": lambda r: number(r[2]),
+        "At least": lambda r: number(bounds(float(r[2]), r[1], r[3])[0]),
+        "At most": lambda r: number(bounds(float(r[2]), r[1], r[3])[1]),
+    }
+    return table_of(
+        "missing", "If missing scores depend on how good the answers were", rows, columns,
+        "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
         "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a bound does not exclude "
         "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
     )  # fmt: skip
@@ -276,19 +274,18 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
     )
 
 
-def _models(table: Outcomes) -> Table:
-    """What the models that answered scored and cost."""
-    real = table.answered
-    assert real is not None
-    counts = real.sum(axis=0)
-    scores, costs = table.means
-    order = (-counts).argsort(kind="stable")
-    rows = [
-        [words(table.arms[j]), number(counts[j], 0), percent(counts[j] / counts.sum()), number(scores[j]),
-         number(1000 * costs[j], 4)]
-        for j in order
-    ]  # fmt: skip
-    return Table(
-        "models", "What was played", ["Model", "Decisions", "Share", "Mean score", "USD per 1,000 calls"], rows,
-        note="Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
+def _models(table: Outcomes) -> Table | None:
+    """What the models that answered scored and cost, the most asked first."""
+    assert table.answered is not None
+    counts, (scores, costs) = table.answered.sum(axis=0), table.means
+    columns = {
+        "Model": lambda j: words(table.arms[j]),
+        "Decisions": lambda j: number(counts[j], 0),
+        "Share": lambda j: percent(counts[j] / counts.sum()),
+        "Mean score": lambda j: number(scores[j]),
+        "USD per 1,000 calls": lambda j: number(1000 * costs[j], 4),
+    }
+    return table_of(
+        "models", "What was played", (-counts).argsort(kind="stable"), columns,
+        "Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
     )  # fmt: skip
