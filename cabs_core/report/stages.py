@@ -116,16 +116,16 @@ def logged(data: PoolData) -> Table | None:
     shown = {rhos[0], rhos[len(rhos) // 2], rhos[-1]}
     first = mart.iloc[0]
     rows = []
-    for (policy, rho), part in mart[mart["rho"].isin(shown)].groupby(["policy", "rho"], sort=False):
-        found = {(r.estimator, r.outcome): r for r in part.itertuples()}
-        best = found.get(("dr", "utility"))
-        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
-        if best is None:
-            rows.append([*row, *[number(None)] * 6, words(part["refused"].iloc[0])])
+    for (policy, rho), by_name in data.estimates.items():
+        if rho not in shown:
             continue
+        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
+        if "refused" in by_name:
+            rows.append([*row, *[number(None)] * 6, words(by_name["refused"].refused)])
+            continue
+        best, other = by_name["dr utility"], by_name.get("snips utility")
         row += [number(best.value), _interval(best.low, best.high)]
         row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
-        other = found.get(("snips", "utility"))
         row += [number(None if other is None else other.value), number(best.n_eff, 0)]
         rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
