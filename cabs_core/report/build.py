@@ -335,9 +335,7 @@ def _summary(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
         "accuracy": float(line["score"]),
         "cost_per_1000_calls_usd": float(line["cost_per_1000_calls"]),
         "versus_reference": _float(line["versus_reference"]),
-        "versus_reference_significant": bool(line["versus_reference_significant"])
-        if line["versus_reference_significant"] is not None
-        else False,
+        "versus_reference_significant": bool(line["versus_reference_significant"]),
         "reference_policy": data.reference,
         "policies": len(data.board),
         "queries": int(data.info["queries"]),
