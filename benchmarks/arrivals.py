@@ -14,18 +14,15 @@ others were there from the start, with the whole train split. What a router of e
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import problem
-from cabs_core.paths import cabs_home
 from cabs_core.policies.lanes import Offline
 from cabs_core.policies.registry import build_policy
 from cabs_core.policies.uniroute import UniRoute
@@ -98,14 +95,8 @@ def study(pool: str, seed: int, work: Path, draws: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print mean utilities, and the error of UniRoute less ridge over splits and draws."""
-    parser = argparse.ArgumentParser(
-        description="How many scored prompts does a model need that arrives later?"
-    )
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser = Script(__file__, __doc__, POOLS, [0, 1, 2], work=True)
     parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--work", type=Path, default=cabs_home() / "study-field")
-    parser.add_argument("--json", dest="json_path")
     args = parser.parse_args(argv)
     rows = [
         row
@@ -129,8 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 + " ".join(f"{m:12.3f}" for m in means)
                 + f"   {np.mean(by_draw):+.4f} ± {error:.4f}"
             )
-    if args.json_path:
-        write_text(args.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

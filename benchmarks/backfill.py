@@ -6,8 +6,6 @@ every partition is a run.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import socket
@@ -22,8 +20,8 @@ from typing import Any
 
 import requests
 
+from benchmarks.script import Script, write_figures
 from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
 from cabs_core.pools.registry import active_pool
 
@@ -129,17 +127,15 @@ def measure(pool: str) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.backfill")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--pool", default="demo", help="a pool that is finished (default: demo)")
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     figures = measure(options.pool)
     print(
         f"{figures['partitions']} partitions: complete {figures['whole_s']:.1f} s after the request; "
         f"{figures['runs_s']:.1f} s from the first run's creation to the last one's end"
     )
-    if options.json_path:
-        write_text(options.json_path, json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
     return figures
 
 

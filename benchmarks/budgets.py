@@ -9,18 +9,15 @@ policy spends the target on validation.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import problem
-from cabs_core.paths import cabs_home
 from cabs_core.router.budget import replay_budgets, spending
 
 POOLS = ("routerbench_sub3", "paretobandit_k4")
@@ -42,13 +39,10 @@ def rows_of(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a row a table, policy and target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser = Script(__file__, __doc__, POOLS, work=True)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--targets", nargs="+", type=float, default=[], help="USD a request, for every table")
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--work", type=Path, default=cabs_home() / "study-field")
-    parser.add_argument("--json", dest="json_path")
     args = parser.parse_args(argv)
     print(
         "| table, policy of the pacer | target, USD | spent | score | PORT spent | PORT score | score alone |\n|---|---|---|---|---|---|---|"
@@ -64,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     f"{row['off port']:+.1%} | {row['score port']:.3f} | {alone} |",
                     flush=True,
                 )
-    if args.json_path:
-        write_text(args.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ checkpoint and the rest of the log, the whole log without any checkpoint, and th
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
@@ -27,7 +26,7 @@ import numpy as np
 import requests
 
 from benchmarks.postgres import Postgres
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
@@ -225,7 +224,7 @@ def _state(bundle: str | Path, place: str, learned: Path | None, step: int | Non
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Print what held; exit code 1 where something did not."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--servers", type=int, default=2)
@@ -233,7 +232,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--postgres", action="store_true", help="keep the log in a PostgreSQL server of its own"
     )
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
     with Postgres() if options.postgres else nullcontext() as server:
@@ -242,8 +240,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             url=None if server is None else server.url,
         )  # fmt: skip
     print(json.dumps(found, indent=1))
-    if options.json_path:
-        write_text(options.json_path, json.dumps(found, indent=1))
+    write_figures(found, options.json)
     if found["faults"]:
         raise SystemExit(1)
     return found

@@ -11,8 +11,6 @@ stages of the chain, and decides by the report's rule on the test split, whose r
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
 import subprocess
@@ -27,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.script import Script, write_figures
 from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.atomic import write_text
 from cabs_core.chain.make import make_artifact
 from cabs_core.chain.scores import sheet
 from cabs_core.collect.answers import collect_answers
@@ -276,14 +274,11 @@ def speed(prompts: int, port: int) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one part."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Script(__file__, __doc__)
     parser.add_argument("part", nargs="?", default="stand-in", choices=["stand-in", "tables", "speed"])
     parser.add_argument("--seeds", type=int, help="Default: 20, of tables 5.")
     parser.add_argument("--prompts", type=int, help="Default: 10,000; of tables at most 3,000.")
     parser.add_argument("--port", type=int, default=9123)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
     found: Any
     if given.part == "stand-in":
@@ -292,8 +287,7 @@ def main(arguments: list[str] | None = None) -> None:
         found = tables(given.seeds or 5, given.prompts or 3000)
     else:
         found = speed(given.prompts or 10_000, given.port)
-    if given.json:
-        write_text(given.json, json.dumps(found, indent=1, default=float) + "\n")
+    write_figures(found, given.json)
 
 
 if __name__ == "__main__":

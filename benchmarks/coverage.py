@@ -9,14 +9,12 @@ and targets are made from ridges on TF-IDF components of a third of the table.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
 from cabs_core.errors import RouterError
 from cabs_core.ope.compare import compare_policies
@@ -176,12 +174,10 @@ def promotions(world: World, name: str, logs: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Run, print, and write JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.split("\n")[0])
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser = Script(__file__, __doc__, POOLS)
     parser.add_argument("--sizes", nargs="+", type=int, default=[500, 1000, 3000])
     parser.add_argument("--logs", type=int, default=100)
     parser.add_argument("--what", choices=("coverage", "promotions", "both"), default="both")
-    parser.add_argument("--json")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
@@ -190,8 +186,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
             rows += coverage(world, name, options.logs, [n for n in options.sizes if n <= world.n / 3])
         if options.what != "coverage":
             rows += promotions(world, name, options.logs)
-    if options.json:
-        write_text(options.json, json.dumps(rows, indent=1))
+    write_figures(rows, options.json)
     return rows
 
 

@@ -10,7 +10,6 @@ the policy wherever it runs. With --budget the pacer chooses rho, and what was s
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.outcomes import Outcomes
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
@@ -105,12 +104,11 @@ def simulate(
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure, print, return the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.deployment")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--home", default=".cabs/artifacts", help="folder of the artifacts it was made from")
     parser.add_argument("--budget", type=float, help="USD a request")
     parser.add_argument("--epsilon", type=float, help="default: the router's")
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     pool, home = read_manifest(options.router).pool, Path(options.home)
     table = Outcomes.load(home / "outcomes" / pool)
@@ -119,8 +117,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     problem = ReplayProblem.load(home / "replay_problem" / pool / "test")
     found = simulate(options.router, problem, prompts, budget=options.budget, epsilon=options.epsilon)
     print(json.dumps(found, indent=1))
-    if options.json_path:
-        write_text(options.json_path, json.dumps(found, indent=1))
+    write_figures(found, options.json)
     return found
 
 

@@ -10,16 +10,14 @@ policy, trained offline on March as well, but playing June's half alone.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, head, write_figures
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import set_up
 from cabs_core.encoders import embed_prompts
@@ -137,26 +135,21 @@ def _parts(values: np.ndarray, count: int) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Play the stream, print a table, return the figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.drift", description="Models that change under their names."
-    )
+    parser = Script(__file__, __doc__)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument(
         "--delayed", action="store_true", help="Rewards 1 to 200 rounds late, one in ten never"
     )
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES), metavar="NAME")
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     args = parser.parse_args(argv)
     condition = "delayed_rewards" if args.delayed else "none"
     figures = quarters(snapshots(), args.trials, condition, args.policies)
-    print("| policy | March | March | June | June | from June alone | regret by quarter |")
-    print("|---|---|---|---|---|---|---|")
+    print(head("policy", "March", "March", "June", "June", "from June alone", "regret by quarter"))
     for name, row in figures.items():
         cells = [f"{u:.3f} ± {e:.3f}" for u, e in zip(row["utility"], row["se"], strict=True)]
         regret = ", ".join(f"{v:.3f}" for v in row["regret"])
         print(f"| {name} | {' | '.join(cells)} | {row['from June']:.3f} | {regret} |")
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1))
+    write_figures(figures, args.json)
     return figures
 
 

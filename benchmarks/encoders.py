@@ -12,15 +12,13 @@ milliseconds of processor time.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.study_plan import SHORT_RHOS
 from cabs_core.encoders.tfidf import DIM, TfidfEncoder
 from cabs_core.outcomes import load_outcomes
@@ -91,12 +89,9 @@ def study(pool: str, kinds: Sequence[str], seeds: Sequence[int], most: int) -> l
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print means over the splits."""
-    parser = argparse.ArgumentParser(description="Characters or words in tfidf-svd?")
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser = Script(__file__, __doc__, POOLS, [3, 4])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[3, 4])
     parser.add_argument("--most", type=int, default=1800)
-    parser.add_argument("--json", dest="json_path")
     args = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for pool in args.pool:
@@ -107,8 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 np.mean([r[k] for r in own]) for k in ("error", "utility", "distinct", "ms")
             )
             print(f"| {pool} | {kind} | {error:.5f} | {earned:.4f} | {distinct:.1%} | {ms:.2f} |", flush=True)
-    if args.json_path:
-        write_text(args.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

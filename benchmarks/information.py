@@ -11,18 +11,15 @@ validation; figures are of the test split. The tables hold scores, not answers, 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.study_plan import FIELD_SETUP, SHORT_RHOS
 from cabs_core.bench.study_problems import problem
-from cabs_core.paths import cabs_home
 from cabs_core.predictors import ScorePredictor, make_score_predictor
 from cabs_core.problem import ReplayProblem
 from cabs_core.utility import binary_share, clipped_utility, expected_utility
@@ -113,12 +110,8 @@ def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the gains by table and verifier."""
-    parser = argparse.ArgumentParser(description="What does it buy to ask a cheap model first?")
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser = Script(__file__, __doc__, POOLS, [0, 1, 2], work=True)
     parser.add_argument("--predictors", nargs="+", default=list(PREDICTORS))
-    parser.add_argument("--work", type=Path, default=cabs_home() / "study-field")
-    parser.add_argument("--json", dest="json_path")
     args = parser.parse_args(argv)
     rows = [
         row for pool in args.pool for seed in args.split_seeds for name in args.predictors
@@ -138,8 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     f"{pool:20s} {name:13s} {verifier:14s} {plain:.3f}  {bought:.3f}  {bought - plain:+.4f} ± {error:.4f}  "
                     f"{share:.0%} of the rhos"
                 )
-    if args.json_path:
-        write_text(args.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ figures are taken on it afterwards, each in a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.paths import default_log
 from cabs_core.router.doctor import examine
 from cabs_core.router.events import EventLog
@@ -111,12 +110,11 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Fill a log, and print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.large_log")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--decisions", type=int, default=1_000_000)
     parser.add_argument("--scored", type=float, default=0.1, help="share of the decisions with a score")
     parser.add_argument("--one", nargs=2, metavar=("WHAT", "LOG"), help="one figure, of a log that is there")
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     bundle = Path(options.router).absolute()
     if options.one:
@@ -125,8 +123,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="cabs-large-log-") as name:
             found = run(bundle, options.decisions, options.scored, Path(name))
     print(json.dumps(found, indent=1))
-    if options.json_path:
-        write_text(options.json_path, json.dumps(found, indent=1))
+    write_figures(found, options.json)
     return found
 
 

@@ -11,15 +11,13 @@ by model, and scaled to 5e-4 USD on average. Ridge on `tfidf-svd`, mean costs of
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.study_plan import SHORT_RHOS
 from cabs_core.encoders.tfidf import TfidfEncoder
 from cabs_core.outcomes import load_outcomes
@@ -80,13 +78,8 @@ def study(pool: str, limits: Sequence[int], seed: int) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print means over rhos, and differences with errors over queries."""
-    parser = argparse.ArgumentParser(
-        description="What would an arm with a limit on its output tokens be worth?"
-    )
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser = Script(__file__, __doc__, POOLS, [0, 1, 2])
     parser.add_argument("--limits", nargs="+", type=int, default=[256, 512])
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--json", dest="json_path")
     args = parser.parse_args(argv)
     figures = []
     for pool in args.pool:
@@ -115,8 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"| {pool} | {name} | {plain:.4f} | {limited:.4f} | {limited - plain:+.4f} ± {error:.4f} | {share:.0%} |",
                 flush=True,
             )
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1, default=float))
+    write_figures(figures, args.json)
 
 
 if __name__ == "__main__":

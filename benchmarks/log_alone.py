@@ -10,15 +10,13 @@ from the held-out decisions alone is compared with the truth.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.logs import World
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
 from cabs_core.ope.data import LoggedData, leading
@@ -108,12 +106,10 @@ def one(
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure, print, return the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.log_alone")
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
+    parser = Script(__file__, __doc__, POOLS)
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.1, 0.3])
     parser.add_argument("--encoder", default="tfidf-svd", help="in place of the pool's")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
@@ -134,8 +130,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                     }
                 )
                 print(_line(rows[-1]), flush=True)
-    if options.json_path:
-        write_text(options.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, options.json)
     return rows
 
 

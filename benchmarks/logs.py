@@ -11,14 +11,12 @@ alone; policies go on learning there. `continued` is the router that routed the 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
@@ -151,8 +149,7 @@ def one(
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure, print, return the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.logs")
-    parser.add_argument("--pool", nargs="+", default=list(RHOS))
+    parser = Script(__file__, __doc__, RHOS)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.02, 0.1])
     parser.add_argument(
@@ -163,7 +160,6 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         "--encoder", help="in place of the pool's; a fitted one learns from all prompts' words"
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
@@ -197,8 +193,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                             f"    {what:14s} {shown['difference']:+.4f} ± {shown['standard error']:.4f}",
                             flush=True,
                         )
-    if options.json_path:
-        write_text(options.json_path, json.dumps(rows, indent=1))
+    write_figures(rows, options.json)
     return rows
 
 

@@ -11,7 +11,6 @@ something, or where the store takes more than three times the folder's time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -33,6 +32,7 @@ import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from benchmarks.script import Script, write_figures
 from cabs_core.artifacts.provenance import RECORD_NAME
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +163,7 @@ def measure(words: list[str], store: Store, pool_file: Path | None = None) -> di
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print, exit with 1 where something does not hold."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Script(__file__, __doc__)
     parser.add_argument("--pool", default="demo")
     parser.add_argument(
         "--pool-file", type=Path, help="file of the pool, where it is not one that is shipped"
@@ -172,14 +172,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--policies", default="", help="policies to play; default: the pool's")
     parser.add_argument("--delay-ms", type=float, default=0.0)
     parser.add_argument("--fail-every", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args(arguments)
     with Store(delay_s=given.delay_ms / 1e3, fail_every=given.fail_every) as store:
         more = ["--policies", given.policies] if given.policies else []
         found = measure(["--pool", given.pool, "--rho", given.rho, *more], store, given.pool_file)
     print(json.dumps(found, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_figures(found, given.json)
     wrong = [f"{len(found[name])} artifacts {name}" for name in ("differ", "computed again") if found[name]]
     if found["ratio"] > FACTOR:
         wrong.append(f"the store takes {found['ratio']:.1f} times as long, at most {FACTOR}")

@@ -11,8 +11,6 @@ by the root of the number of splits) and the standard error over splits.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.oracles import Oracles, diagnose, train_oracles
@@ -168,12 +166,7 @@ def worse_than(tables: list[dict[str, Any]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Embed (through the store), train, compare, print."""
-    parser = argparse.ArgumentParser(
-        description="Compare the oracles with simple predictors on real outcomes."
-    )
-    parser.add_argument("--pool", nargs="+", default=list(POOLS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
+    parser = Script(__file__, __doc__, POOLS, [0, 1, 2])
     args = parser.parse_args(argv)
     tables = []
     for name in args.pool:
@@ -185,8 +178,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         tables.append(compare(pool_file.pool, outcomes, embeddings, args.split_seeds))
     figures = {"tables": tables, "selected_worse_than": worse_than(tables)}
     print("\n".join(show(figures)))
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1))
+    write_figures(figures, args.json)
     return figures
 
 

@@ -9,15 +9,13 @@ offline from the train split; the same orders, features and rhos for every readi
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.oracles import build_problems, train_oracles
@@ -140,21 +138,15 @@ def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Play all readings on the pools asked for, print two tables, return the figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.readings", description="Readings of the paper side by side."
-    )
-    parser.add_argument("--pool", nargs="+", default=["openllm_lb_v2_carrot"])
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser = Script(__file__, __doc__, ["openllm_lb_v2_carrot"], [0, 1, 2])
     parser.add_argument("--grand-mean-cost", type=float, help="USD; scale each table's costs to this mean")
-    parser.add_argument("--json", dest="json_path", help="write the figures here")
     args = parser.parse_args(argv)
     figures = {
         pool: compare([play(build_problem(pool, seed, args.grand_mean_cost)) for seed in args.split_seeds])
         for pool in args.pool
     }
     print("\n".join(_tables(figures)))
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1))
+    write_figures(figures, args.json)
     return figures
 
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, head, write_figures
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import set_up
 from cabs_core.compiled.rng import query_order
@@ -128,18 +126,16 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Script(__file__, __doc__)
     parser.add_argument("--pools", nargs="+", default=POOLS)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--turns", type=float, default=4.0)
     parser.add_argument("--mixed", action="store_true", help="the subject changes: turns are of any task")
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
-    print("| pool | follow-ups | routed by | utility | against last_user |\n|---|---|---|---|---|")
+    print(head("pool", "follow-ups", "routed by", "utility", "against last_user"))
     rows = [row for pool in args.pools for row in study(pool, args)]
-    if args.json:
-        write_text(args.json, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ python -m benchmarks.scale --prompts 30000 --again           # and a second pool
 
 from __future__ import annotations
 
-import argparse
 import cProfile
-import json
 import multiprocessing
 import os
 import pstats
@@ -23,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.atomic import write_text
+from benchmarks.script import Script, write_figures
 
 POOL = """
 name: {name}
@@ -125,9 +123,7 @@ def run(pool: Path, profile: str) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Make a table, take it through the chain, print and return what every stage cost."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scale", description="What a large table costs."
-    )
+    parser = Script(__file__, __doc__)
     parser.add_argument("--prompts", type=int, default=100_000)
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--trials", type=int, default=2)
@@ -135,13 +131,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--again", action="store_true", help="then a second pool with one more model on the same prompts"
     )
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile, args.again)
     print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MiB")
-    if args.json:
-        write_text(args.json, json.dumps(found, indent=1))
+    write_figures(found, args.json)
     return found
 
 

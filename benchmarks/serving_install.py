@@ -10,7 +10,6 @@ memory after the last, and p50 and p99 of a decision as the client sees it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.servers import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -148,13 +148,12 @@ def measure(bundle: Path, wheels: Path, requests: int, words: int) -> dict[str, 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print, exit with 1 where a bound is missed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Script(__file__, __doc__)
     parser.add_argument(
         "--router", type=Path, action="append", help="a bundle; may be repeated; default: router"
     )
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--words", type=int, default=75, help="words a prompt; 75 are about 100 tokens")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory(prefix="wheel-") as wheels:
@@ -168,8 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, most in {**BOUNDS, "memory_mb": MEMORY[row["encoder"]]}.items()
         if row[name] > most
     ]
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    write_figures(rows, given.json)
     sys.exit("\n".join(missed) or 0)
 
 

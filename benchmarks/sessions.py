@@ -11,16 +11,14 @@ splits where that is larger.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.script import Script, write_figures
 from cabs_core import paired_difference, replay
-from cabs_core.atomic import write_text
 from cabs_core.bench.study_plan import FIELD_SETUP
 from cabs_core.bench.study_problems import problem
 from cabs_core.paths import cabs_home
@@ -125,7 +123,7 @@ def over_rhos(rows: list[dict[str, Any]], key: str) -> tuple[float, float]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Script(__file__, __doc__)
     parser.add_argument("--pools", nargs="+", default=POOLS)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--splits", type=int, default=3)
@@ -133,14 +131,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=float, default=4.0)
     parser.add_argument("--cached", type=float, default=0.1)
     parser.add_argument("--tools", type=float, default=0.0)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     begin = time.process_time()
     rows = [row for pool in args.pools for row in study(pool, args)]
     show(rows)
     print(f"\n{time.process_time() - begin:.0f} s of processor time")
-    if args.json:
-        write_text(args.json, json.dumps(rows, indent=1))
+    write_figures(rows, args.json)
 
 
 if __name__ == "__main__":

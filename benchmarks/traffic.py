@@ -12,7 +12,6 @@ where an error was avoidable, an answer is not in the log, the log is off by mor
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+from benchmarks.script import Script, write_figures
 from cabs_core.atomic import write_text
 from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for
 from cabs_core.router import EventLog, read_manifest
@@ -147,23 +147,19 @@ def measure(
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print, exit with 1 where a bound is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Script(__file__, __doc__)
     parser.add_argument("--router", type=Path, default=Path("router"))
     parser.add_argument("--requests", type=int, default=30_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=32, help="requests under way at a time")
     parser.add_argument("--per-request", type=float, help="target in USD a request")
-    parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="traffic-") as folder:
         found = measure(
             given.router, Path(folder), given.requests, given.workers, given.at_once, given.per_request
         )
     print(json.dumps(found, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_figures(found, given.json)
     missed = (
         given.per_request is not None and abs(found["spent_per_request_usd"] / given.per_request - 1) > 0.01
     )

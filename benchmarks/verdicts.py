@@ -13,7 +13,6 @@ tried gains more than .02; a promise "quality at least q" that is not kept; a ta
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -29,6 +28,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from benchmarks.faults import every_form, provoked
+from benchmarks.script import Script
 from cabs_core.atomic import write_text
 from cabs_core.catalog import policy_label
 from cabs_core.encoders.tfidf import TfidfEncoder
@@ -41,7 +41,7 @@ from cabs_core.pools import load_pool_file
 from cabs_core.problem import ReplayProblem
 from cabs_core.replay import ReplayResult, replay
 from cabs_core.report import cards
-from cabs_core.report.evidence import Evidence, Played
+from cabs_core.report.evidence import Evidence
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict, verdict_at
 from cabs_core.router.goals import Answer, answer_goal
 from cabs_core.utility import clipped_utility
@@ -150,11 +150,9 @@ class Replays(Evidence):
 
     results: dict[tuple[str, float], ReplayResult]
 
-    def played(self, policy: str, end: Any = "middle", model: str = "") -> Played:
-        key = (policy, end, model)
-        if key not in self._played:
-            self._played[key] = self._estimated(policy, end, model)
-        return self._played[key]
+    @property
+    def from_rounds(self) -> bool:
+        return True
 
     def trace(self, policy: str, rho: float) -> Any:
         return self.results[policy, rho]
@@ -303,7 +301,7 @@ def summary(rows: list[Judged]) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Judge the tables and print the figures; those that went wrong one by one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = Script(__file__, __doc__)
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first table")
     parser.add_argument("--most", type=int, default=20_000, help="prompts of the largest table")
@@ -313,7 +311,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=Path,
         help="write every form of message to this file, once: of these tables, of mistakes in tables and pool files, of commands",
     )
-    parser.add_argument("--json", type=Path, help="write figures and every verdict as JSON")
     args = parser.parse_args(argv)
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:

@@ -36,14 +36,12 @@ def bench(what: str, json_path: Path | None, rest: tuple[str, ...]) -> None:
     Further options go to the benchmark: `cabs bench replay --sweep` also runs a whole pool's sweep. The other studies
     behind docs/measurements.md are scripts in `benchmarks/` of the repository.
     """
-    if rest and what in ("solver", "embed", "all"):
-        raise click.UsageError(f"cabs bench {what} takes no further arguments: {' '.join(rest)}")
-    figures = {}
-    for name in PEERS if what == "all" else (what,):
-        module = importlib.import_module(f"cabs_core.bench.{name}")
-        target = str(json_path) if json_path and what != "all" else None
-        figures[name] = module.main(target, argv=rest) if rest else module.main(target)
-    if what == "all" and json_path:
+    if rest and what == "all":
+        raise click.UsageError(f"cabs bench all takes no further arguments: {' '.join(rest)}")
+    names = PEERS if what == "all" else (what,)
+    figures = {name: importlib.import_module(f"cabs_core.bench.{name}").main(argv=rest) for name in names}
+    if json_path:
         from cabs_core.atomic import write_text
 
-        write_text(json_path, json.dumps(figures, indent=1, default=float))
+        content = figures if what == "all" else figures[what]
+        write_text(json_path, json.dumps(content, indent=1, default=float) + "\n")

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from cabs_core.atomic import write_text
 from cabs_core.bench.serve import prompt
 from cabs_core.encoders.onnx import OnnxEncoder, export
 from cabs_core.encoders.resolve import resolve
@@ -92,13 +91,13 @@ def compare_encoders(folder: str, prompts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
     """`cabs bench decision`."""
     parser = argparse.ArgumentParser(prog="cabs bench decision")
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--decisions", type=int, default=300, help="of each turn")
     parser.add_argument("--encoders", action="store_true", help="compare torch, ONNX Runtime and int8")
-    options = parser.parse_args(list(argv))
+    options = parser.parse_args(argv)
     manifest = read_manifest(options.router)
     prompts = [prompt(i) for i in range(options.decisions + WARM)]
     torch.set_num_threads(1)
@@ -109,6 +108,4 @@ def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, An
     if options.encoders:
         found["encoders"] = compare_encoders(options.router, prompts)
     print(json.dumps(found, indent=1))
-    if json_path:
-        write_text(json_path, json.dumps(found, indent=1))
     return found

@@ -1,6 +1,4 @@
-"""Embedding speed against sentence-transformers on the same prompts, in one run; on CUDA also against the peak.
-
-    python -m cabs_core.bench.embed [FILE.json]      or      cabs bench embed [--json FILE]
+"""Embedding speed against sentence-transformers on the same prompts, in one run.
 
 Three sets of prompts: short (one sentence), mixed (from a few words to beyond the cut) and long (all cut).
 Loading is not timed. Both sides run in turn, several times; ratios are of the best times of a whole call,
@@ -9,36 +7,22 @@ tokenising included. Without the peer, ours alone is measured.
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from cabs_core.atomic import write_text
 from cabs_core.encoders import embed_prompts
-from cabs_core.encoders.resolve import EncoderFiles, resolve
-from cabs_core.encoders.transformer import (
-    Tokens,
-    TransformerEncoder,
-    choose_device,
-    choose_dtype,
-    device_name,
-)
+from cabs_core.encoders.resolve import resolve
+from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
 from cabs_core.pool_files.config import Encoder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-    from transformers import DebertaV2Config, PretrainedConfig, PreTrainedModel
 
-ROUTERBENCH_TOKENS = 350
-TARGET_PROMPTS_PER_MINUTE = 50_000
-#: dense bfloat16 TFLOP/s of data sheets, without sparsity
-PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "L4": 121.0, "A10": 125.0}
 _WORDS = (
     "question answer which of the following statements is correct given a model with cost and score choose "
     "between options A B C D consider energy velocity equation market history court protein theorem number"
@@ -120,98 +104,12 @@ def through_the_store(count: int, device: str) -> dict[str, Any]:
     }
 
 
-def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
-    """Floating-point operations of the matrix products of one forward pass over sequences of these lengths.
-
-    Per layer and token 2 (4 h^2 + 2 h f) for projections and the feed-forward part and 4 h per pair of tokens
-    for attention; DeBERTa's two position terms add 4 h per token and relative position, of which a sequence of n
-    tokens has min(2 n, twice the buckets).
-    """
-    h, f, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    n = lengths.astype(np.float64)
-    total = layers * (2 * (4 * h * h + 2 * h * f) * n.sum() + 4 * h * (n**2).sum())
-    if getattr(config, "relative_attention", False):
-        total += layers * 4 * h * (n * np.minimum(2 * n, 2 * getattr(config, "position_buckets", 256))).sum()
-    return float(total)
-
-
-def mdeberta_config() -> DebertaV2Config:
-    """The published shape of mDeBERTa-v3-base; weights are random, which costs the same time."""
-    from transformers import DebertaV2Config  # noqa: PLC0415  (a second, for one part of the benchmark)
-
-    return DebertaV2Config(  # type: ignore[call-arg]  # its stubs lack what its parent takes
-        vocab_size=251_000, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
-        max_position_embeddings=512, relative_attention=True, position_buckets=256, pos_att_type=["p2c", "c2p"],
-        share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0,
-    )  # fmt: skip
-
-
-def forward_speed(
-    model: PreTrainedModel,
-    config: PretrainedConfig,
-    vocabulary: int,
-    device: str,
-    dtype: str,
-    lengths: np.ndarray,
-) -> dict[str, Any]:
-    """Tokens/s of the forward passes alone, on random tokens of the given lengths, and the share of the peak."""
-    files = EncoderFiles(type(model).__name__, Path(), (), "mean")
-    encoder = TransformerEncoder(files, device=device, dtype=dtype, model=model)
-    rng = np.random.default_rng(0)
-    ids = [rng.integers(5, vocabulary, n) for n in lengths]
-    tokens = Tokens(ids, np.zeros(len(ids), dtype=np.int64))
-    few = Tokens(ids[: max(1, len(ids) // 8)], tokens.dropped[: max(1, len(ids) // 8)])
-    encoder.encode(few)
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats(device)
-    start = time.perf_counter()
-    encoder.encode(tokens)
-    seconds = time.perf_counter() - start
-    result: dict[str, Any] = {
-        "prompts": len(ids),
-        "tokens": int(lengths.sum()),
-        "device": device_name(device),
-        "dtype": dtype,
-        "tokens_per_second": float(lengths.sum() / seconds),
-        "prompts_per_minute": 60.0 * len(ids) / seconds,
-        "tflops": forward_flops(config, lengths) / seconds / 1e12,
-        "padding_share": 1.0 - encoder.stats.tokens / encoder.stats.padded,
-    }
-    if device.startswith("cuda"):
-        result["peak_memory_mb"] = torch.cuda.max_memory_allocated(device) / 2**20
-        name = torch.cuda.get_device_name(device)
-        peak = next((value for key, value in PEAK_TFLOPS.items() if key in name), None)
-        result["fraction_of_peak"] = None if peak is None else result["tflops"] / peak
-    return result
-
-
-def architectures(device: str, quick: bool) -> dict[str, Any]:
-    """Forward speed of MiniLM and of an mDeBERTa-v3-base with random weights at RouterBench's lengths."""
-    from transformers import AutoModel, DebertaV2Model  # noqa: PLC0415  (a second, for one part of the benchmark)
-
-    cuda = device.startswith("cuda")
-    dtype = choose_dtype("auto", device)
-    rng = np.random.default_rng(3)
-
-    def lengths(count: int) -> np.ndarray:
-        return np.clip(rng.normal(ROUTERBENCH_TOKENS, 150, count), 16, 512).astype(np.int64)
-
-    torch.manual_seed(0)
-    minilm = AutoModel.from_pretrained(resolve(Encoder()).folder, local_files_only=True)
-    count = 20_000 if cuda else (24 if quick else 96)
-    out = {"MiniLM-L6": forward_speed(minilm, minilm.config, 30_000, device, dtype, lengths(count))}
-    config = mdeberta_config()
-    count = 10_000 if cuda else (4 if quick else 16)
-    model = DebertaV2Model(config)
-    speed = forward_speed(model, config, 250_000, device, dtype, lengths(count))
-    speed["target_prompts_per_minute"] = TARGET_PROMPTS_PER_MINUTE if cuda else None
-    out["mDeBERTa-v3-base, random weights"] = speed
-    return out
-
-
-def main(json_path: str | None = None, quick: bool = False, device: str = "auto") -> dict[str, Any]:
-    """Run the benchmark, print it, write JSON where a path is given, and return the figures."""
-    device = choose_device(device)
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the benchmark, print it and return the figures."""
+    parser = argparse.ArgumentParser(prog="cabs bench embed")
+    parser.add_argument("--quick", action="store_true", help="Few prompts: to see that it runs")
+    quick = parser.parse_args(argv).quick
+    device = choose_device("auto")
     count, repeats = (48, 1) if quick else (192, 3)
     if device.startswith("cuda"):
         count *= 16
@@ -222,11 +120,8 @@ def main(json_path: str | None = None, quick: bool = False, device: str = "auto"
             against_peer(kind, count, device, repeats) for kind in ("short", "mixed", "long")
         ],
         "store": through_the_store(count, device),
-        "forward": architectures(device, quick),
     }
     print("\n".join(show(figures)))
-    if json_path:
-        write_text(json_path, json.dumps(figures, indent=1))
     return figures
 
 
@@ -247,14 +142,4 @@ def show(figures: dict[str, Any]) -> list[str]:
         f"store, mixed prompts: {store['new']['prompts_per_second']:.1f} new/s; {store['count']} stored ones in "
         f"{store['stored_seconds']:.2f} s"
     )
-    for name, run in figures["forward"].items():
-        share = run.get("fraction_of_peak")
-        lines.append(
-            f"forward, {name}: {run['tokens_per_second']:.0f} tokens/s, {run['prompts_per_minute']:.0f} prompts/min, "
-            f"{run['tflops']:.2f} TFLOP/s" + (f" = {share:.0%} of peak" if share else "")
-        )
     return lines
-
-
-if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -8,17 +8,13 @@ d = 128 features; with `quick`, fewer. Each record holds the ratio that it is re
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg.blas  # noqa: F401  (loaded before its threads are limited)
-from threadpoolctl import threadpool_limits
 
-from cabs_core.atomic import write_text
 from cabs_core.bench.peers import PEERS, Round, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
@@ -28,6 +24,7 @@ from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.solver.reference import CvxpyParametric
+from cabs_core.threads import one_blas_thread
 from cabs_core.utility import margin
 
 RHO = 300.0
@@ -167,26 +164,23 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
     return play
 
 
-def main(
-    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Measure, print a table and return the figures; `quick` uses few rounds (smoke test, not for claims).
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure, print a table and return the figures.
 
-    With `--sweep` the whole sweep of a pool is run and timed as well (some minutes).
+    `--quick` uses few rounds (smoke test, not for claims); `--sweep` also runs and times the whole sweep of a pool
+    (some minutes).
     """
     parser = argparse.ArgumentParser(prog="cabs bench replay")
     parser.add_argument(
         "--sweep", action="store_true", help="Run a whole pool's sweep of linear policies too"
     )
-    args = parser.parse_args(list(argv or ()))
-
-    with threadpool_limits(1):
-        figures = _measure(quick)
+    parser.add_argument("--quick", action="store_true", help="Small sizes: to see that it runs")
+    args = parser.parse_args(argv)
+    with one_blas_thread():
+        figures = _measure(args.quick)
         if args.sweep:
-            figures["sweep"] = sweep(quick)
+            figures["sweep"] = sweep(args.quick)
     print("\n".join(show(figures)))
-    if json_path:
-        write_text(json_path, json.dumps(figures, indent=1))
     return figures
 
 
@@ -321,7 +315,3 @@ def show(figures: dict[str, Any]) -> list[str]:
             f"(required: under {found['required_minutes']:g})",
         ]
     return lines
-
-
-if __name__ == "__main__":
-    main()

@@ -3,9 +3,8 @@
     cabs bench serve --router router --rate 50 --seconds 20 --workers 1
 
 Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
-server for a model by name, so that it forwards and decides nothing; `routed` lets it decide; `simple_shuffle` is LiteLLM's
-own router with its default strategy, where the extra `litellm` is installed. They alternate second by second, so that
-what else the machine does hits all of them alike. `processor_ms` is the processor time of the process that answers, for
+server for a model by name, so that it forwards and decides nothing; `routed` lets it decide. They alternate second by
+second, so that what else the machine does hits all of them alike. `processor_ms` is the processor time of the process that answers, for
 a call (Linux; workers included).
 """
 
@@ -15,18 +14,17 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
 
-from cabs_core.atomic import write_text
-from cabs_core.bench import shuffle
 from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
 
@@ -94,17 +92,23 @@ async def _load(
     }  # fmt: skip
 
 
-WAYS = ("direct", "forward", "routed", "simple_shuffle")
+#: (its port, the models, port of the upstream, workers) -> a server that is starting
+Starter = Callable[[int, Sequence[str], int, int], "subprocess.Popen[bytes]"]
 
 
 def measure(
-    bundle: str | Path, *, rate: float, seconds: int, workers: int = 1, ways: Sequence[str] = WAYS
+    bundle: str | Path,
+    *,
+    rate: float,
+    seconds: int,
+    workers: int = 1,
+    others: Mapping[str, Starter] | None = None,
 ) -> dict[str, Any]:
     """Times of the ways, what each adds to the median, and what routing adds to a plain forward.
 
     Args:
         rate: requests a second; seconds: of each way; workers: processes of the server.
-        ways: which of WAYS; `direct`, to which the others are compared, is always among them.
+        others: servers to compare with, which are asked for a model `cabs`.
     """
     manifest = read_manifest(bundle)
     with tempfile.TemporaryDirectory(prefix="cabs-serve-") as name:
@@ -125,12 +129,11 @@ def measure(
         }
         processes = {"direct": echo.pid, "forward": server.pid, "routed": server.pid}
         try:
-            urls = {way: url for way, url in urls.items() if way in {"direct", *ways}}
-            if "simple_shuffle" in ways and shuffle.available():
+            for way, start in (others or {}).items():
                 other = free_port()
-                running.append(shuffle.start(other, manifest.names, upstream, workers=workers))
-                processes["simple_shuffle"] = running[-1].pid
-                urls["simple_shuffle"] = (f"http://127.0.0.1:{other}/v1/chat/completions", {"model": "cabs"})
+                running.append(start(other, manifest.names, upstream, workers))
+                processes[way] = running[-1].pid
+                urls[way] = (f"http://127.0.0.1:{other}/v1/chat/completions", {"model": "cabs"})
                 wait_for(other)
             wait_for(port)
             found = asyncio.run(_load(urls, processes, rate, seconds))
@@ -138,10 +141,10 @@ def measure(
             for process in reversed(running):
                 process.terminate()
                 process.wait()
-    routing = {} if "forward" not in urls or "routed" not in urls else {
+    routing = {
         f"routing_adds_{part}_ms": found["routed"][f"{part}_ms"] - found["forward"][f"{part}_ms"]
         for part in ("p50", "p99")
-    }  # fmt: skip
+    }
     return {
         "bundle": manifest.id, "policy": manifest.policy, "encoder": manifest.encoder["name"], "rate": rate,
         "workers": workers, **found,
@@ -150,28 +153,18 @@ def measure(
     }  # fmt: skip
 
 
-def main(json_path: str | None = None, argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(
+    argv: Sequence[str] = (), prog: str = "cabs bench serve", others: Mapping[str, Starter] | None = None
+) -> dict[str, Any]:
     """`cabs bench serve`."""
-    parser = argparse.ArgumentParser(prog="cabs bench serve")
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument(
-        "--ways", default=",".join(WAYS), help="what to time beside direct; default: %(default)s"
-    )
-    options = parser.parse_args(list(argv))
-    ways = options.ways.split(",")
-    if unknown := sorted(set(ways) - set(WAYS)):
-        parser.error(f"--ways: unknown {unknown[0]!r}, expected some of {','.join(WAYS)}")
-    if "simple_shuffle" in ways and not shuffle.available():
-        print(
-            "LiteLLM is not installed (pip install 'cabs-routing[litellm]'): its simple-shuffle is left out"
-        )
+    options = parser.parse_args(argv)
     found = measure(
-        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers, ways=ways
+        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers, others=others
     )
     print(json.dumps(found, indent=1))
-    if json_path:
-        write_text(json_path, json.dumps(found, indent=1))
     return found

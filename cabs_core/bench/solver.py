@@ -7,6 +7,7 @@ The objective is always F(p) of the distribution that a method returns, and its 
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import statistics
@@ -14,19 +15,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from cabs_core.bench.report import duration, finish, machine, one_thread, show
 from cabs_core.compiled.jit import kernel
 from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.solver import workspace as layout
 from cabs_core.solver.instances import bernoulli_batch
 from cabs_core.solver.program import objective
 from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, clarabel_direct, cvxpy_paper
+from cabs_core.threads import one_blas_thread
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
 SMALL, LARGE = (5, 11, 15, 18), (64, 256)
@@ -219,6 +220,20 @@ def _large(K: int, gammas: tuple[float, ...], quick: bool) -> list[dict[str, Any
     return rows
 
 
+def duration(seconds: float | None) -> str:
+    """A duration for people: 3.1 us, 42 ms, 1.9 s; a dash for None."""
+    if seconds is None:
+        return "-"
+    scale, unit = next((s for s in ((1.0, "s"), (1e-3, "ms")) if seconds >= s[0]), (1e-6, "us"))
+    value = seconds / scale
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print an aligned table."""
+    print(f"\n{title}\n{pd.DataFrame(rows, columns=columns).to_string(index=False)}")
+
+
 def _print(
     small: list[dict[str, Any]],
     large: list[dict[str, Any]],
@@ -268,10 +283,13 @@ def _print(
          [(names[n], f"{t['wanted']:,.0f} x", f"{t['measured']:,.0f} x", "yes" if t["met"] else "no") for n, t in targets.items()])  # fmt: skip
 
 
-def main(json_path: Path | None = None, quick: bool = False) -> dict[str, Any]:
-    """Run, print the tables, write JSON; `quick` takes few instances, one gamma, K = 5, 15 and 64."""
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+    """Run, print the tables, return the figures; `--quick` takes few instances, one gamma, K = 5, 15 and 64."""
+    parser = argparse.ArgumentParser(prog="cabs bench solver")
+    parser.add_argument("--quick", action="store_true", help="Few instances: to see that it runs")
+    quick = parser.parse_args(argv).quick
     gammas = (10.0,) if quick else GAMMAS
-    with one_thread():
+    with one_blas_thread():
         small = [_small(K, gammas, quick) for K in ((5, 15) if quick else SMALL)]
         large = [row for K in ((64,) if quick else LARGE) for row in _large(K, gammas, quick)]
     compiled = {} if quick else {str(K): compile_seconds(K) for K in (15,)}
@@ -281,11 +299,4 @@ def main(json_path: Path | None = None, quick: bool = False) -> dict[str, Any]:
         for name, wanted in TARGETS.items()
     }
     _print(small, large, compiled, targets)
-    packages = ("numpy", "scipy", "numba", "cvxpy", "clarabel", "vowpalwabbit")
-    result = {"benchmark": "solver", "machine": machine(*packages), "gammas": list(gammas)}
-    result |= {"small": small, "large": large, "compile": compiled, "targets": targets}
-    return finish(result, json_path)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    return {"gammas": list(gammas), "small": small, "large": large, "compile": compiled, "targets": targets}

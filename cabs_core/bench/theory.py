@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ from scipy.special import stdtrit
 from cabs_core.artifacts import ArtifactStore, Made, Options
 from cabs_core.artifacts.materialize import produce
 from cabs_core.artifacts.provenance import Recipe
-from cabs_core.atomic import write_text
 from cabs_core.bench.theory_page import fill, markdown, write_page
 from cabs_core.bench.theory_version import theory_code_version
 from cabs_core.compiled.jit import kernel
@@ -367,24 +365,17 @@ def make_theory(store: ArtifactStore, seeds: int, options: Options) -> Made:
     return Made(record, store.produced(THEORY, record), False)
 
 
-def main(
-    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
-) -> dict[str, Any]:
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
     """Run the experiments, print their tables, write the page where `--out` says, return the figures."""
     parser = argparse.ArgumentParser(prog="cabs bench theory", description="The paper's theorems, measured.")
-    parser.add_argument(
-        "--quick", action="store_true", default=quick, help="Small sizes: to see that it runs"
-    )
-    parser.add_argument("--seeds", type=int, default=2 if quick else 5, help="Repetitions, at least 2")
+    parser.add_argument("--quick", action="store_true", help="Small sizes: to see that it runs")
+    parser.add_argument("--seeds", type=int, default=5, help="Repetitions, at least 2")
     parser.add_argument("--out", type=Path, help="Folder for index.html and figures.json")
-    parser.add_argument("--json", dest="json_path", default=json_path)
-    args = parser.parse_args(list(argv) if argv is not None else [])
+    args = parser.parse_args(argv)
     if args.seeds < 2:
         parser.error("--seeds must be at least 2: intervals are over repetitions")
     figures = run(args.seeds, args.quick)
     print(markdown(figures))
     if args.out:
         write_page(figures, args.out)
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1))
     return figures

@@ -13,7 +13,8 @@ import pandas as pd
 
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.plots import Figure, FigureTable, render_page
-from cabs_core.plots.theme import Style, default_styles
+from cabs_core.plots.charts import encodings
+from cabs_core.plots.theme import default_styles
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -114,18 +115,12 @@ def _chart(
     frame = pd.DataFrame(rows)
     if log:  # an interval may reach below what a logarithm shows
         frame["low"] = frame["low"].clip(lower=frame["y"].min() / 2)
-    styles: dict[str, Style] = default_styles([s["name"] for s in found["series"]])
-    names = list(styles)
+    styles = default_styles([s["name"] for s in found["series"]])
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x_scale = alt.Scale(nice=False) if linear_x else alt.Scale(type="log", nice=False)
     across = alt.X("x:Q", title=x, scale=x_scale, axis=_axis(sorted(set(frame["x"]))))
     up = _axis(_round_ticks(frame["low"].min(), frame["high"].max()) if log else None)
-    colour = alt.Color(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[s.token for s in styles.values()])
-    )
-    shape = alt.Shape(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[s.shape for s in styles.values()])
-    )
+    colour, _, shape = encodings(styles)
     base = (
         alt.Chart(frame).transform_filter("indexof(hidden, datum.series) < 0").encode(x=across, color=colour)
     )

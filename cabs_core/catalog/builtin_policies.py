@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cabs_core.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS
+from cabs_core.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS, static_router
 from cabs_core.catalog.policy_record import PolicyRecord, Start
 
 _STATIC = "cabs_core.policies.static"
@@ -25,14 +25,11 @@ BUILT_IN = (
         feedback="none",
         style=(8, "2 3", 0),
     ),
-    PolicyRecord(
+    static_router(
         "best_single",
-        family="static",
-        path=f"{_STATIC}:BestSingle",
-        title="Best single model",
-        description="the one arm that did best on the train split at this rho.",
-        feedback="none",
-        start="labels",
+        f"{_STATIC}:BestSingle",
+        "Best single model",
+        "the one arm that did best on the train split at this rho.",
         style=(9, "6 3", 7),
     ),
     PolicyRecord(
@@ -44,47 +41,35 @@ BUILT_IN = (
         feedback="full",
         style=(9, "8 3 2 3", 3),
     ),
-    PolicyRecord(
+    static_router(
         "knn",
-        family="static",
-        path=f"{_STATIC}:Predicted",
-        title="kNN",
-        description="the k-nearest-neighbour router fitted on the train split.",
-        feedback="none",
-        start="labels",
+        f"{_STATIC}:Predicted",
+        "kNN",
+        "the k-nearest-neighbour router fitted on the train split.",
         presets=("default", "literal"),
         references=("Hu et al. 2024, RouterBench: the kNN router",),
         style=(5, "6 3", 6),
     ),
-    PolicyRecord(
+    static_router(
         "ridge",
-        family="static",
-        path=f"{_STATIC}:Predicted",
-        title="Ridge",
-        description="the ridge regression router fitted on the train split.",
-        feedback="none",
-        start="labels",
+        f"{_STATIC}:Predicted",
+        "Ridge",
+        "the ridge regression router fitted on the train split.",
         style=(2, "6 3", 4),
     ),
-    PolicyRecord(
+    static_router(
         "carrot",
-        family="static",
-        path=f"{_STATIC}:Carrot",
-        title="CARROT",
-        description="the CARROT router: accuracy and cost heads of the oracle.",
-        feedback="none",
-        start="labels",
+        f"{_STATIC}:Carrot",
+        "CARROT",
+        "the CARROT router: accuracy and cost heads of the oracle.",
         references=("Somerstep et al. 2025, CARROT: a cost aware rate optimal router",),
         style=(4, "6 3", 5),
     ),
-    PolicyRecord(
+    static_router(
         "kernel_ridge",
-        family="static",
-        path=f"{_STATIC}:Predicted",
-        title="Kernel ridge",
-        description="the kernel ridge regression router (Nystrom features, rotated labels, stacked).",
-        feedback="none",
-        start="labels",
+        f"{_STATIC}:Predicted",
+        "Kernel ridge",
+        "the kernel ridge regression router (Nystrom features, rotated labels, stacked).",
         references=("Williams and Seeger 2001: the Nystrom approximation",),
         style=(3, "", 3),
     ),

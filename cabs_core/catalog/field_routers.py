@@ -13,20 +13,22 @@ _NEIGHBOURS = "cabs_core.policies.neighbours"
 _DECISIONS = "cabs_core.policies.decisions"
 
 
+def static_router(name: str, path: str, title: str, description: str, **more: Any) -> PolicyRecord:
+    """Record of a static router that is fitted on the train split's labels."""
+    return PolicyRecord(name, "static", path, title, description, feedback="none", start="labels", **more)
+
+
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     """All combinations as dicts, for `settings`: the one option of a policy that holds its predictor's options."""
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 
 STATIC_ROUTERS = (
-    PolicyRecord(
+    static_router(
         "avengers_pro",
-        family="static",
-        path=f"{_NEIGHBOURS}:AvengersPro",
-        title="Avengers-Pro",
-        description="Avengers-Pro: the nearest clusters rank the models by accuracy and cost.",
-        feedback="none",
-        start="labels",
+        f"{_NEIGHBOURS}:AvengersPro",
+        "Avengers-Pro",
+        "Avengers-Pro: the nearest clusters rank the models by accuracy and cost.",
         tuning={
             "clusters": (10, 25, 50, 100),
             "beta": (3.0, 9.0, 27.0),
@@ -35,14 +37,11 @@ STATIC_ROUTERS = (
         },
         references=("Zhang et al. 2025, Avengers-Pro, arXiv 2508.12631",),
     ),
-    PolicyRecord(
+    static_router(
         "mf",
-        family="static",
-        path=_PREDICTED,
-        title="Matrix factorisation",
-        description="matrix factorisation of scores by prompt embedding and model vector.",
-        feedback="none",
-        start="labels",
+        _PREDICTED,
+        "Matrix factorisation",
+        "matrix factorisation of scores by prompt embedding and model vector.",
         presets=("default", "pair"),
         tuning={"settings": _grid(dim=(32, 128), learning_rate=(3e-4, 1e-3, 3e-3), noise=(0.0, 0.05))},
         references=(
@@ -50,49 +49,37 @@ STATIC_ROUTERS = (
             "Ong et al. 2024, RouteLLM, arXiv 2406.18665",
         ),
     ),
-    PolicyRecord(
+    static_router(
         "mirt",
-        family="static",
-        path=_PREDICTED,
-        title="MIRT",
-        description="multidimensional item response theory (IRT-Router).",
-        feedback="none",
-        start="labels",
+        _PREDICTED,
+        "MIRT",
+        "multidimensional item response theory (IRT-Router).",
         tuning={
             "settings": _grid(dim=(8, 32, 64), learning_rate=(1e-3, 3e-3), weight_decay=(1e-5, 1e-4, 1e-3))
         },
         references=("Song et al. 2025, IRT-Router, arXiv 2506.01048",),
     ),
-    PolicyRecord(
+    static_router(
         "hier_shrink",
-        family="static",
-        path=_PREDICTED,
-        title="HierShrink",
-        description="means of small clusters shrunk to those of large ones.",
-        feedback="none",
-        start="labels",
+        _PREDICTED,
+        "HierShrink",
+        "means of small clusters shrunk to those of large ones.",
         tuning={"settings": _grid(coarse=(10, 20), fine=(100, 200), strength=(6.0, 24.0, 96.0))},
         references=("vllm-project/semantic-router, issue 3459",),
     ),
-    PolicyRecord(
+    static_router(
         "guarded_knn",
-        family="static",
-        path=f"{_NEIGHBOURS}:GuardedKnn",
-        title="Guarded kNN",
-        description="kNN that leaves the best single model only for a clear lead.",
-        feedback="none",
-        start="labels",
+        f"{_NEIGHBOURS}:GuardedKnn",
+        "Guarded kNN",
+        "kNN that leaves the best single model only for a clear lead.",
         tuning={"neighbours": (20, 50, 100, 200), "z": (0.0, 0.5, 1.0, 1.64)},
         references=("experientiallabs/experiential, issue 259",),
     ),
-    PolicyRecord(
+    static_router(
         "eagle",
-        family="static",
-        path=f"{_NEIGHBOURS}:Eagle",
-        title="Eagle",
-        description="Eagle: half global, half local Elo ratings.",
-        feedback="none",
-        start="labels",
+        f"{_NEIGHBOURS}:Eagle",
+        "Eagle",
+        "Eagle: half global, half local Elo ratings.",
         tuning={
             "neighbours": (20, 50, 100),
             "k_factor": (4.0, 16.0, 32.0),
@@ -100,46 +87,34 @@ STATIC_ROUTERS = (
         },
         references=("Zhao et al. 2024, Eagle, arXiv 2409.15518",),
     ),
-    PolicyRecord(
+    static_router(
         "equirouter",
-        family="static",
-        path=f"{_DECISIONS}:EquiRouter",
-        title="EquiRouter",
-        description="EquiRouter's loss: learns how the models rank on a prompt, the cheaper first where they tie.",
-        feedback="none",
-        start="labels",
+        f"{_DECISIONS}:EquiRouter",
+        "EquiRouter",
+        "EquiRouter's loss: learns how the models rank on a prompt, the cheaper first where they tie.",
         presets=("default", "literal"),
         references=("Lai and Ye 2026, When Routing Collapses, arXiv 2602.03478",),
     ),
-    PolicyRecord(
+    static_router(
         "dr_policy",
-        family="static",
-        path=f"{_DECISIONS}:DrPolicy",
-        title="DR policy learning",
-        description="classification by least regret on doubly robust utilities (causal LLM routing).",
-        feedback="none",
-        start="labels",
+        f"{_DECISIONS}:DrPolicy",
+        "DR policy learning",
+        "classification by least regret on doubly robust utilities (causal LLM routing).",
         references=("Tsiourvas et al. 2025, Causal LLM Routing, arXiv 2505.16037",),
     ),
-    PolicyRecord(
+    static_router(
         "uniroute",
-        family="static",
-        path="cabs_core.policies.uniroute:UniRoute",
-        title="UniRoute",
-        description="UniRoute: models as error vectors on clusters, so that later ones need few outcomes and no training.",
-        feedback="none",
-        start="labels",
+        "cabs_core.policies.uniroute:UniRoute",
+        "UniRoute",
+        "UniRoute: models as error vectors on clusters, so that later ones need few outcomes and no training.",
         tuning={"settings": _grid(clusters=(10, 25, 50, 100))},
         references=("Jitkrittum et al. 2025, Universal model routing, arXiv 2502.08773",),
     ),
-    PolicyRecord(
+    static_router(
         "stack",
-        family="static",
-        path=_PREDICTED,
-        title="Stack",
-        description="an ensemble of static predictors, weighted per model by cross-fitted stacking.",
-        feedback="none",
-        start="labels",
+        _PREDICTED,
+        "Stack",
+        "an ensemble of static predictors, weighted per model by cross-fitted stacking.",
         tuning={"settings": _grid(pull=(100.0, 500.0, 2000.0), folds=(3, 5))},
         references=("Wolpert 1992: stacked generalization",),
     ),

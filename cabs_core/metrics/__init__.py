@@ -1,13 +1,10 @@
 """Metrics: from traces to the figures that claims rest on. Pure NumPy; no files, no policies.
 
-    regimes      means over the cost regimes of rho
     frontier     accuracy-cost frontier, non-decreasing convex hull, AIQ, cost at equal accuracy
     uncertainty  errors over trials and queries combined, many comparisons
-    regret       cumulative and relative cumulative regret, share of the full-feedback gap closed
     routing      arm shares, switching, effective number of arms, latency percentiles
 
-Marts call the functions that SQL has no form of (`dbt_like_sql/functions.py`); what marts sum up themselves is tested
-against the rest.
+Marts call the functions that SQL has no form of (`dbt_like_sql/functions.py`).
 """
 
 from cabs_core.catalog import REGIMES, regime_of
@@ -19,8 +16,6 @@ from cabs_core.metrics.frontier import (
     non_decreasing_hull,
     pareto_mask,
 )
-from cabs_core.metrics.regimes import regime_mean
-from cabs_core.metrics.regret import cumulative_regret, gap_closed
 from cabs_core.metrics.routing import arm_shares, effective_arms, latency_percentiles, switch_rate
 from cabs_core.metrics.uncertainty import (
     TwoWayError,
@@ -44,15 +39,12 @@ __all__ = [
     "cost_at_score",
     "cost_saved",
     "crossed_error",
-    "cumulative_regret",
     "effective_arms",
-    "gap_closed",
     "holm",
     "hull_score",
     "latency_percentiles",
     "non_decreasing_hull",
     "pareto_mask",
-    "regime_mean",
     "regime_of",
     "standard_error",
     "switch_rate",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from cabs_core.plots.theme import SHAPES, Style
 
@@ -45,38 +47,24 @@ def lines(
     frame["tick"] = _every(frame, [c for c, _ in choices], symbols)
     visible = set(styles) if shown is None else shown
     labels = end_labels(frame, visible, height, [c for c, _ in choices])
-    names = list(styles)
-    colour = alt.Color(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].token for n in names])
-    )
-    dash = alt.StrokeDash(
-        "series:N",
-        legend=None,
-        scale=alt.Scale(domain=names, range=[styles[n].dashes or [1, 0] for n in names]),
-    )
-    shape = alt.Shape(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].shape for n in names])
-    )
+    colour, dash, shape = encodings(styles)
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickCount=6))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=y_zero), axis=alt.Axis(tickCount=6))
-    hidden = alt.param(name="hidden", value=[n for n in names if n not in visible])
+    hidden = alt.param(name="hidden", value=[n for n in styles if n not in visible])
     params = [hidden, NARROW, *(alt.param(name=f"{c}_chosen", value=first) for c, first in choices)]
 
-    def kept(chart: alt.Chart) -> alt.Chart:
-        chart = chart.transform_filter("indexof(hidden, datum.series) < 0")
+    def chosen(rows: pd.DataFrame) -> alt.Chart:
+        """The rows of the series and choices that the reader sees."""
+        chart = alt.Chart(rows).transform_filter("indexof(hidden, datum.series) < 0")
         for column, _ in choices:
             chart = chart.transform_filter(f"datum.{column} == {column}_chosen")
         return chart
 
-    base = kept(alt.Chart(frame)).encode(x=x, y=y, color=colour)
+    base = chosen(frame).encode(x=x, y=y, color=colour)
     layers = []
     if "low" in frame:
-        band = (
-            kept(alt.Chart(frame))
-            .mark_area(opacity=0.14)
-            .encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour)
-        )
-        layers.append(band)
+        band = chosen(frame).mark_area(opacity=0.14)
+        layers.append(band.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour))
     if zero_line:
         layers.append(alt.Chart(pd.DataFrame({"y": [0]})).mark_rule(strokeWidth=1.2).encode(y="y:Q"))
     if diagonal:
@@ -90,23 +78,45 @@ def lines(
             at.mark_rule(color="var(--fg)", strokeDash=[4, 4], strokeWidth=1.2),
             at.mark_text(align="left", dx=5, dy=8, color="var(--fg)").encode(text="text:N", y=alt.value(0)),
         ]
-    read = [
-        alt.Tooltip("series:N", title=" "),
-        alt.Tooltip("x:Q", title=x_title),
-        alt.Tooltip("y:Q", title=y_title),
-    ]
-    if "low" in frame:
-        read += [alt.Tooltip("low:Q", title="95 % from"), alt.Tooltip("high:Q", title="to")]
+    read = tooltips(frame, series=" ", x=x_title, y=y_title)
     layers += [
         base.mark_line(strokeWidth=2).encode(strokeDash=dash),
         base.transform_filter("datum.tick").mark_point(filled=True, size=55, opacity=1).encode(shape=shape),
         base.mark_point(size=160, opacity=0, filled=True).encode(tooltip=read),
-        kept(alt.Chart(labels))
+        chosen(labels)
         .transform_filter("!narrow")
         .mark_text(align="left", dx=9)
         .encode(x=x, y=alt.Y("y:Q"), text="series:N", color=colour),
     ]
     return alt.layer(*layers).add_params(*params).properties(height=height)
+
+
+def encodings(styles: dict[str, Style]) -> tuple[alt.Color, alt.StrokeDash, alt.Shape]:
+    """Colour, dash and symbol of the column `series`; the page has legends of its own."""
+    names = list(styles)
+
+    def scale(values: list[Any]) -> dict[str, Any]:
+        return {"legend": None, "scale": alt.Scale(domain=names, range=values)}
+
+    return (
+        alt.Color("series:N", **scale([s.token for s in styles.values()])),
+        alt.StrokeDash("series:N", **scale([s.dashes or [1, 0] for s in styles.values()])),
+        alt.Shape("series:N", **scale([s.shape for s in styles.values()])),
+    )
+
+
+def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
+    """A tooltip a column, with these titles, and the interval where the frame has one."""
+    if "low" in frame:
+        titles |= {"low": "95 % from", "high": "to"}
+    return [alt.Tooltip(f"{c}:{'N' if c in ('series', 'name') else 'Q'}", title=t) for c, t in titles.items()]
+
+
+def band(series: str, x: pd.Series, y: pd.Series, margin: pd.Series, **columns: str) -> pd.DataFrame:
+    """Rows of one line for `lines`: y with margin on either side (none where it is NaN), and the text columns of choices."""
+    margin = margin.fillna(0.0)
+    values = {"series": series, "x": x.astype(float), "y": y, "low": y - margin, "high": y + margin}
+    return pd.DataFrame({**values, **columns})
 
 
 def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
@@ -127,12 +137,7 @@ def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.Face
     )
     x = alt.X("value:Q", title=x_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(frame).encode(y=y, color=alt.Color("token:N", scale=None))
-    read = [
-        alt.Tooltip("name:N", title=" "),
-        alt.Tooltip("value:Q", title=x_title),
-        alt.Tooltip("low:Q", title="95 % from"),
-        alt.Tooltip("high:Q", title="to"),
-    ]
+    read = tooltips(frame, name=" ", value=x_title)
     shapes = alt.Shape("shape:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES)), legend=None)
     layers = [
         base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q"), x2="high:Q"),
@@ -174,11 +179,6 @@ def points(
     )
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(frame)
-    read = [
-        alt.Tooltip("name:N", title=" "),
-        alt.Tooltip("x:Q", title=x_title),
-        alt.Tooltip("y:Q", title=y_title),
-    ]
     layers = []
     if front:
         layers.append(
@@ -187,10 +187,10 @@ def points(
             .encode(x=x, y=y)
         )
     if "low" in frame:
-        read += [alt.Tooltip("low:Q", title="95 % from"), alt.Tooltip("high:Q", title="to")]
         layers.append(
             base.mark_rule(color="var(--fg)", opacity=0.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
         )
+    read = tooltips(frame, name=" ", x=x_title, y=y_title)
     layers += [
         base.mark_point(filled=True, shape="square", size=80, opacity=1, color="var(--fg)").encode(
             x=x, y=y, tooltip=read, fillOpacity=alt.condition("datum.front", alt.value(1), alt.value(0.45))
@@ -355,16 +355,9 @@ def end_labels(
 
 
 def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
-    """Rising values, moved as little as possible until neighbours are `gap` apart (least squares, by pooling)."""
-    blocks: list[list[float]] = []  # [sum of the free positions, count]
-    for i, value in enumerate(values):
-        blocks.append([value - i * gap, 1])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
-            total, count = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += count
-    start = np.concatenate([np.full(int(c), t / c) for t, c in blocks]) if blocks else np.zeros(0)
-    return start + gap * np.arange(len(values))
+    """Rising values, moved as little as possible (least squares) until neighbours are `gap` apart."""
+    steps = gap * np.arange(len(values))
+    return isotonic_regression(values - steps).x + steps if len(values) else steps
 
 
 def _label_places(frame: pd.DataFrame, log: bool, height: int) -> tuple[list[float], list[float]]:

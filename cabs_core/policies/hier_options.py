@@ -77,7 +77,10 @@ class HierOptions(Options):
         "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
     )
     anchor_weight: float = Field(
-        ANCHOR_WEIGHT, gt=0, lt=1, description="Prior weight of the anchored model, of what the corrections leave"
+        ANCHOR_WEIGHT,
+        gt=0,
+        lt=1,
+        description="Prior weight of the anchored model, of what the corrections leave",
     )
     anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")

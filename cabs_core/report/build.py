@@ -230,7 +230,7 @@ def _facts(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     """What the next report is compared with."""
     line = data.board.loc[found[0].router if found else data.best]
     return {
-        "headline": verdict_summary(found, label) if found else "No verdict",
+        "headline": verdict_summary(found) if found else "No verdict",
         "router": found[0].router if found else data.best,
         "utility": float(line["utility"]),
         "score": float(line["score"]),
@@ -328,16 +328,14 @@ def _commands(data: PoolData) -> list[str]:
 def _summary(data: PoolData, found: list[Verdict]) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
-        "verdict": verdict_summary(found, label) if found else "No verdict",
+        "verdict": verdict_summary(found) if found else "No verdict",
         "best_policy": data.best,
         "utility": float(line["utility"]),
         "utility_se": _float(line["utility_se"]),
         "accuracy": float(line["score"]),
         "cost_per_1000_calls_usd": float(line["cost_per_1000_calls"]),
         "versus_reference": _float(line["versus_reference"]),
-        "versus_reference_significant": bool(line["versus_reference_significant"])
-        if line["versus_reference_significant"] is not None
-        else False,
+        "versus_reference_significant": bool(line["versus_reference_significant"]),
         "reference_policy": data.reference,
         "policies": len(data.board),
         "queries": int(data.info["queries"]),

@@ -45,7 +45,7 @@ def fields(verdict: Verdict, pool: str) -> dict[str, str]:
     chosen, other = (model, router) if keep else (router, model)
     spread = "" if keep or v.score_low is None else f", 95 % interval {_range(v.score_low, v.score_high)}"
     return {
-        "headline": headline(v, label),
+        "headline": headline(v),
         "value": value_text(v),
         "why": why(v),
         "quality": percent_text(quality, 1),
@@ -176,7 +176,7 @@ def markdown(
     answer: dict[str, Any] | None = None,
 ) -> str:  # fmt: skip
     """The verdict for a pull request: headline, cards, the ranking, what changed."""
-    lines = [f"## {data.info['title']}: {summary(found, label) if found else 'No verdict'}", ""]
+    lines = [f"## {data.info['title']}: {summary(found) if found else 'No verdict'}", ""]
     if answer:
         lines += [f"Goal ({answer['goal']}): {answer['sentence']}", ""]
     if data.info["synthetic"]:

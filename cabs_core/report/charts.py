@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.plots import Choice, Figure, FigureTable, bars, intervals, lines, points
-from cabs_core.plots.charts import NARROW, cost_scale, end_labels, short
+from cabs_core.plots.charts import NARROW, band, cost_scale, encodings, end_labels, short, tooltips
 from cabs_core.plots.theme import Style, default_styles
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
-from cabs_core.report.recovery import recovery
+from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import number_text, percent_text
 from cabs_core.report.verdict import routers
@@ -26,23 +24,17 @@ _MOST_MODELS = 6
 
 def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
     """All figures by their keys; None where the pool has nothing to show."""
-    found: dict[str, Figure | None] = {
+    best = next(iter(routers(data)), None)
+    return {
         "overview": overview(data),
         "frontiers": frontiers(data, evidence),
         "regret": regret(data),
         "recovery": recovery(data, evidence),
         "rho": utility_by_rho(data),
-        "savings": None,
-        "shares": None,
-        "calibration": None,
+        "savings": savings(evidence, best) if evidence and best else None,
+        "shares": shares(evidence, best) if evidence and best else None,
+        "calibration": calibration(evidence) if evidence else None,
     }
-    if evidence is not None:
-        names = routers(data)
-        if names:
-            found["savings"] = savings(evidence, names[0])
-            found["shares"] = shares(evidence, names[0])
-        found["calibration"] = calibration(evidence)
-    return found
 
 
 def overview(data: PoolData) -> Figure:
@@ -73,7 +65,7 @@ def overview(data: PoolData) -> Figure:
         table=FigureTable(
             ["Policy", "Mean utility", "95 % from", "to"],
             [
-                [r.name, f"{r.value:.3f}", f"{r.low:.3f}", f"{r.high:.3f}"]
+                [r.name, *(f"{v:.3f}" for v in (r.value, r.low, r.high))]
                 for r in frame.itertuples(index=False)
             ],
         ),
@@ -82,44 +74,34 @@ def overview(data: PoolData) -> Figure:
 
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
-    marts = data.mart("pareto_frontier")
-    shown = headline(list(data.board.index), data.best, data.reference) - {
-        p for p in data.board.index if data.board.loc[p, "kind"] == "upper bound"
+    marts = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
+    marts["margin"] = 1.96 * marts["score_se_trials"]
+    drawn = [p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and p in set(marts["policy"])]
+    shown = {
+        p for p in headline(drawn, data.best, data.reference) if data.board.loc[p, "kind"] != "upper bound"
     }
-    drawn = [
-        p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and (marts["policy"] == p).any()
-    ]
-    frames = []
+    frames = [pd.DataFrame(columns=["rho", "series", "x", "y", "low", "high"])]
     for policy in drawn:
+        own = marts[marts["policy"] == policy]
         if evidence is not None and any(name == policy for name, _ in evidence.folders):
-            own = facts.frontier_points(evidence, policy)
-        else:
-            own = marts[marts["policy"] == policy].rename(columns={"cost_per_1000_calls": "cost"})
-            own = own.assign(margin=1.96 * own["score_se_trials"])[["rho", "score", "cost", "margin"]]
-        spread = own["margin"].fillna(0.0)
+            own = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
         frames.append(
-            own.assign(
-                series=label(policy), low=own["score"] - spread, high=own["score"] + spread
-            ).sort_values("cost")
+            band(label(policy), own["x"], own["y"], own["margin"]).assign(rho=own["rho"]).sort_values("x")
         )
-    frame = (
-        pd.concat(frames)
-        if frames
-        else pd.DataFrame(columns=["rho", "score", "cost", "low", "high", "series"])
-    )
+    frame = pd.concat(frames[1:] or frames)
     models = facts.single_models(evidence) if evidence is not None else None
-    styles = {label(p): style(p) for p in drawn}
-    visible = {label(p) for p in drawn if p in shown}
-    chart = _frontier_chart(frame, models, styles, visible)
-    rows = []
-    if models is not None:
-        rows += [[m.model, "–", f"{m.score:.3f}", f"${m.cost:.3g}"] for m in models.itertuples()]
-    rows += [[r.series, f"{r.rho:g}", f"{r.score:.3f}", f"${r.cost:.3g}"] for r in frame.itertuples()]
-    real = frame[frame["series"].isin([label(p) for p in routers(data)])]
-    top = real.loc[[]] if real.empty else real.reset_index(drop=True).sort_values("score").tail(1)
+    styles, legend = legend_of(drawn, shown)
+    visible = {label(p) for p in shown}
+    rows = (
+        []
+        if models is None
+        else [[m.model, "–", f"{m.score:.3f}", f"${m.cost:.3g}"] for m in models.itertuples()]
+    )
+    rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"${r.x:.3g}"] for r in frame.itertuples()]
+    real = frame[frame["series"].isin([label(p) for p in routers(data)])].reset_index(drop=True)
     says = "".join(
-        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.score:.3f} for ${t.cost:.3f}."
-        for t in top.itertuples()
+        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.y:.3f} for ${t.x:.3f}."
+        for t in real.sort_values("y").tail(1).itertuples()
     )
     return Figure(
         key="frontiers",
@@ -129,17 +111,15 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         "cost axis is logarithmic.",
         alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} models and "
         f"{len(drawn)} policies.{says}",
-        chart=chart,
+        chart=_frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
-        legend=tuple((name, s, name in visible) for name, s in styles.items()),
+        legend=legend,
     )
 
 
 def _frontier_chart(
-    frame: pd.DataFrame, models: Any, styles: Any, visible: Any
+    frame: pd.DataFrame, models: pd.DataFrame | None, styles: dict[str, Style], visible: set[str]
 ) -> alt.LayerChart | alt.FacetChart:
-    names = list(styles)
-    frame = frame.rename(columns={"cost": "x", "score": "y"})
     layers: list[alt.Chart] = []
     x_title, y_title = "USD per 1,000 requests (log scale)", "mean score (0 to 1)"
     costs = frame["x"].tolist()
@@ -156,19 +136,8 @@ def _frontier_chart(
     x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(frame.round(6)).transform_filter("indexof(hidden, datum.series) < 0")
-    colour = alt.Color(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].token for n in names])
-    )
-    shape = alt.Shape(
-        "series:N", legend=None, scale=alt.Scale(domain=names, range=[styles[n].shape for n in names])
-    )
-    dash = alt.StrokeDash(
-        "series:N",
-        legend=None,
-        scale=alt.Scale(domain=names, range=[styles[n].dashes or [1, 0] for n in names]),
-    )
-    read = [alt.Tooltip("series:N", title=" "), alt.Tooltip("rho:Q", title="ρ"), alt.Tooltip("y:Q", title="mean score"),
-            alt.Tooltip("x:Q", title="USD per 1,000"), alt.Tooltip("low:Q", title="95 % from"), alt.Tooltip("high:Q", title="to")]  # fmt: skip
+    colour, dash, shape = encodings(styles)
+    read = tooltips(frame, series=" ", rho="ρ", y="mean score", x="USD per 1,000")
     layers += [
         base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=colour, strokeDash=dash),
         base.mark_rule(strokeWidth=1.2, opacity=0.7).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
@@ -176,13 +145,14 @@ def _frontier_chart(
             x=x, y=y, color=colour, shape=shape, tooltip=read
         ),
     ]
+    scores = [*frame["y"], *([] if models is None else models["score"])]
     # names stand in a column right of all points, joined to the ends of their lines
     ends = frame.sort_values("x").groupby("series", sort=False).tail(1)[["series", "x", "y"]]
     places = end_labels(
         ends.assign(x=max(costs, default=1.0) * (1.4 if log else 1.06)),
         visible,
         420,
-        span=_span(frame, models),
+        span=1.15 * float(np.ptp(scores)) if scores else 1.0,
     )
     places = places.merge(ends.rename(columns={"x": "end_x", "y": "end_y"}), on="series")
     named = alt.Chart(places).transform_filter("indexof(hidden, datum.series) < 0 && !narrow")
@@ -192,76 +162,50 @@ def _frontier_chart(
         ),
         named.mark_text(align="left", dx=5).encode(x=x, y=alt.Y("y:Q"), text="series:N", color=colour),
     ]
-    hidden = alt.param(name="hidden", value=[n for n in names if n not in visible])
+    hidden = alt.param(name="hidden", value=[n for n in styles if n not in visible])
     return alt.layer(*layers).add_params(hidden, NARROW).properties(height=420)
-
-
-def _span(frame: pd.DataFrame, models: pd.DataFrame | None) -> float:
-    """Approximate range of mean scores that the chart shows."""
-    values = [*frame["y"], *([] if models is None else models["score"])]
-    return 1.15 * (max(values) - min(values)) if values else 1.0
 
 
 def regret(data: PoolData) -> Figure | None:
     """Cumulative regret by round, absolute and relative to the reference policy, by regime (RQ4)."""
-    curves = data.mart("regret_curves")
-    curves = curves[curves["policy"] != ORACLE_BEST]
-    levels = [level for level in ("overall", *LEVELS) if (curves["regime"] == level).any()]
-    levels = list(dict.fromkeys(levels))
-    kinds = [("absolute", "cumulative_regret")]
-    if curves["relative_regret"].notna().any():
-        kinds.insert(0, ("relative", "relative_regret"))
-    if curves.empty:
-        return None
-    frames, rows = [], []
-    order = [p for p in data.board.index if p in set(curves["policy"])]
-    for policy in order:
-        for level in levels:
-            own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
-            if own.empty:
-                continue
-            ends = [label(policy), LEVEL_NAMES[level]]
-            for kind, column in kinds:
-                part = own[own[column].notna()]
-                if part.empty:
-                    continue
-                part = part.iloc[np.unique(np.linspace(0, len(part) - 1, 20).astype(int))]
-                spread = 1.96 * part[f"{column}_se"].fillna(0.0)
-                frames.append(
-                    pd.DataFrame(
-                        {"series": label(policy), "x": part["round"].astype(float), "y": part[column], "low": part[column] - spread,
-                         "high": part[column] + spread, "level": level, "kind": kind}
-                    )
-                )  # fmt: skip
-                last = frames[-1].iloc[-1]
-                ends.append(f"{last.y:+.1f} ({last.low:+.1f} to {last.high:+.1f})".replace("-", "−") if kind == "relative"
-                            else f"{last.y:.1f} ({last.low:.1f} to {last.high:.1f})")  # fmt: skip
-            rows.append(ends + ["–"] * (2 + len(kinds) - len(ends)))
-    shown = headline(order, data.best, data.reference)
-    styles = {label(p): style(p) for p in order}
     reference = label(data.reference)
-    choices, options = [("kind", kinds[0][0])], []
-    options.append(
-        Choice(
-            "kind",
-            "Regret",
-            tuple((k, f"minus {reference}'s" if k == "relative" else "absolute") for k, _ in kinds),
-            kinds[0][0],
-        )
-    )
-    choices.append(("level", levels[0]))
-    options.append(
-        Choice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in levels), levels[0])
-    )
-    headers = [
-        "Policy",
-        "Regime",
-        *(
-            f"Final regret minus {reference}'s (95 %)" if k == "relative" else "Final regret (95 %)"
-            for k, _ in kinds
+    #: by kind: column of the mart, what the reader chooses, header, format of the ends
+    kinds = {
+        "relative": (
+            "relative_regret",
+            f"minus {reference}'s",
+            f"Final regret minus {reference}'s (95 %)",
+            "+.1f",
         ),
+        "absolute": ("cumulative_regret", "absolute", "Final regret (95 %)", ".1f"),
+    }
+    lines_of = {
+        kind: regret_lines(data, column, 20, (ORACLE_BEST,), kind=kind)
+        for kind, (column, *_) in kinds.items()
+    }
+    if not lines_of["absolute"]:
+        return None
+    kinds = {kind: values for kind, values in kinds.items() if lines_of[kind]}
+    frames = [
+        own for at in lines_of["absolute"] for kind in kinds if (own := lines_of[kind].get(at)) is not None
     ]
-    end = next((r for r in rows if r[0] == label(data.best) and r[1] == LEVEL_NAMES[levels[0]]), None)
+    rows = []
+    for policy, level in lines_of["absolute"]:
+        ends = []
+        for kind, (*_, form) in kinds.items():
+            own = lines_of[kind].get((policy, level))
+            value, low, high = (
+                ("",) * 3 if own is None else (f"{own[c].iloc[-1]:{form}}" for c in ("y", "low", "high"))
+            )
+            text = f"{value} ({low} to {high})" if value else "–"
+            ends.append(text.replace("-", "−") if kind == "relative" else text)
+        rows.append([label(policy), LEVEL_NAMES[level], *ends])
+    order = list(dict.fromkeys(policy for policy, _ in lines_of["absolute"]))
+    shown = headline(order, data.best, data.reference)
+    styles, legend = legend_of(order, shown)
+    by_regime = level_choice(level for _, level in lines_of["absolute"])
+    by_kind = Choice("kind", "Regret", tuple((kind, kinds[kind][1]) for kind in kinds), next(iter(kinds)))
+    end = next((r for r in rows if r[:2] == [label(data.best), LEVEL_NAMES[by_regime.first]]), None)
     return Figure(
         key="regret",
         title="Cumulative regret over the rounds",
@@ -269,10 +213,11 @@ def regret(data: PoolData) -> Figure | None:
         "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of one right, free answer.",
         alt=f"Lines of cumulative regret by round for {len(order)} policies." + (f" {end[0]} ends at {end[2]}." if end else ""),
         chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="cumulative regret (utility)",
-                    shown={label(p) for p in shown}, choices=choices, zero_line=True),
-        table=FigureTable(headers, rows),
-        choices=tuple(options),
-        legend=tuple((label(p), style(p), p in shown) for p in order),
+                    shown={label(p) for p in shown}, choices=[("kind", by_kind.first), ("level", by_regime.first)],
+                    zero_line=True),
+        table=FigureTable(["Policy", "Regime", *(header for _, _, header, _ in kinds.values())], rows),
+        choices=(by_kind, by_regime),
+        legend=legend,
     )  # fmt: skip
 
 
@@ -288,7 +233,7 @@ def utility_by_rho(data: PoolData) -> Figure:
     for policy in order:
         y = (table[policy] - base).dropna()
         frames.append(pd.DataFrame({"series": label(policy), "x": y.index.astype(float), "y": y.to_numpy()}))
-    styles = {label(p): style(p) for p in order}
+    styles, legend = legend_of(order, shown)
     return Figure(
         key="rho",
         title="Utility at every cost sensitivity",
@@ -299,7 +244,7 @@ def utility_by_rho(data: PoolData) -> Figure:
                     shown={label(p) for p in order if p in shown}, zero_line=relative, symbols=0),
         table=FigureTable(["Policy", *[f"ρ = {r:g}" for r in table.index]],
                           [[label(p), *[number_text(v) for v in table[p] - base]] for p in order]),
-        legend=tuple((label(p), style(p), p in shown) for p in order),
+        legend=legend,
     )  # fmt: skip
 
 
@@ -326,9 +271,7 @@ def savings(evidence: Evidence, router: str) -> Figure:
             m.model,
             f"{m.model_score:.3f}",
             f"${m.model_cost:.3g}",
-            percent_text(m.share),
-            percent_text(m.low),
-            percent_text(m.high),
+            *map(percent_text, (m.share, m.low, m.high)),
         ]
         for m in table.itertuples()
     ]
@@ -380,16 +323,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
 def calibration(evidence: Evidence) -> Figure:
     """Predicted against realised scores."""
     bins = facts.calibration(evidence)
-    spread = 1.96 * bins["score_se"].fillna(0.0)
-    frame = pd.DataFrame(
-        {
-            "series": "mean score",
-            "x": bins["predicted"],
-            "y": bins["score"],
-            "low": bins["score"] - spread,
-            "high": bins["score"] + spread,
-        }
-    )
+    frame = band("mean score", bins["predicted"], bins["score"], 1.96 * bins["score_se"])
     error = float((bins["count"] * (bins["predicted"] - bins["score"]).abs()).sum() / bins["count"].sum())
     return Figure(
         key="calibration",

@@ -14,7 +14,7 @@ from cabs_core.catalog import BEST_SINGLE
 from cabs_core.metrics.people import Estimate, corrected_mean
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
-from cabs_core.report.tables import Table, number, percent, words
+from cabs_core.report.tables import Table, number, percent, table_of, words
 from cabs_core.report.verdict import Verdict
 from cabs_core.utility import clipped_utility
 
@@ -64,22 +64,20 @@ def collection_of(
     return Collection(text, [*corrected, *banners], tables, examples)
 
 
-def _asked(answers: Mapping[str, Any]) -> Table:
-    rows = []
-    for model, c in answers["_counts"].items():
-        calls = max(c.get("calls", 0.0), 1.0)
-        rows.append(
-            [words(model), number(calls, 0), percent(c.get("refused", 0.0) / calls, 1), percent(c.get("truncated", 0.0) / calls, 1),
-             number(c["tokens in"] / calls, 0), number(c["tokens out"] / calls, 0), number(c["seconds"] / calls, 2), number(c["usd"], 4)]
-        )  # fmt: skip
-    headers = ["Model", "Answers", "Refused", "Cut off", "Tokens in", "Tokens out", "Seconds", "USD in all"]
-    return Table(
-        "collection",
-        "What was asked",
-        headers,
-        rows,
-        note="Tokens and seconds: means per call. A refused answer scores 0.",
-    )
+def _asked(answers: Mapping[str, Any]) -> Table | None:
+    rows = [(model, c, max(c.get("calls", 0.0), 1.0)) for model, c in answers["_counts"].items()]
+    columns = {
+        "Model": lambda r: words(r[0]),
+        "Answers": lambda r: number(r[2], 0),
+        "Refused": lambda r: percent(r[1].get("refused", 0.0) / r[2], 1),
+        "Cut off": lambda r: percent(r[1].get("truncated", 0.0) / r[2], 1),
+        "Tokens in": lambda r: number(r[1]["tokens in"] / r[2], 0),
+        "Tokens out": lambda r: number(r[1]["tokens out"] / r[2], 0),
+        "Seconds": lambda r: number(r[1]["seconds"] / r[2], 2),
+        "USD in all": lambda r: number(r[1]["usd"], 4),
+    }
+    note = "Tokens and seconds: means per call. A refused answer scores 0."
+    return table_of("collection", "What was asked", rows, columns, note)
 
 
 def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
@@ -89,45 +87,44 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     )  # fmt: skip
     rows = []
     for judge, data in judges.items():
-        found = [(text, data[key]) for key, text in names if key in data]
+        figures = [(text, data[key]) for key, text in names if key in data]
         if "own family" in data:
             own = data["own family"]
-            found.append((f"own family ({own['family']}) minus others", own))
+            figures.append((f"own family ({own['family']}) minus others", own))
         if "position" in data:
-            found += [
+            figures += [
                 ("worth of the first place", data["position"]["first"]),
                 ("pairs whose winner depends on the order", data["position"]["flips"]),
             ]
-        found += [(f"judge minus people, {model}", value) for model, value in data.get("models", {}).items()]
-        rows += [
-            [
-                words(judge),
-                words(text),
-                number(v["value"]),
-                number(v["low"]),
-                number(v["high"]),
-                number(v["n"], 0),
-            ]
-            for text, v in found
+        figures += [
+            (f"judge minus people, {model}", value) for model, value in data.get("models", {}).items()
         ]
-    if not rows:
-        return None
-    return Table(
-        "instrument", "The judge, measured", ["Judge", "Figure", "Value", "95 % from", "to", "Answers"], rows,
-        note="Against answers that people labelled without knowing whose they were; intervals by bootstrap over prompts (shares: Wilson).",
+        rows += [(judge, text, value) for text, value in figures]
+    columns = {
+        "Judge": lambda r: words(r[0]),
+        "Figure": lambda r: words(r[1]),
+        "Value": lambda r: number(r[2]["value"]),
+        "95 % from": lambda r: number(r[2]["low"]),
+        "to": lambda r: number(r[2]["high"]),
+        "Answers": lambda r: number(r[2]["n"], 0),
+    }
+    return table_of(
+        "instrument", "The judge, measured", rows, columns,
+        "Against answers that people labelled without knowing whose they were; intervals by bootstrap over prompts (shares: Wilson).",
     )  # fmt: skip
 
 
 def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    rows = [
-        [words(model), number(v["judge"]), number(v["people"]["value"]), number(v["people"]["low"]), number(v["people"]["high"])]
-        for data in judges.values() for model, v in data.get("means", {}).items()
-    ]  # fmt: skip
-    if not rows:
-        return None
-    return Table(
-        "people", "What people would give", ["Model", "Mean by the judge", "By people", "95 % from", "to"], rows,
-        note="Prediction-powered: all judgements, corrected by the labelled sample.",
+    columns = {
+        "Model": lambda r: words(r[0]),
+        "Mean by the judge": lambda r: number(r[1]["judge"]),
+        "By people": lambda r: number(r[1]["people"]["value"]),
+        "95 % from": lambda r: number(r[1]["people"]["low"]),
+        "to": lambda r: number(r[1]["people"]["high"]),
+    }
+    return table_of(
+        "people", "What people would give", (r for data in judges.values() for r in data.get("means", {}).items()), columns,
+        "Prediction-powered: all judgements, corrected by the labelled sample.",
     )  # fmt: skip
 
 

@@ -103,6 +103,18 @@ class PoolData:
         left_out = {rho for rhos in self.missing.values() for rho in rhos}
         return frozenset(set(self.mart("utility_by_rho")["rho"]) - left_out)
 
+    @cached_property
+    def estimates(self) -> dict[tuple[str, float], dict[str, Any]]:
+        """{(policy, rho): {`dr utility`, `dr score`, `snips utility`, ...: row}} of mart_off_policy.
+
+        What could not be estimated has one row, under `refused`, which says why in its column of that name.
+        """
+        found: dict[tuple[str, float], dict[str, Any]] = {}
+        for row in self.mart("off_policy").itertuples():
+            name = "refused" if isinstance(row.refused, str) else f"{row.estimator} {row.outcome}"
+            found.setdefault((row.policy, row.rho), {})[name] = row
+        return found
+
     def missing_text(self) -> str:
         """One sentence on what is missing and what to do; empty where nothing is."""
         if not self.missing:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from cabs_core.replay.storage import StoredTrace
 
 
+_VALUES = ("utility", "score", "cost")
+
+
 @dataclass(frozen=True)
 class Played:
     """One policy at every rho: means of each query and of each trial.
@@ -75,6 +78,11 @@ class Evidence:
         """Whether some model's missing answers cannot be known, so that estimates have bounds."""
         return bool(unknown_arms(self.problem))
 
+    @property
+    def from_rounds(self) -> bool:
+        """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
+        return self.problem.observed is not None
+
     def played(self, policy: str, end: End = "middle", model: str = "") -> Played:
         """Means of queries and trials of a policy, over the rhos at which it was replayed.
 
@@ -83,46 +91,36 @@ class Evidence:
         """
         key = (policy, end, model)
         if key not in self._played:
-            self._played[key] = (
-                self._read(policy) if self.problem.observed is None else self._estimated(policy, end, model)
-            )
+            self._played[key] = self._means(policy, end, model)
         return self._played[key]
 
     def real(self) -> Cells:
         """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
         return real_values(self.problem, 0.0)
 
-    def _estimated(self, policy: str, end: End, model: str) -> Played:
-        """From the rounds, with what `problem.gaps` makes of every cell."""
+    def _means(self, policy: str, end: End, model: str) -> Played:
+        """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
-        shape = (len(rhos), self.problem.n)
-        arrays = {name: np.zeros(shape) for name in ("plays", "utility", "score", "cost")}
-        trials: dict[str, list[np.ndarray]] = {name: [] for name in ("utility", "score", "cost")}
+        arrays = {name: np.zeros((len(rhos), self.problem.n)) for name in ("plays", *_VALUES)}
+        trials: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
         reference = self.problem.arms.index(model) if model in self.problem.arms else None
         for r, rho in enumerate(rhos):
+            if not self.from_rounds:
+                folder = self.folders[policy, rho]
+                queries = _table(folder / "queries.parquet")
+                means = _table(folder / "trials.parquet").sort_values("trial")
+                for name, values in arrays.items():
+                    values[r, queries["query_index"].to_numpy()] = queries[name].to_numpy(dtype=float)
+                for name, rows in trials.items():
+                    rows.append(means[name].to_numpy(dtype=float))
+                continue
             trace, cells = self.trace(policy, rho), real_values(self.problem, rho, end, reference)
             query = trace.order.ravel()
             plays = arrays["plays"][r] = np.bincount(query, minlength=self.problem.n)
-            for name in trials:
+            for name, rows in trials.items():
                 got = getattr(cells, name)[trace.order, trace.actions]
                 arrays[name][r] = np.bincount(query, got.ravel(), self.problem.n) / np.maximum(plays, 1)
-                trials[name].append(got.mean(axis=1))
-        return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
-
-    def _read(self, policy: str) -> Played:
-        rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
-        shape = (len(rhos), self.problem.n)
-        arrays = {name: np.zeros(shape) for name in ("plays", "utility", "score", "cost")}
-        trials: dict[str, list[np.ndarray]] = {name: [] for name in ("utility", "score", "cost")}
-        for r, rho in enumerate(rhos):
-            folder = self.folders[policy, rho]
-            queries = _table(folder / "queries.parquet")
-            place = queries["query_index"].to_numpy()
-            for name, values in arrays.items():
-                values[r, place] = queries[name].to_numpy(dtype=float)
-            means = _table(folder / "trials.parquet").sort_values("trial")
-            for name, rows in trials.items():
-                rows.append(means[name].to_numpy(dtype=float))
+                rows.append(got.mean(axis=1))
         return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
 
     def trace(self, policy: str, rho: float) -> StoredTrace:

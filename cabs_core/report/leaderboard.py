@@ -33,7 +33,7 @@ def tables(
         data = PoolData(info["pool"], artifacts_dir)
         found = verdicts(data, None)
         if found:
-            said = (said_by or {}).get(info["pool"]) or summary(found, label)
+            said = (said_by or {}).get(info["pool"]) or summary(found)
         elif data.ranked:
             said = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
         else:

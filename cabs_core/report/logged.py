@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label, says, style
-from cabs_core.report.tables import Cell, Table, missing, number, percent, words, write_tables
+from cabs_core.report.tables import Cell, Table, missing, number, percent, table_of, words, write_tables
 
 
 def build_logged_report(
@@ -51,16 +51,17 @@ def build_logged_report(
     rhos = sorted(mart["rho"].unique())
     wanted = float(router.get("rho", rhos[len(rhos) // 2]))
     rho = min(rhos, key=lambda r: abs(r - wanted))
+    estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
     tables: dict[str, Table | None] = {
-        "money": _money(mart, rho),
+        "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),
         "missing": _missing(table, shown),
     }
     figure = _differences(shown, rho) if len(shown) else None
-    lead, why, found = _lead(mart, shown, router.get("policy"), rho)
+    lead, why, found = _lead(estimates.get(router.get("policy", ""), {}), router.get("policy"), rho)
     banners = _banners(mart, table)
     page = render_page(
         "logged.html.j2", TEMPLATES, title=title, description=description, links=[("All pools", leaderboard_link)],
@@ -84,91 +85,74 @@ def build_logged_report(
     return ReportResult(path, summary, "\n\n".join([f"**{lead}**", why, *banners]), images)
 
 
-def _lead(
-    mart: pd.DataFrame, shown: pd.DataFrame, policy: str | None, rho: float
-) -> tuple[str, str, dict[str, Any]]:
-    """(headline about the pool's router, why, its figures)."""
+def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple[str, str, dict[str, Any]]:
+    """(headline about the pool's router, why, its figures). estimates: of the router at this rho."""
     if policy is None:
         return "The pool has no router", "The checks of the asset router say why.", {}
-    rows = shown[shown["policy"] == policy]
-    if rows.empty:
-        refused = mart[(mart["policy"] == policy) & (mart["rho"] == rho)]["refused"].dropna()
-        why = str(refused.iloc[0]) if len(refused) else "it was not evaluated at this rho"
+    r = estimates.get("dr utility")
+    if r is None:
+        why = estimates["refused"].refused if "refused" in estimates else "it was not evaluated at this rho"
         return (
             f"The log cannot tell what {label(policy)} earns",
             f"At ρ = {rho:g}: {why}.",
             {"policy": policy},
         )
-    r = rows.iloc[0]
-    if not missing(r["no_interval"]):
+    found = {"policy": policy, "rho": rho, "utility": float(r.value), "difference": float(r.difference)}
+    if not missing(r.no_interval):
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
-            f"Estimated utility {r['value']:.3f} a request at ρ = {rho:g}, {r['difference']:+.3f} against what was played, without "
-            f"an interval: {r['no_interval']}.".replace("-", "−"),
-            {
-                "policy": policy,
-                "rho": rho,
-                "utility": float(r["value"]),
-                "difference": float(r["difference"]),
-            },
+            f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was played, without "
+            f"an interval: {r.no_interval}.".replace("-", "−"),
+            found,
         )
-    better, worse = r["difference_low"] > 0, r["difference_high"] < 0
+    better, worse = r.difference_low > 0, r.difference_high < 0
     verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
-    spent = _spent(mart, policy, rho)
-    found = {
-        "policy": policy, "rho": rho, "utility": float(r["value"]), "utility_low": float(r["low"]), "utility_high": float(r["high"]),
-        "difference": float(r["difference"]), "difference_low": float(r["difference_low"]), "difference_high": float(r["difference_high"]),
-    }  # fmt: skip
-    gap = f"{r['difference']:+.3f} ({r['difference_low']:+.3f} to {r['difference_high']:+.3f})".replace(
-        "-", "−"
-    )
+    ends = ("low", "high", "difference_low", "difference_high")
+    found |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
+    gap = f"{r.difference:+.3f} ({r.difference_low:+.3f} to {r.difference_high:+.3f})".replace("-", "−")
     why = (
-        f"Estimated utility {r['value']:.3f} ({r['low']:.3f} to {r['high']:.3f}) a request at ρ = {rho:g}; against what was "
-        f"played {gap}. 95 % intervals; the log is worth {r['n_eff']:.0f} decisions of this policy."
+        f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against what was "
+        f"played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
     )
-    if spent is not None:
-        quality, cost = spent
-        found |= {"score": float(quality["value"]), "cost": float(cost["value"])}
-        paid = float(cost["value"] - cost["difference"])
+    if "dr score" in estimates and "dr cost" in estimates:
+        quality, cost = estimates["dr score"], estimates["dr cost"]
+        found |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
-            f" Its answers would score {quality['value']:.3f} on average (played: {quality['value'] - quality['difference']:.3f}) and cost "
-            f"{cards.money(1000 * cost['value'])} per 1,000 requests (played: {cards.money(1000 * paid)})."
+            f" Its answers would score {quality.value:.3f} on average (played: {quality.value - quality.difference:.3f}) and cost "
+            f"{cards.money(1000 * cost.value)} per 1,000 requests (played: {cards.money(1000 * (cost.value - cost.difference))})."
         )
     return f"{label(policy)} {verb} what was played", why, found
 
 
-def _spent(mart: pd.DataFrame, policy: str, rho: float) -> tuple[pd.Series, pd.Series] | None:
-    """Doubly robust rows of a policy's score and cost."""
-    rows = mart[(mart["policy"] == policy) & (mart["rho"] == rho) & (mart["estimator"] == "dr")]
-    found = [rows[rows["outcome"] == outcome] for outcome in ("score", "cost")]
-    return None if any(f.empty for f in found) else (found[0].iloc[0], found[1].iloc[0])
-
-
-def _money(mart: pd.DataFrame, rho: float) -> Table | None:
+def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | None:
     """Quality and dollars of every policy beside those of what was played."""
-    rows = []
-    for policy in dict.fromkeys(mart["policy"]):
-        spent = _spent(mart, policy, rho)
-        if spent is None:
-            continue
-        quality, cost = spent
-        paid = float(cost["value"] - cost["difference"])
-        sure = not (missing(cost["difference_low"]) or missing(quality["difference_low"]))
-        ends = [cards.money(1000 * cost[f"difference_{end}"]) for end in ("low", "high")] if sure else []
-        rows.append(
-            [words(label(policy)), percent(quality["value"], 1),
-             Cell(f"{100 * quality['difference_low']:+.1f} to {100 * quality['difference_high']:+.1f}".replace("-", "−") if sure else "–"),
-             Cell(cards.money(1000 * cost["value"]), 1000 * float(cost["value"])),
-             Cell(" to ".join(ends) or "–"), percent(-cost["difference"] / paid if paid > 0 else None)]
-        )  # fmt: skip
-    if not rows:
-        return None
-    return Table(
-        "money", f"Quality and dollars, estimated, ρ = {rho:g}",
-        ["Policy", "Quality", "Points against played, 95 %", "USD per 1,000 requests", "USD against played, 95 %", "Saved"], rows,
-        note="Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Saved: "
+    rows = [
+        (p, e["dr score"], e["dr cost"]) for p, e in estimates.items() if "dr score" in e and "dr cost" in e
+    ]
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "Policy": lambda r: words(label(r[0])),
+        "Quality": lambda r: percent(r[1].value, 1),
+        "Points against played, 95 %": lambda r: _range(r[1], lambda v: f"{100 * v:+.1f}".replace("-", "−")),
+        "USD per 1,000 requests": lambda r: Cell(cards.money(1000 * r[2].value), 1000 * float(r[2].value)),
+        "USD against played, 95 %": lambda r: _range(r[2], lambda v: cards.money(1000 * v)),
+        "Saved": lambda r: percent(_share(-r[2].difference, r[2].value - r[2].difference)),
+    }
+    return table_of(
+        "money", f"Quality and dollars, estimated, ρ = {rho:g}", rows, columns,
+        "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Saved: "
         "share of what was paid.",
     )  # fmt: skip
+
+
+def _range(row: Any, text: Callable[[float], str]) -> Cell:
+    """The interval of a difference to what was played."""
+    if missing(row.difference_low):
+        return Cell("–")
+    return Cell(f"{text(row.difference_low)} to {text(row.difference_high)}")
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
@@ -212,29 +196,27 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
     if not without or table.answered is None:
         return None
     unscored, counts, (scores, _) = table.report.get("unscored", {}), table.answered.sum(axis=0), table.means
-    rows = []
-    for j, arm in enumerate(table.arms):
-        count = int(unscored.get(arm, 0))
-        share = count / (count + counts[j])
-        low, high = bounds(float(scores[j]), share)
-        rows.append(
-            [words(f"mean score of {arm}"), percent(share), number(scores[j]), number(low), number(high)]
-        )
+    lacking = [
+        unscored.get(arm, 0) / (unscored.get(arm, 0) + n) for arm, n in zip(table.arms, counts, strict=True)
+    ]
     share = without / (without + len(table))
-    for r in shown.itertuples():
-        low, high = bounds(float(r.difference), share, -1.0, 1.0)
-        rows.append(
-            [
-                words(f"{label(r.policy)} minus what was played"),
-                percent(share),
-                number(r.difference),
-                number(low),
-                number(high),
-            ]
-        )
-    return Table(
-        "missing", "If missing scores depend on how good the answers were", ["Figure", "No score", "As estimated", "At least", "At most"], rows,
-        note="Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
+    rows = [
+        *((f"mean score of {arm}", *row, 0.0) for arm, *row in zip(table.arms, lacking, scores, strict=True)),
+        *(
+            (f"{label(r.policy)} minus what was played", share, r.difference, -1.0)
+            for r in shown.itertuples()
+        ),
+    ]
+    columns = {
+        "Figure": lambda r: words(r[0]),
+        "No score": lambda r: percent(r[1]),
+        "As estimated": lambda r: number(r[2]),
+        "At least": lambda r: number(bounds(float(r[2]), r[1], r[3])[0]),
+        "At most": lambda r: number(bounds(float(r[2]), r[1], r[3])[1]),
+    }
+    return table_of(
+        "missing", "If missing scores depend on how good the answers were", rows, columns,
+        "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
         "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a bound does not exclude "
         "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
     )  # fmt: skip
@@ -267,8 +249,8 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
             [
                 [
                     r.name,
-                    f"{r.value:+.3f}",
-                    *(["–", "–"] if r.hollow else [f"{r.low:+.3f}", f"{r.high:+.3f}"]),
+                    *(f"{v:+.3f}" for v in (r.value, *(() if r.hollow else (r.low, r.high)))),
+                    *["–", "–"] * r.hollow,
                 ]
                 for r in frame.itertuples(index=False)
             ],
@@ -276,19 +258,18 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
     )
 
 
-def _models(table: Outcomes) -> Table:
-    """What the models that answered scored and cost."""
-    real = table.answered
-    assert real is not None
-    counts = real.sum(axis=0)
-    scores, costs = table.means
-    order = (-counts).argsort(kind="stable")
-    rows = [
-        [words(table.arms[j]), number(counts[j], 0), percent(counts[j] / counts.sum()), number(scores[j]),
-         number(1000 * costs[j], 4)]
-        for j in order
-    ]  # fmt: skip
-    return Table(
-        "models", "What was played", ["Model", "Decisions", "Share", "Mean score", "USD per 1,000 calls"], rows,
-        note="Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
+def _models(table: Outcomes) -> Table | None:
+    """What the models that answered scored and cost, the most asked first."""
+    assert table.answered is not None
+    counts, (scores, costs) = table.answered.sum(axis=0), table.means
+    columns = {
+        "Model": lambda j: words(table.arms[j]),
+        "Decisions": lambda j: number(counts[j], 0),
+        "Share": lambda j: percent(counts[j] / counts.sum()),
+        "Mean score": lambda j: number(scores[j]),
+        "USD per 1,000 calls": lambda j: number(1000 * costs[j], 4),
+    }
+    return table_of(
+        "models", "What was played", (-counts).argsort(kind="stable"), columns,
+        "Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
     )  # fmt: skip

@@ -1,15 +1,54 @@
-"""How policies fare along a stream that changes: regret a round, with the round of the change."""
+"""Regret along the stream: its lines by policy and cost regime, and the figure of a stream that changes."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM, STREAM_CONDITIONS
 from cabs_core.plots import Choice, Figure, FigureTable, lines
+from cabs_core.plots.charts import band
+from cabs_core.plots.theme import Style
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
+
+
+def regret_lines(
+    data: PoolData, column: str, points: int, left_out: Collection[str], **columns: str
+) -> dict[tuple[str, str], pd.DataFrame]:
+    """{(policy, regime): line of at most so many points} of a column of mart_regret_curves, with 95 % intervals."""
+    curves = data.mart("regret_curves")
+    curves = curves[curves[column].notna() & ~curves["policy"].isin(left_out)]
+    levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
+    found = {}
+    for policy, level in product(data.board.index, levels):
+        own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
+        if own.empty:
+            continue
+        own = own.iloc[np.unique(np.linspace(0, len(own) - 1, points).astype(int))]
+        margin = 1.96 * own[f"{column}_se"]
+        found[str(policy), level] = band(
+            label(policy), own["round"], own[column], margin, level=level, **columns
+        )
+    return found
+
+
+def level_choice(levels: Iterable[str]) -> Choice:
+    """The cost regime that a reader chooses; the first one at first."""
+    names = list(dict.fromkeys(levels))
+    return Choice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in names), names[0])
+
+
+def legend_of(
+    policies: Sequence[str], shown: Collection[str]
+) -> tuple[dict[str, Style], tuple[tuple[str, Style, bool], ...]]:
+    """(styles by label, the legend) of policies of which `shown` are drawn at first."""
+    styles = {label(p): style(p) for p in policies}
+    return styles, tuple((label(p), styles[label(p)], p in shown) for p in policies)
 
 
 def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
@@ -18,35 +57,19 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     condition = str(data.info["condition"])
     if not later and (condition not in STREAM_CONDITIONS or condition == "sessions"):
         return None  # conversations change nothing along the stream
-    curves = data.mart("regret_curves")
-    curves = curves[curves["recent_regret"].notna() & ~curves["policy"].isin([ORACLE_BEST, RANDOM])]
-    if curves.empty:
+    curves = regret_lines(data, "recent_regret", 30, (ORACLE_BEST, RANDOM))
+    if not curves:
         return None
     rounds = int(data.mart("regret_curves")["round"].max())
     marks = _changes(condition, bool(later), rounds, evidence)
-    levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
-    order = [p for p in data.board.index if p in set(curves["policy"])]
-    frames, rows = [], []
-    for policy in order:
-        for level in levels:
-            own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
-            if own.empty:
-                continue
-            own = own.iloc[np.unique(np.linspace(0, len(own) - 1, 30).astype(int))]
-            spread = 1.96 * own["recent_regret_se"].fillna(0.0)
-            y = own["recent_regret"]
-            frames.append(
-                pd.DataFrame(
-                    {"series": label(policy), "x": own["round"].astype(float), "y": y, "low": y - spread, "high": y + spread,
-                     "level": level}
-                )
-            )  # fmt: skip
-            rows.append([label(policy), LEVEL_NAMES[level], *_figures(frames[-1], marks)])
-    styles = {label(p): style(p) for p in order}
+    rows = [[label(p), LEVEL_NAMES[level], *_figures(own, marks)] for (p, level), own in curves.items()]
+    order = list(dict.fromkeys(policy for policy, _ in curves))
+    by_regime = level_choice(level for _, level in curves)
     static = [p for p in order if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
     shown = headline(order, data.best, data.reference) | {*static[:1], *({BEST_SINGLE} & set(order))}
     says = _says(later, condition)
-    window = int(curves["round"].min())
+    styles, legend = legend_of(order, shown)
+    window = int(min(own["x"].iloc[0] for own in curves.values()))
     first = next((r for r in rows if r[0] == label(data.best)), None)
     best = (
         f" {first[0]}: {first[2]} before, {first[3]} at its highest after, {first[4]} at the end."
@@ -59,11 +82,11 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
         caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over trials; lower is better. {says} "
         "Where a line falls again after the change, the policy recovers; one that learns nothing online does not.",
         alt=f"Lines of rolling regret by round for {len(order)} policies. {says}{best}",
-        chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="regret of a round (utility)",
-                    shown={label(p) for p in shown}, choices=[("level", levels[0])], marks=marks, y_zero=True),
+        chart=lines(pd.concat(curves.values()), styles, x_title="round (queries routed)", y_title="regret of a round (utility)",
+                    shown={label(p) for p in shown}, choices=[("level", by_regime.first)], marks=marks, y_zero=True),
         table=FigureTable(["Policy", "Regime", "Before the change", "Highest after", "At the end (95 %)"], rows),
-        choices=(Choice("level", "Cost regime", tuple((v, LEVEL_NAMES[v]) for v in levels), levels[0]),),
-        legend=tuple((label(p), style(p), p in shown) for p in order),
+        choices=(by_regime,),
+        legend=legend,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,18 @@ from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label, with_experts
-from cabs_core.report.tables import Cell, Table, best_of, estimate, missing, more, number, percent, words
+from cabs_core.report.tables import (
+    Cell,
+    Table,
+    best_of,
+    estimate,
+    missing,
+    more,
+    number,
+    percent,
+    table_of,
+    words,
+)
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict
 from cabs_core.utility import margin
 
@@ -25,29 +37,21 @@ _MOST_TASKS = 60
 
 def by_value(found: list[Verdict]) -> Table | None:
     """What to use at each value of a right answer."""
-    cases = sorted(found[1:], key=lambda v: -(v.rho or 0.0))
-    if not cases:
-        return None
-    rows = []
-    for v in cases:
-        value, use, quality, money, saved, gain = cards.use_row(v)
-        rows.append(
-            [Cell(value, v.value_usd, numeric=False), words(use), Cell(quality), Cell(money), words(v.model), percent(v.model_score, 1), Cell(cards.money(v.model_cost)), Cell(_whole(saved), v.saved and v.saved.value), Cell(_whole(gain), v.utility.value)]
-        )  # fmt: skip
-    headers = [
-        "One right answer is worth",
-        "Use",
-        "Quality",
-        "USD per 1,000 requests",
-        "Single model",
-        "Its quality",
-        "Its USD",
-        "Router saves",
-        "Router gains",
-    ]
-    return Table(
-        "by_value", "What to use, by what a right answer is worth", headers, rows,
-        note="Saves: share of the single model's cost. Gains: right answers a request, cost deducted. Both router against single "
+    cases = [(v, *cards.use_row(v)) for v in sorted(found[1:], key=lambda v: -(v.rho or 0.0))]
+    columns = {
+        "One right answer is worth": lambda r: Cell(r[1], r[0].value_usd, numeric=False),
+        "Use": lambda r: words(r[2]),
+        "Quality": lambda r: Cell(r[3]),
+        "USD per 1,000 requests": lambda r: Cell(r[4]),
+        "Single model": lambda r: words(r[0].model),
+        "Its quality": lambda r: percent(r[0].model_score, 1),
+        "Its USD": lambda r: Cell(cards.money(r[0].model_cost)),
+        "Router saves": lambda r: Cell(_whole(r[5]), r[0].saved and r[0].saved.value),
+        "Router gains": lambda r: Cell(_whole(r[6]), r[0].utility.value),
+    }
+    return table_of(
+        "by_value", "What to use, by what a right answer is worth", cases, columns,
+        "Saves: share of the single model's cost. Gains: right answers a request, cost deducted. Both router against single "
         f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point worse "
         f"and saves at least {100 * SAVES:g} % for sure.",
     )  # fmt: skip
@@ -66,27 +70,27 @@ def budgets(evidence: Evidence, router: str) -> Table | None:
     cheap = float(min(models["cost"].min(), points["cost"].min()))
     if not dear > cheap > 0:
         return None
-    rows = []
-    for budget in np.geomspace(cheap, dear, 8):
-        own, single = points[points["cost"] <= budget * 1.0001], models[models["cost"] <= budget * 1.0001]
-        best = own.loc[own["score"].idxmax()] if len(own) else None
-        alone = single.loc[single["score"].idxmax()] if len(single) else None
-        rows.append(
-            [Cell(cards.money(budget), budget), percent(None if best is None else best["score"]),
-             Cell("–" if best is None else cards.money(best["cost"])), words("none" if alone is None else str(alone["model"])),
-             percent(None if alone is None else alone["score"]), Cell("–" if alone is None else cards.money(alone["cost"]))]
-        )  # fmt: skip
-    headers = [
-        "USD per 1,000 requests",
-        "Quality of the router",
-        "The router spends",
-        "Best model within it",
-        "Its quality",
-        "The model spends",
-    ]
-    return Table(
-        "budgets", f"What a budget buys with {label(router)}, and with one model", headers, rows,
-        note="On the held-out queries, at the settings that were tried; chosen on the same queries, so differences of a point or two mean little.",
+
+    def best(within: pd.DataFrame, budget: float) -> pd.Series:
+        """The row of highest score that costs no more; without values where there is none."""
+        rows = within[within["cost"] <= budget * 1.0001]
+        return rows.loc[rows["score"].idxmax()] if len(rows) else pd.Series(dtype=object)
+
+    def dollars(row: pd.Series) -> Cell:
+        return Cell(cards.money(row["cost"]) if len(row) else "–")
+
+    records = [(b, best(points, b), best(models, b)) for b in np.geomspace(cheap, dear, 8)]
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "USD per 1,000 requests": lambda r: Cell(cards.money(r[0]), r[0]),
+        "Quality of the router": lambda r: percent(r[1].get("score")),
+        "The router spends": lambda r: dollars(r[1]),
+        "Best model within it": lambda r: words(r[2].get("model", "none")),
+        "Its quality": lambda r: percent(r[2].get("score")),
+        "The model spends": lambda r: dollars(r[2]),
+    }
+    return table_of(
+        "budgets", f"What a budget buys with {label(router)}, and with one model", records, columns,
+        "On the held-out queries, at the settings that were tried; chosen on the same queries, so differences of a point or two mean little.",
     )  # fmt: skip
 
 
@@ -224,39 +228,31 @@ def presets(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-def efficiency(data: PoolData) -> Table:
+def efficiency(data: PoolData) -> Table | None:
     """AIQ, accuracy, money."""
-    aiq = data.mart("aiq").set_index("policy")
-    savings = data.mart("cost_savings")
-    single = savings[savings["baseline"] == BEST_SINGLE].set_index("policy")
-    reference = savings[savings["baseline"] == data.reference].set_index("policy")
-    gain, gain_se = 100 * single["performance_gain"], 100 * single["performance_gain_se"]
-    real = set(data.board[data.board["rank"].notna()].index)
-    top = best_of(aiq.loc[[p for p in aiq.index if p in real], "aiq"])
-    rows = []
-    for policy, line in data.board.sort_values("aiq", ascending=False).iterrows():
-        value = aiq["aiq"].get(policy)
-        rows.append(
-            [
-                words(label(policy)),
-                estimate(value, aiq["aiq_se"].get(policy), bold=policy in real and value == top),
-                percent(line["score"], 1),
-                number(line["cost_per_1000_calls"], 3, prefix="$"),
-                percent(single["share_saved"].get(policy)),
-                percent(reference["share_saved"].get(policy)),
-                estimate(gain.get(policy), gain_se.get(policy), 1, signed=True),
-                number(aiq["pareto_distance"].get(policy), 3),
-                percent(line["gap_closed"]),
-            ]
-        )
+    aiq, savings = data.mart("aiq").set_index("policy"), data.mart("cost_savings").set_index("policy")
+    single = savings[savings["baseline"] == BEST_SINGLE]
+    reference = savings[savings["baseline"] == data.reference]["share_saved"].rename("reference_saved")
+    frame = data.board.join(aiq[["aiq_se", "pareto_distance"]]).join(reference)
+    frame = frame.join(single[["share_saved", "performance_gain", "performance_gain_se"]])
+    top = best_of(frame.loc[frame["rank"].notna(), "aiq"])
     low, high = aiq["cost_min_per_1000_calls"].iloc[0], aiq["cost_max_per_1000_calls"].iloc[0]
-    return Table(
-        "efficiency", "Accuracy and money", [
-            "Policy", "AIQ", "Accuracy", "USD per 1,000 calls", "Saved at best single's accuracy",
-            f"Saved at {label(data.reference)}'s accuracy", "Gain over best single, %", "Distance to frontier",
-            "Full-feedback gap closed",
-        ],
-        rows, note=f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
+    columns = {
+        "Policy": lambda r: words(label(r.policy)),
+        "AIQ": lambda r: estimate(r.aiq, r.aiq_se, bold=not missing(r.rank) and r.aiq == top),
+        "Accuracy": lambda r: percent(r.score, 1),
+        "USD per 1,000 calls": lambda r: number(r.cost_per_1000_calls, 3, prefix="$"),
+        "Saved at best single's accuracy": lambda r: percent(r.share_saved),
+        f"Saved at {label(data.reference)}'s accuracy": lambda r: percent(r.reference_saved),
+        "Gain over best single, %": lambda r: estimate(
+            100 * r.performance_gain, 100 * r.performance_gain_se, 1, signed=True
+        ),
+        "Distance to frontier": lambda r: number(r.pareto_distance, 3),
+        "Full-feedback gap closed": lambda r: percent(r.gap_closed),
+    }
+    return table_of(
+        "efficiency", "Accuracy and money", frame.sort_values("aiq", ascending=False).itertuples(), columns,
+        f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
         "(RouterBench's definition). Accuracy and cost: means over the three regimes. Saved: share of the baseline's "
         "spending at its most accurate setting; a dash means that this accuracy is never reached. Gain: best accuracy of any "
         "setting over the best single model's, minus 1. Distance: mean distance of its settings to the frontier of all routers, "
@@ -381,18 +377,17 @@ def encoders(data: PoolData) -> Table | None:
 @more
 def solver(data: PoolData) -> Table | None:
     """Certificates of the exploration program."""
-    mart = data.mart("solver_certificates")
-    if mart.empty:
-        return None
-    rows = [
-        [words(label(r.policy)), number(r.solved_rounds, 0), number(r.uncertified, 0), percent(r.share_certified, 3),
-         _tiny(r.max_gap), _tiny(r.mean_gap)]
-        for r in mart.itertuples()
-    ]  # fmt: skip
-    return Table(
-        "solver", "Exploration program: certified solutions",
-        ["Policy", "Programs solved", "Uncertified", "Certified", "Largest gap", "Mean gap"], rows,
-        note="A solution is certified when the duality gap proves it optimal to the solver's tolerance.",
+    columns = {
+        "Policy": lambda r: words(label(r.policy)),
+        "Programs solved": lambda r: number(r.solved_rounds, 0),
+        "Uncertified": lambda r: number(r.uncertified, 0),
+        "Certified": lambda r: percent(r.share_certified, 3),
+        "Largest gap": lambda r: _tiny(r.max_gap),
+        "Mean gap": lambda r: _tiny(r.mean_gap),
+    }
+    return table_of(
+        "solver", "Exploration program: certified solutions", data.mart("solver_certificates").itertuples(), columns,
+        "A solution is certified when the duality gap proves it optimal to the solver's tolerance.",
     )  # fmt: skip
 
 
@@ -400,30 +395,36 @@ def _tiny(value: float) -> Cell:
     return number(None) if missing(value) else Cell(f"{value:.1e}", float(value))
 
 
-def tasks(evidence: Evidence, router: str, rho: float) -> Table:
+def tasks(evidence: Evidence, router: str, rho: float) -> Table | None:
     """What the router does with each task."""
-    rows = [
-        [words(t.task), number(t.queries, 0), percent(t.score, 1), number(t.cost, 3, prefix="$"), words(t.model), percent(t.share),
-         words(t.best_model), percent(t.best_score, 1)]
-        for t in facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS).itertuples()
-    ]  # fmt: skip
-    return Table(
-        "tasks", f"Where {label(router)} sends each task at ρ = {rho:g}",
-        ["Task", "Queries", "Mean score", "USD per 1,000", "Mostly asked", "Share", "Best model in hindsight", "Its score"], rows,
-        note="All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, whatever it costs."
+    rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
+    columns = {
+        "Task": lambda t: words(t.task),
+        "Queries": lambda t: number(t.queries, 0),
+        "Mean score": lambda t: percent(t.score, 1),
+        "USD per 1,000": lambda t: number(t.cost, 3, prefix="$"),
+        "Mostly asked": lambda t: words(t.model),
+        "Share": lambda t: percent(t.share),
+        "Best model in hindsight": lambda t: words(t.best_model),
+        "Its score": lambda t: percent(t.best_score, 1),
+    }
+    return table_of(
+        "tasks", f"Where {label(router)} sends each task at ρ = {rho:g}", rows.itertuples(), columns,
+        "All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, whatever it costs."
         + (f" The {_MOST_TASKS} most frequent tasks." if len(rows) == _MOST_TASKS else ""),
     )  # fmt: skip
 
 
-def propensities(evidence: Evidence) -> Table:
+def propensities(evidence: Evidence) -> Table | None:
     """The smallest propensity of each policy, and the share of rounds below 0.01."""
-    rows = [
-        [words(label(p.policy)), Cell(f"{p.smallest:.2g}", p.smallest), percent(p.share_below, 2)]
-        for p in facts.smallest_propensities(evidence).itertuples()
-    ]
-    return Table(
-        "propensities", "Smallest propensity", ["Policy", "Smallest", "Rounds below 0.01"], rows,
-        note="The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. Estimates from logs divide by it: "
+    columns = {
+        "Policy": lambda p: words(label(p.policy)),
+        "Smallest": lambda p: Cell(f"{p.smallest:.2g}", p.smallest),
+        "Rounds below 0.01": lambda p: percent(p.share_below, 2),
+    }
+    return table_of(
+        "propensities", "Smallest propensity", facts.smallest_propensities(evidence).itertuples(), columns,
+        "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. Estimates from logs divide by it: "
         "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from the log.",
     )  # fmt: skip
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import Cell, Table, estimate, more, number, words
+from cabs_core.report.tables import Cell, Table, estimate, more, number, table_of, words
 
 _LONGEST = 80
 
@@ -25,61 +26,51 @@ def oracle_heads(data: PoolData) -> Table | None:
     card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
     validation, test = card.get("metrics", {}).get("validation", {}), report.get("heads", {})
     chosen = report.get("chosen") or card.get("chosen") or {}
-    rows = []
+    records = []
     for head in dict.fromkeys([*test, *validation]):
-        names = dict.fromkeys([*test.get(head, {}), *validation.get(head, {})])
-        for name in sorted(
-            names,
-            key=lambda n: test.get(head, {}).get(n, {}).get("error", validation.get(head, {}).get(n, 0)),
-        ):
-            found = test.get(head, {}).get(name, {})
-            used = name == chosen.get("accuracy" if head == "contrasts" else head)
-            gap = (
-                number(None)
-                if used or not found
-                else estimate(found.get("minus_used"), found.get("se"), 4, signed=True)
-            )
-            rows.append(
-                [
-                    words(head),
-                    words(f"{name} (in use)" if used else name, bold=used),
-                    number(validation.get(head, {}).get(name), 4),
-                    number(found.get("error"), 4, bold=used),
-                    gap,
-                ]
-            )
-    if not rows:
-        return None
-    if not test:
-        rows = [row[:3] for row in rows]
+        on_test, on_validation = test.get(head, {}), validation.get(head, {})
+        used = chosen.get("accuracy" if head == "contrasts" else head)
+        found = [
+            (head, name, name == used, on_validation.get(name), on_test.get(name, {}))
+            for name in dict.fromkeys([*on_test, *on_validation])
+        ]
+        records += sorted(found, key=lambda r: r[4].get("error", 0 if r[3] is None else r[3]))
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "Head": lambda r: words(r[0]),
+        "Candidate": lambda r: words(f"{r[1]} (in use)" if r[2] else r[1], bold=r[2]),
+        "Validation": lambda r: number(r[3], 4),
+    }
     note = "Mean squared error, lower is better; costs in units of each model's standard deviation. Contrasts are scores less "
     note += "their mean over the models of a query: they decide which model answers, so predictors of scores are chosen by "
     note += "them. The candidate in use was chosen on validation, unless the pool file names it."
     if test:
+        columns |= {
+            "Test": lambda r: number(r[4].get("error"), 4, bold=r[2]),
+            "Minus in use": lambda r: estimate(
+                None if r[2] else r[4].get("minus_used"), r[4].get("se"), 4, signed=True
+            ),
+        }
         note += " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard error "
         note += "over queries; above zero means that the one in use is better."
-    headers = ["Head", "Candidate", "Validation", *(["Test", "Minus in use"] if test else [])]
-    return Table("oracles", "Oracle quality by head", headers, rows, note=note)
+    return table_of("oracles", "Oracle quality by head", records, columns, note)
 
 
 @more
 def oracle_arms(data: PoolData) -> Table | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
-    arms = _file(data, "oracles", "diagnostics.json").get("arms")
-    if not arms:
-        return None
     columns = {
         "mean_score": "Mean score", "score_r2": "Score R²", "score_rank_correlation": "Score rank corr.",
         "calibration_error": "Calibration error", "cost_r2": "Cost R²", "cost_rank_correlation": "Cost rank corr.",
         "surrogate_bias": "Surrogate bias", "surrogate_noise": "Surrogate noise", "epsilon": "Surrogate ε (99 %)",
     }  # fmt: skip
-    rows = [
-        [words(arm.get("arm")), *[number(arm.get(key), 3, signed=key == "surrogate_bias") for key in columns]]
-        for arm in arms
-    ]
-    return Table(
-        "oracle_arms", "Oracle quality by model, on the test split", ["Model", *columns.values()], rows,
-        note="R² of predicted against realised score and cost; rank correlation over queries; calibration error: mean "
+    cells = {
+        header: lambda arm, key=key: number(arm.get(key), 3, signed=key == "surrogate_bias")
+        for key, header in columns.items()
+    }
+    return table_of(
+        "oracle_arms", "Oracle quality by model, on the test split", _file(data, "oracles", "diagnostics.json").get("arms", ()),
+        {"Model": lambda arm: words(arm.get("arm")), **cells},
+        "R² of predicted against realised score and cost; rank correlation over queries; calibration error: mean "
         "distance between predicted and realised score over bins. Surrogate bias and noise: mean and standard "
         "deviation of surrogate minus realised score; ε: 99th percentile of the surrogate's deviation from its mean "
         "over the models that could have been played.",
@@ -88,24 +79,17 @@ def oracle_arms(data: PoolData) -> Table | None:
 
 def tuning(data: PoolData) -> Table | None:
     """What was tried on validation for every policy, and what was chosen."""
-    chosen = _file(data, "tuning", "tuning.json")
-    if not chosen:
-        return None
-    rows = [
-        [
-            words(label(policy)),
-            number(entry.get("configurations"), 0),
-            number(entry.get("preset_utility")),
-            number(entry.get("utility")),
-            estimate(entry.get("lead"), entry.get("lead_se"), signed=True),
-            words(_options(entry["options"]) or "as preset"),
-        ]
-        for policy, entry in chosen.items()
-    ]
-    return Table(
-        "tuning", "Tuning on the validation split",
-        ["Policy", "Configurations", "Utility of the preset", "Utility of the choice", "Best minus preset", "Chosen options"],
-        rows, note="Every method with a grid had the same number of configurations, its preset included; none saw the test split. "
+    columns = {
+        "Policy": lambda r: words(label(r[0])),
+        "Configurations": lambda r: number(r[1].get("configurations"), 0),
+        "Utility of the preset": lambda r: number(r[1].get("preset_utility")),
+        "Utility of the choice": lambda r: number(r[1].get("utility")),
+        "Best minus preset": lambda r: estimate(r[1].get("lead"), r[1].get("lead_se"), signed=True),
+        "Chosen options": lambda r: words(_options(r[1]["options"]) or "as preset"),
+    }
+    return table_of(
+        "tuning", "Tuning on the validation split", _file(data, "tuning", "tuning.json").items(), columns,
+        "Every method with a grid had the same number of configurations, its preset included; none saw the test split. "
         "Not tuned: presets that are the paper's constants; static routers, whose predictors are chosen with the oracles. Best minus preset: "
         "paired difference on validation, ± its standard error.",
     )  # fmt: skip
@@ -132,16 +116,16 @@ def logged(data: PoolData) -> Table | None:
     shown = {rhos[0], rhos[len(rhos) // 2], rhos[-1]}
     first = mart.iloc[0]
     rows = []
-    for (policy, rho), part in mart[mart["rho"].isin(shown)].groupby(["policy", "rho"], sort=False):
-        found = {(r.estimator, r.outcome): r for r in part.itertuples()}
-        best = found.get(("dr", "utility"))
-        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
-        if best is None:
-            rows.append([*row, *[number(None)] * 6, words(part["refused"].iloc[0])])
+    for (policy, rho), by_name in data.estimates.items():
+        if rho not in shown:
             continue
+        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
+        if "refused" in by_name:
+            rows.append([*row, *[number(None)] * 6, words(by_name["refused"].refused)])
+            continue
+        best, other = by_name["dr utility"], by_name.get("snips utility")
         row += [number(best.value), _interval(best.low, best.high)]
         row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
-        other = found.get(("snips", "utility"))
         row += [number(None if other is None else other.value), number(best.n_eff, 0)]
         rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."

@@ -108,6 +108,18 @@ class Table:
         return [f"{t}: {h}" if t else h for t, h in zip(titles, self.headers)]
 
 
+def table_of(
+    key: str,
+    caption: str,
+    records: Iterable[Any],
+    columns: Mapping[str, Callable[[Any], Cell]],
+    note: str = "",
+) -> Table | None:
+    """A table with a row a record and a column a header; None without records."""
+    rows = [[cell(record) for cell in columns.values()] for record in records]
+    return Table(key, caption, list(columns), rows, note=note) if rows else None
+
+
 def write_tables(folder: Path, tables: Mapping[str, Table | None]) -> None:
     """Every table as CSV and LaTeX under `folder/tables`, and nothing else there."""
     target = folder / "tables"

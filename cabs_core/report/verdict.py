@@ -10,8 +10,9 @@ and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from statistics import NormalDist
 from typing import Any
 
@@ -23,6 +24,7 @@ from cabs_core.metrics import TwoWayError, two_way_error
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played, error_of
+from cabs_core.report.names import label
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01
@@ -171,17 +173,14 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         names_of = {model_of(evidence, float(rho)) for rho in b.rhos}
         model = names_of.pop() if len(names_of) == 1 else model
         weights = _regime_weights(data, a)
-        spread = error_of(a.plays[0], weights @ a.score, weights @ a.trials["score"]).margin
-        if np.array_equal(a.rhos, b.rhos) and evidence.problem.observed is not None:
-            gap, by_trial = (
-                weights @ (a.utility - b.utility),
-                weights @ (a.trials["utility"] - b.trials["utility"]),
-            )
-            difference, error = float(by_trial.mean()), error_of(a.plays[0], gap, by_trial)
-            utility = estimate(difference, error, compared)
+        own = _Means(a, weights)
+        spread = error_of(own.plays, *own.values["score"]).margin
         if np.array_equal(a.rhos, b.rhos):
-            quality, saved = _quality_and_saved(a.plays[0], weights @ a.score, weights @ b.score, weights @ a.cost,
-                weights @ b.cost, {k: (weights @ a.trials[k], weights @ b.trials[k]) for k in ("score", "cost")}, compared)  # fmt: skip
+            other = _Means(b, weights)
+            quality, saved = _quality_and_saved(own, other, compared)
+            if evidence.problem.observed is not None:
+                difference, error = own.minus(other, utility=1.0)
+                utility = estimate(difference, error, compared)
     # bounds depend on the value, so there is no verdict over all values where answers cannot be known
     decision = "unsure" if evidence is not None and evidence.unknown else decide(utility, quality, saved)
     return Verdict(
@@ -203,31 +202,43 @@ def _regime_weights(data: PoolData, own: Played) -> np.ndarray:
     return np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
 
 
-def _quality_and_saved(
-    plays: np.ndarray,
-    score: np.ndarray,
-    model_score: np.ndarray,
-    cost: np.ndarray,
-    model_cost: np.ndarray,
-    trials: dict[str, tuple[np.ndarray, np.ndarray]],
-    compared: int,
-) -> tuple[Estimate, Estimate | None]:
-    """Difference of the mean scores, and share of the model's cost that is saved (linearised in its error).
+class _Means:
+    """A policy, averaged over rhos: plays `[n]`, and {utility, score, cost: (of each query `[n]`, of each trial)}."""
 
-    Args:
-        plays, score, model_score, cost, model_cost: [n] of each query.
-        trials: {score, cost: (router's, model's) means `[trials]`}.
-    """
-    gap = score - model_score
-    unseen = 3 / max(int((plays > 0).sum()), 1) if np.allclose(gap, 0.0) else 0.0
-    own, other = trials["score"]
-    quality = estimate(float((own - other).mean()), error_of(plays, gap, own - other), compared, unseen)
-    paid, full = (float(x.mean()) for x in trials["cost"])
+    def __init__(self, policy: Played, weights: np.ndarray):
+        self.plays = policy.plays[int(weights.argmax())]
+        self.values = {
+            name: (weights @ getattr(policy, name), weights @ policy.trials[name]) for name in policy.trials
+        }
+
+    @property
+    def queries(self) -> int:
+        """How many were played."""
+        return int((self.plays > 0).sum())
+
+    def minus(self, other: _Means, **factors: float) -> tuple[float, TwoWayError]:
+        """A weighted sum of the differences of utility, score and cost to another policy, and its error."""
+        queries, trials = (
+            sum(f * (self.values[name][i] - other.values[name][i]) for name, f in factors.items())
+            for i in (0, 1)
+        )
+        return float(np.mean(trials)), error_of(self.plays, np.asarray(queries), np.asarray(trials))
+
+    def unseen(self, other: _Means) -> float:
+        """See `estimate`: for policies that score alike on every query."""
+        alike = np.allclose(self.values["score"][0], other.values["score"][0])
+        return 3 / max(self.queries, 1) if alike else 0.0
+
+
+def _quality_and_saved(own: _Means, other: _Means, compared: int) -> tuple[Estimate, Estimate | None]:
+    """Difference of the mean scores, and share of the model's cost that is saved (linearised in its error)."""
+    quality = estimate(*own.minus(other, score=1.0), compared, own.unseen(other))
+    (cost, paid), (model_cost, model_paid) = own.values["cost"], other.values["cost"]
+    full = float(model_paid.mean())
     if not full > 0:
         return quality, None
-    left = paid / full
-    own, other = trials["cost"]
-    error = error_of(plays, (cost - left * model_cost) / full, (own - left * other) / full)
+    left = float(paid.mean()) / full
+    error = error_of(own.plays, (cost - left * model_cost) / full, (paid - left * model_paid) / full)
     return quality, estimate(1 - left, error, compared)
 
 
@@ -267,24 +278,13 @@ def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | Non
 def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End) -> Verdict:
     model = model_of(evidence, rho)
     a, b = evidence.played(router, end, model), evidence.played(BEST_SINGLE, end, model)
-    i, j = a.at(rho), b.at(rho)
-    plays = a.plays[i]
-    queries = int((plays > 0).sum())
-
-    def gap(utility: float, score: float, cost: float) -> tuple[float, TwoWayError]:
-        """A weighted difference a - b of the three means, and its error."""
-        terms = (("utility", utility), ("score", score), ("cost", cost))
-        each = sum(w * (getattr(a, n)[i] - getattr(b, n)[j]) for n, w in terms)
-        trials = sum(w * (a.trials[n][i] - b.trials[n][j]) for n, w in terms)
-        return float(trials.mean()), error_of(plays, each, trials)
-
-    difference, error = gap(1.0, 0.0, 0.0)
-    same = bool(np.allclose(a.score[i], b.score[j]))
-    utility = estimate(difference, error, compared, 3 / max(queries, 1) if same else 0.0)
-    quality, saved = _quality_and_saved(plays, a.score[i], b.score[j], a.cost[i], b.cost[j],
-        {k: (a.trials[k][i], b.trials[k][j]) for k in ("score", "cost")}, compared)  # fmt: skip
+    own, other = (_Means(p, (p.rhos == rho).astype(float)) for p in (a, b))
+    i, j, queries = a.at(rho), b.at(rho), own.queries
+    difference, error = own.minus(other, utility=1.0)
+    utility = estimate(difference, error, compared, own.unseen(other))
+    quality, saved = _quality_and_saved(own, other, compared)
     decision = decide(utility, quality, saved)
-    score, spread = float(a.mean("score")[i]), error_of(plays, a.score[i], a.trials["score"][i]).margin
+    score, spread = float(a.mean("score")[i]), error_of(own.plays, *own.values["score"]).margin
     return Verdict(
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
         model=model, utility=utility, quality=quality, saved=saved, queries=queries,
@@ -292,11 +292,11 @@ def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End
         score=score, score_low=None if math.isnan(spread) else max(score - spread, 0.0),
         score_high=None if math.isnan(spread) else min(score + spread, 1.0), cost=float(1000 * a.mean("cost")[i]),
         model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
-        gain=estimate(*gap(0.0, 1000 / rho, -1000.0), compared) if rho > 0 else None,
+        gain=estimate(*own.minus(other, score=1000 / rho, cost=-1000.0), compared) if rho > 0 else None,
     )  # fmt: skip
 
 
-def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
+def headline(verdict: Verdict) -> str:
     """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N held-out queries would do)`."""
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"
@@ -307,37 +307,31 @@ def headline(verdict: Verdict, label: Callable[[str], str]) -> str:
     return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} held-out queries would do)"
 
 
-def summary(found: list[Verdict], label: Callable[[str], str]) -> str:
+def summary(found: list[Verdict]) -> str:
     """The decisions at all values in one line; with one verdict alone, its headline."""
     cases = sorted(found[1:], key=lambda v: -(v.rho or 0.0))
     if not cases:
-        return headline(found[0], label) if found else "No verdict"
-    names = [_use(v, label) for v in cases]
+        return headline(found[0]) if found else "No verdict"
+    names = [_use(v) for v in cases]
     if len(set(names)) == 1:
         # of the values where nothing can be told, the one that needs the fewest queries
-        return headline(min(cases, key=lambda v: v.queries_needed or math.inf), label)
-    parts: list[tuple[str, float | None, float | None]] = []
-    for name, v in zip(names, cases, strict=True):
-        if parts and parts[-1][0] == name:
-            parts[-1] = (name, parts[-1][1], v.value_usd)
-        else:
-            parts.append((name, v.value_usd, v.value_usd))
+        return headline(min(cases, key=lambda v: v.queries_needed or math.inf))
+    parts = [(name, [v.value_usd for v in own]) for name, own in groupby(cases, _use)]
     if len(parts) <= 3:
-        text = "; ".join(f"{name} {_span(low, high)}" for name, low, high in parts)
+        text = "; ".join(f"{name} {_span(values[0], values[-1])}" for name, values in parts)
         return text[0].upper() + text[1:]
-    counts = [(text, sum(v.decision == d for v in cases)) for d, text in _WORDS.items()]
-    said = [(text, n) for text, n in counts if n]
-    if len(said) == 1:
-        text = said[0][0]
+    counts = Counter(v.decision for v in cases)
+    if len(counts) == 1:
+        text = _WORDS[cases[0].decision]
         return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on what a right answer is worth"
-    listed = ", ".join(f"{text} at {n}" for text, n in said)
+    listed = ", ".join(f"{text} at {counts[d]}" for d, text in _WORDS.items() if counts[d])
     return f"It depends on what a right answer is worth: of {len(cases)} values, {listed}"
 
 
 _WORDS = {"deploy": "deploy a router", "keep": "keep a single model", "unsure": "not enough data to tell"}
 
 
-def _use(v: Verdict, label: Callable[[str], str]) -> str:
+def _use(v: Verdict) -> str:
     return {"deploy": f"deploy {label(v.router)}", "keep": f"keep {v.model}"}.get(
         v.decision, "not enough data to tell"
     )

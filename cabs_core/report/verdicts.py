@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 Outcome = Literal["passed", "warning", "error", "broken"]
 
@@ -22,33 +23,30 @@ class Case:
 
 def as_junit(cases: list[Case]) -> str:
     """JUnit XML: one suite an asset; warnings pass, with their text as output."""
-    suites: dict[str, list[Case]] = {}
-    for case in cases:
-        suites.setdefault(case.place.partition(" [")[0], []).append(case)
-    failures, errors = (sum(c.outcome == o for c in cases) for o in ("error", "broken"))
-    lines = [
-        '<?xml version="1.0" encoding="utf-8"?>',
-        f'<testsuites name="cabs check" tests="{len(cases)}" failures="{failures}" errors="{errors}">',
-    ]
-    for name, members in sorted(suites.items()):
-        counts = [sum(c.outcome == o for c in members) for o in ("error", "broken")]
-        lines.append(
-            f'<testsuite name={quoteattr(name)} tests="{len(members)}" failures="{counts[0]}" errors="{counts[1]}">'
-        )
-        for case in members:
-            head = f"<testcase classname={quoteattr(case.place)} name={quoteattr(case.name)}"
+    root = Element("testsuites", _counted("cabs check", cases))
+    for name, members in groupby(sorted(cases, key=_suite), _suite):
+        own = list(members)
+        suite = SubElement(root, "testsuite", _counted(name, own))
+        for case in own:
+            element = SubElement(suite, "testcase", classname=case.place, name=case.name)
             text = _xml(case.text)
-            if case.outcome == "passed":
-                lines.append(f"{head}/>")
-            elif case.outcome == "warning":
-                lines.append(f"{head}><system-out>warning: {escape(text)}</system-out></testcase>")
-            else:
+            if case.outcome == "warning":
+                SubElement(element, "system-out").text = f"warning: {text}"
+            elif case.outcome != "passed":
                 tag = "failure" if case.outcome == "error" else "error"
-                lines.append(
-                    f"{head}><{tag} message={quoteattr(text[:300])}>{escape(text)}</{tag}></testcase>"
-                )
-        lines.append("</testsuite>")
-    return "\n".join([*lines, "</testsuites>", ""])
+                SubElement(element, tag, message=text[:300]).text = text
+    indent(root, "")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _suite(case: Case) -> str:
+    return case.place.partition(" [")[0]
+
+
+def _counted(name: str, cases: list[Case]) -> dict[str, str]:
+    """Attributes of a suite."""
+    failures, errors = (sum(c.outcome == outcome for c in cases) for outcome in ("error", "broken"))
+    return {"name": name, "tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
 
 
 def _xml(text: str) -> str:

@@ -79,6 +79,6 @@ def test_a_command_in_a_line_exists(page: str, command: str, capsys: pytest.Capt
         rest, known = parameters(words[1:], main if words[0] == "cabs" else router_main)
         if words[1] == "bench" and any(w.startswith("-") for w in rest):
             with pytest.raises(SystemExit):  # its own parser takes what follows
-                importlib.import_module(f"cabs_core.bench.{rest[0]}").main(None, argv=["--help"])
+                importlib.import_module(f"cabs_core.bench.{rest[0]}").main(argv=["--help"])
             known |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
         assert {w.partition("=")[0] for w in rest if w.startswith("-") and len(w) > 1} <= known, command

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core import catalog, metrics
+from cabs_core import catalog
 from cabs_core.pool_files import RHO_GRID
 
 
@@ -30,12 +30,9 @@ def test_other_grids_are_cut_into_thirds(grid) -> None:
     assert all(catalog.regime_of(r, grid) == regime for r, regime in table.items())
 
 
-def test_means_over_a_pools_own_regimes() -> None:
-    grid = (0, 0.5, 1, 2, 5, 10)
-    assert metrics.regime_mean(grid, [1, 3, 5, 7, 9, 11], grid) == {"low": 2, "medium": 6, "high": 10}
-    assert metrics.regime_mean((0, 10), [1, 3], grid) == {"low": 1, "high": 3}, "a part of the grid"
+def test_a_rho_beside_the_grid_has_no_regime() -> None:
     with pytest.raises(ValueError, match="rho 3 is not on the grid"):
-        catalog.regime_of(3, grid)
+        catalog.regime_of(3, (0, 0.5, 1, 2, 5, 10))
 
 
 def test_the_search_looks_at_every_regime() -> None:

@@ -1,4 +1,4 @@
-"""Regimes, regret, routing behaviour."""
+"""Regimes, routing behaviour."""
 
 import numpy as np
 import pytest
@@ -26,29 +26,6 @@ def test_regime_borders(rho, name):
 def test_regime_of_nonsense(rho):
     with pytest.raises(ValueError):
         metrics.regime_of(rho)
-
-
-def test_means_by_regime():
-    rhos, values = [0, 100, 300, 500, 900], [0.1, 0.2, 0.3, 0.5, 0.8]
-    assert metrics.regime_mean(rhos, values)["low"] == pytest.approx(0.2)
-    per_trial = metrics.regime_mean(rhos, np.array([values, values]).T)
-    assert per_trial["low"].shape == (2,)
-    assert set(metrics.regime_mean([0, 900], [1.0, 0.0])) == {"low", "high"}
-    with pytest.raises(ValueError, match="one value per rho"):
-        metrics.regime_mean([0, 1], [0.5])
-
-
-def test_regret_by_hand():
-    rewards, best = [[0.5, 1.0, 0.0]], [[1.0, 1.0, 0.25]]
-    assert metrics.cumulative_regret(rewards, best).tolist() == [[0.5, 0.5, 0.75]]
-    with pytest.raises(ValueError, match="do not match"):
-        metrics.cumulative_regret([[1.1]], [[1.0]])
-
-
-def test_gap_closed_by_hand():
-    assert metrics.gap_closed(0.45, 0.40, 0.50) == pytest.approx(0.5)
-    assert metrics.gap_closed(0.39, 0.40, 0.50) == pytest.approx(-0.1)
-    assert np.isnan(metrics.gap_closed(0.45, 0.50, 0.50))  # no gap, nothing to close
 
 
 def test_arm_shares_switching_and_effective_arms():

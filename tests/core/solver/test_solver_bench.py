@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cabs_core.bench import solver as solver_bench
+from cabs_core.bench.cli import bench
 from cabs_core.solver import solve_exploration
 from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
 
@@ -29,19 +31,18 @@ def test_families_are_named_and_valid():
 
 
 @pytest.mark.slow
-def test_the_benchmark_in_small(tmp_path, capsys):
+def test_the_benchmark_in_small(tmp_path):
     """Every peer that is installed answers, and ours is certified and never worse."""
     out = tmp_path / "solver.json"
-    result = solver_bench.main(out, quick=True)
-    assert result == json.loads(out.read_text())
+    printed = CliRunner().invoke(bench, ["solver", "--json", str(out), "--quick"], catch_exceptions=False)
+    result = json.loads(out.read_text())
     for row in result["small"]:
         assert row["uncertified"] == 0
         assert {"cvxpy_paper", "cvxpy_parametric", "clarabel_direct"} <= set(row["peers"])
         assert all(peer["worst_excess"] > -2e-8 for peer in row["peers"].values())
         assert all(row["peers"][name]["worst_excess"] < 1e-3 for name in ("cvxpy_paper", "cvxpy_parametric"))
         assert all(ratio > 10 for ratio in row["ratios"].values())
-    text = capsys.readouterr().out
-    assert "Clarabel, direct / ours" in text and "At K = 15" in text
+    assert "Clarabel, direct / ours" in printed.output and "At K = 15" in printed.output
 
 
 @pytest.mark.peers

@@ -1,6 +1,9 @@
-"""A server around LiteLLM's own router with its default strategy, `simple-shuffle`: what `cabs bench serve` compares with.
+"""`cabs bench serve`, and beside it LiteLLM's own router with its default strategy (`simple_shuffle`).
 
-A minimal server that forwards calls through `litellm.Router`: without keys, log or proxy, which would take time.
+    python -m benchmarks.shuffle --router router [--rate 50] [--seconds 20] [--workers 1] [--json FILE]
+
+Needs the extra `litellm`. The server forwards calls through `litellm.Router`, without keys, log or proxy, which would
+take time.
 """
 
 from __future__ import annotations
@@ -10,26 +13,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from benchmarks.script import Script, write_figures
+from cabs_core.bench.serve import measure
+
 _SETTINGS = "CABS_BENCH_SHUFFLE"
 
 
-def available() -> bool:
-    """Whether LiteLLM is installed (extra `litellm`)."""
-    return find_spec("litellm") is not None
-
-
-def start(port: int, models: Sequence[str], upstream: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
+def start(port: int, models: Sequence[str], upstream: int, workers: int = 1) -> subprocess.Popen[bytes]:
     """Start the server in processes of its own; each of `models` is the stand-in at port `upstream`."""
     settings = json.dumps({"models": list(models), "url": f"http://127.0.0.1:{upstream}/v1"})
     command = [
-        sys.executable, "-m", "uvicorn", f"{__name__}:make_app", "--factory", "--port", str(port), "--workers", str(workers),
+        sys.executable, "-m", "uvicorn", "benchmarks.shuffle:make_app", "--factory", "--port", str(port), "--workers", str(workers),
         "--log-level", "error", "--no-access-log",
     ]  # fmt: skip
     # otherwise LiteLLM waits for a price list from the internet
@@ -57,3 +58,24 @@ def make_app() -> Starlette:
         return JSONResponse(answer.model_dump())
 
     return Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print, return the figures."""
+    parser = Script(__file__, __doc__)
+    parser.add_argument("--router", default="router", help="folder of the router")
+    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
+    parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args(argv)
+    figures = measure(
+        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers,
+        others={"simple_shuffle": start},
+    )  # fmt: skip
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
+    return figures
+
+
+if __name__ == "__main__":
+    main()
