@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,12 @@ class Worlds:
 
     def __init__(self, folder: Path) -> None:
         self.full = fake_problem(n=400, seed=3)
-        self.full.K, self.full.metadata = 5, {}
         rng = np.random.default_rng(1)
         real = rng.random(self.full.scores.shape) < 0.5
         guess = np.tile(np.linspace(0.9, 0.1, 5), (400, 1))  # the worst model is said to be the best
-        self.gaps = fake_problem(n=400, seed=3)
-        self.gaps.K, self.gaps.metadata, self.gaps.observed = 5, {}, real.astype(float)
-        self.gaps.predicted_scores, self.gaps.predicted_costs = guess, self.full.costs
-        self.gaps.scores = np.where(real, self.full.scores, guess)
+        self.gaps = replace(
+            self.full, observed=real, predicted_scores=guess, scores=np.where(real, self.full.scores, guess)
+        )
         self.folders = {}
         self.results = {}
         for name, problem in (("full", self.full), ("gaps", self.gaps)):
@@ -42,9 +41,9 @@ class Worlds:
                     result = fake_result(problem, policy, rho, pool="one")
                     if policy in ("hier_mix", "lin_ucb"):  # always the best model, always the worst one
                         arm = GOOD if policy == "hier_mix" else BAD
-                        result.actions = np.full(result.actions.shape, arm)
+                        actions = np.full(result.actions.shape, arm)
                         value = np.clip(problem.scores - rho * problem.costs, 0, 1)
-                        result.rewards = value[result.order, result.actions]
+                        result = replace(result, actions=actions, rewards=value[result.order, actions])
                     self.results[name, policy, rho] = result
                     save_replay_result(
                         result,
