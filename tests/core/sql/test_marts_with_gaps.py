@@ -13,7 +13,7 @@ from fake_replays import fake_pool, fake_problem, fake_result
 from cabs_core.catalog import asset_name
 from cabs_core.problem.gaps import real_values
 from cabs_core.replay.storage import save_replay_result
-from dbt_like_sql import build_all, read_model
+from dbt_like_sql import build_all, read_model, run_tests
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 POLICIES = ("hier_mix", "lin_ucb", "oracle_best", "random")
@@ -110,8 +110,6 @@ def test_the_policy_that_sees_outcomes_stays_the_upper_bound_as_it_was_played(wo
 
 
 def test_the_checks_of_the_marts_hold(worlds: Worlds) -> None:
-    from dbt_like_sql import checks
-
     failed = [r for name in ("stg_replay_summary", "mart_utility_by_regime", "mart_pareto_frontier", "mart_arm_shares")
-              for r in checks.run_tests(name, worlds.folders["gaps"]) if not r.passed]  # fmt: skip
+              for r in run_tests(name, worlds.folders["gaps"]) if not r.passed]  # fmt: skip
     assert not failed
