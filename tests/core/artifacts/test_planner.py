@@ -112,7 +112,7 @@ def test_a_consumer_says_what_to_refresh_first(tiny_pool: Path) -> None:
         lambda folder: (folder / "provenance.json").write_text("null"),
         lambda folder: (folder / "provenance.json").write_text("[]"),
         lambda folder: edit(folder / "provenance.json", '"seconds"', '"Seconds"'),
-        lambda folder: edit(folder / "provenance.json", '"stage": "oracles"', '"stage": "splits"'),
+        lambda folder: edit(folder / "provenance.json", '"name": "oracles"', '"name": "splits"'),
     ],
 )
 def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_it(

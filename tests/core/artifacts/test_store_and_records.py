@@ -29,10 +29,7 @@ def put(store: ArtifactStore, parts=("splits", "p"), text="1", **more) -> Record
         (folder / "a.txt").write_text(text)
         (folder / "sub" / "b.txt").write_text("2")
         files = hash_folder(folder)
-        record = Record(
-            stage="splits", partition="p", key="k", content=content_hash(files), code_version="c", config={},
-            inputs={}, files=files, **more,
-        )  # fmt: skip
+        record = replace(Recipe("splits", "p", "c").record(files, {}), **more)
         (folder / RECORD_NAME).write_bytes(record.to_bytes())
     return record
 
@@ -51,7 +48,7 @@ def test_replacing_leaves_nothing_of_the_old(store: ArtifactStore) -> None:
     with store.write(("splits", "p")) as folder:
         (folder / "c.txt").write_text("3")
         files = hash_folder(folder)
-        new = Record("splits", "p", "k2", content_hash(files), "c", {}, {}, files)
+        new = Recipe("splits", "p", "c2").record(files, {})
         (folder / RECORD_NAME).write_bytes(new.to_bytes())
     found = store.verified(("splits", "p"), new)
     assert sorted(p.name for p in found.iterdir()) == ["c.txt", RECORD_NAME]
