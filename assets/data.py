@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import INSTRUMENT, data_check_specs, data_results, instrument_result
+from cabs_dagster.checks import check_specs, data_results, instrument_result
 from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, schema, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
@@ -68,7 +68,7 @@ def answers(
 @dg.asset(
     **specs.stage("scores", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
-    check_specs=[INSTRUMENT],
+    check_specs=check_specs("scores"),
     description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with people, "
     "its biases, with intervals.",
 )
@@ -93,7 +93,7 @@ def scores(
             freshness_policy=MONTHLY,
         )
     ],
-    check_specs=data_check_specs("outcomes"),
+    check_specs=check_specs("outcomes"),
     partitions_def=partitions.pools,
     can_subset=True,
     retry_policy=RETRY,
@@ -114,7 +114,7 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
             metadata=schema(SPLITS) | lineage(SPLITS_FROM),
         )
     ],
-    check_specs=data_check_specs("splits"),
+    check_specs=check_specs("splits"),
     partitions_def=partitions.pools,
     can_subset=True,
 )

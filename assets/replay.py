@@ -17,8 +17,8 @@ from cabs_dagster.checks import (
     PLAUSIBLE,
     REPRODUCIBLE,
     TRACE,
+    check_specs,
     plausible_result,
-    replay_check_specs,
     trace_result,
 )
 from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, schema, table
@@ -51,7 +51,7 @@ COLUMNS = {
             metadata=schema(COLUMNS),
         )
     ],
-    check_specs=replay_check_specs(),
+    check_specs=check_specs("replay"),
     can_subset=True,
     retry_policy=RETRY,
 )

@@ -27,9 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.atomic import write_text
-from cabs_core.chain.make import make_artifact
 from cabs_core.chain.scores import sheet
 from cabs_core.collect.answers import collect_answers
 from cabs_core.collect.instrument import warnings

@@ -10,8 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import Chain, Made
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import Chain, Made, make_artifact
 from cabs_core.errors import explained, is_transient
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import CHAIN_JOBS, STAGE_TAG
@@ -138,7 +137,7 @@ def stage_result(
         if made.reused
         else f"{record.described}: made in {record.seconds:.1f} s, because: {why}"
     )
-    result = dg.MaterializeResult(
+    result: dg.MaterializeResult[Any] = dg.MaterializeResult(
         asset_key=name,
         data_version=dg.DataVersion(record.content),
         metadata=provenance(made, chain.store.location(target.parts)) | figures(record.summary),

@@ -40,7 +40,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     )
     special = FunctionNullHandling.SPECIAL
     for name, kind, function, arguments, returned in functions:
-        connection.create_function(name, function, arguments, returned, type=kind, null_handling=special)
+        connection.create_function(name, function, [*arguments], returned, type=kind, null_handling=special)
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -251,7 +251,8 @@ def _read_schema(path: Path) -> _Schema:
 def _tests(entry: _Described, path: Path) -> tuple[SqlTest, ...]:
     """The tests of a model and of its columns."""
     found, times = list[SqlTest](), Counter[str]()
-    for column, holder in [("", entry), *((c.name, c) for c in entry.columns)]:
+    holders: list[tuple[str, _Described | Column]] = [("", entry), *((c.name, c) for c in entry.columns)]
+    for column, holder in holders:
         where = f"{path}: model {entry.name}" + (f", column {column}" if column else "")
         for written in holder.tests:
             kind, given = next(iter(written.items())) if isinstance(written, dict) else (written, {})

@@ -161,9 +161,8 @@ def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None,
     """
     import pyarrow.parquet as pq
 
-    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
     from cabs_core.catalog import check_policy_name
-    from cabs_core.chain.make import make_artifact
     from cabs_core.chain.off_policy import ESTIMATES
     from cabs_core.ope.pool import evaluate_pool, logged_decisions
     from cabs_core.pools import find_pool

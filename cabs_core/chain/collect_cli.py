@@ -22,9 +22,8 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
 
     Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from there.
     """
-    from cabs_core.artifacts import ArtifactStore, Chain, Options
+    from cabs_core.artifacts import ArtifactStore, Chain, Options, make_artifact
     from cabs_core.atomic import remove_leftovers
-    from cabs_core.chain.make import make_artifact
     from cabs_core.collect.plan import plan_in_words
     from cabs_core.errors import PoolError
     from cabs_core.pools.registry import active_pool

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests_support import TINY, chain_of, home_with
 
+from cabs_core.artifacts import make_artifact
 from cabs_core.chain.deployment import deploy
-from cabs_core.chain.make import make_artifact
 from cabs_core.ope.compare import compare_on_log
 from cabs_core.ope.pool import held_out, probabilities
 from cabs_core.outcomes import Outcomes, load_outcomes

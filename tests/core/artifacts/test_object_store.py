@@ -11,11 +11,10 @@ import time
 import pytest
 from tests_support import TINY, chain_of
 
-from cabs_core.artifacts import ArtifactStore
+from cabs_core.artifacts import ArtifactStore, make_artifact
 from cabs_core.artifacts.materialize import produce
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe
 from cabs_core.bench.servers import free_port
-from cabs_core.chain.make import make_artifact
 from cabs_core.chain.page_server import page_server
 from cabs_core.chain.pages import page_parts
 from cabs_core.errors import StorageError, is_transient
