@@ -238,9 +238,7 @@ def test_pruned_traces_leave_checks_and_reports_working(world: Path) -> None:
 def test_mistakes_are_told_with_exit_code_two(world: Path) -> None:
     for words, said in (
         (["run", "--pool", "nothing"], "no pool called 'nothing'"),
-        (["run", "nothing"], "no pool called 'nothing'"),
         (["run"], "name a pool"),
-        (["run", "tiny", "--pool", "demo"], "two pools are named"),
         (["run", "tiny", "--rho", "123"], "123"),
         (["run", "tiny", "--policies", "lin_uvb"], "lin_ucb"),
         (["run", "tiny", "--policies", "hier_mix"], "not among the policies of pool tiny"),

@@ -61,12 +61,6 @@ def test_policies_are_completed_one_after_the_other(tiny_pool: Path) -> None:
     assert "cabs_d_linear@literal" in completed("run", "--policies", "cabs_d_linear")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell_is_printed(shell: str) -> None:
-    done = CliRunner().invoke(main, [], env={"_CABS_COMPLETE": f"{shell}_source"}, prog_name="cabs")
-    assert done.exit_code == 0 and "_CABS_COMPLETE" in done.output
-
-
 def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:
     for words in (
         ["run", "tniy"],

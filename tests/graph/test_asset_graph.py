@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import dagster as dg
@@ -137,10 +136,6 @@ def test_everything_that_acts_by_itself_is_off_by_default(defs) -> None:
     assert all(s.default_status == dg.DefaultScheduleStatus.STOPPED for s in defs.schedules)
 
 
-def test_overrides_replace_parts() -> None:
-    assert build_defs(sensors=[], schedules=[]).sensors == []
-
-
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])
 def test_templates_name_no_class(name: str) -> None:
     settings = yaml.safe_load(template(name))
@@ -151,12 +146,6 @@ def test_templates_name_no_class(name: str) -> None:
             assert not {"module", "class"} & set(value), value
             queue.extend(value.values())
     assert settings["telemetry"] == {"enabled": False} and settings["run_retries"]["enabled"] is True
-
-
-def test_dagster_is_pinned_to_one_minor_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert "dagster>=1.13.27,<1.14" in project["dependencies"]
-    assert "dagster-webserver>=1.13.27,<1.14" in project["dependencies"]
 
 
 def test_definitions_load_light_and_without_warnings_of_ours() -> None:
