@@ -172,18 +172,11 @@ def replay_audit(
                 allow_retries=False,
             )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
-        rows = []
-        for target in sample:
-            then, now = play_again(chain, target, trial=0)
-            rows.append(
-                {
-                    "policy": target.policy,
-                    "rho": target.rho,
-                    "same": then == now,
-                    "hash then": then,
-                    "hash now": now,
-                }
-            )
+        hashes = [play_again(chain, target, trial=0) for target in sample]
+    rows = [
+        {"policy": t.policy, "rho": t.rho, "same": then == now, "hash then": then, "hash now": now}
+        for t, (then, now) in zip(sample, hashes)
+    ]
     differ = [f"{row['policy']} at rho {row['rho']:g}" for row in rows if not row["same"]]
     text = (
         f"trial 0 differs when played again: {', '.join(differ)}"

@@ -117,7 +117,9 @@ class Marts:
         return found
 
     def stale(self) -> list[str]:
-        """Names of the models that would be run."""
+        """Names of the models that would be run: all of them where the database is not as it was built."""
+        if not self.database_whole():
+            return [model.name for model in list_models()]
         found: list[str] = []
         for model in list_models():
             if set(model.depends_on) & set(found) or self.fresh(model) is None:

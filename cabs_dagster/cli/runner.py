@@ -162,19 +162,19 @@ class Runner:
 
     def _results(self, pool: str) -> None:
         marts = Marts(self.store)
-        keys = {m.name: f"{m.layer}/{m.name}" for m in list_models()}
-        stale = set(marts.stale())
-        models = [key for name, key in keys.items() if self._due(key, None, name not in stale)]
-        folder, pages = marts.database.parent, {"report": pool, "leaderboard": None}
-        wanted = find_pool(pool).pool.goal
-        goal = wanted.text if wanted else ""
+        stale = marts.stale()
+        models = [
+            key for m in list_models() if self._due(key := f"{m.layer}/{m.name}", None, m.name not in stale)
+        ]
+        goal, folder = find_pool(pool).pool.goal, marts.database.parent
         due = [
             page
-            for page, partition in pages.items()
-            if models or self._due(page, partition, page_fresh(self.store, folder, partition, goal))
+            for page, partition in (("report", pool), ("leaderboard", None))
+            if models
+            or self._due(
+                page, partition, page_fresh(self.store, folder, partition, goal.text if goal else "")
+            )
         ]
-        if not marts.database_whole():
-            models = list(keys.values())
         if models or due:
             self.notify(", ".join([f"{len(models)} SQL models", *due]))
             self.execute(jobs.RESULTS, pool, [*models, *due], {})
