@@ -17,7 +17,7 @@ from cabs_core.errors import CabsError
 from cabs_dagster.build import build_defs
 from cabs_dagster.executors import passed
 from cabs_dagster.instance import template
-from cabs_dagster.specs import FRESHNESS, USED
+from cabs_dagster.specs import FRESHNESS
 from dbt_like_sql import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,22 +162,6 @@ def test_definitions_load_light_and_without_warnings_of_ours() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[] []", done.stdout + done.stderr
-
-
-def test_beta_and_preview_features_are_silenced_in_one_place_and_all_used() -> None:
-    code = {
-        path: path.read_text(encoding="utf-8")
-        for folder in ("assets", "cabs_dagster")
-        for path in (ROOT / folder).rglob("*.py")
-    }
-    for path, source in code.items():
-        if path.name != "specs.py":
-            assert "PreviewWarning" not in source and "BetaWarning" not in source, path
-    assert all(stage in ("beta", "preview") and why for stage, why in USED.values())
-    silenced = {
-        feature for feature in USED if any(f'preview("{feature}")' in source for source in code.values())
-    }
-    assert silenced | {"pool option of ops"} == set(USED)
 
 
 @pytest.mark.slow
