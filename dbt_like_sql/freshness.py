@@ -6,7 +6,7 @@ A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -103,7 +103,7 @@ class Marts:
     def left_out(self) -> list[str]:
         """One line for each pool and policy whose replays the marts leave out: nothing is known of the policy here."""
         replays = {
-            (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records() if p[0] == "replay"
+            (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
         }
         found = []
         for pool, policy in sorted(replays):
@@ -194,6 +194,7 @@ class Marts:
             if problem is None:
                 return found
             before = self.__dict__.pop("_recorded")
+            del self._records
             if self._recorded == before:  # else another run has made some of the artifacts in the meantime
                 raise problem
 
@@ -222,18 +223,22 @@ class Marts:
     def _recorded(self) -> dict[str, tuple[str, str]]:
         """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models may read."""
         found = {}
-        for parts, record in self._records():
+        for parts, record in self._records:
             for name in record.files.keys() - set(record.pruned):
                 found["/".join((*parts, name))] = record.described, record.files[name]["sha256"]
         return found
 
-    def _records(self) -> Iterator[tuple[tuple[str, ...], Record]]:
+    @cached_property
+    def _records(self) -> list[tuple[tuple[str, ...], Record]]:
+        """All artifacts that the models may read, with their records."""
+        found = []
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
                 parts = path.parent.relative_to(self.folder).parts
                 record = None if any(p.startswith(".") for p in parts) else self.store.record(parts)
                 if record is not None:
-                    yield parts, record
+                    found.append((parts, record))
+        return found
 
 
 def failed_tests(record: Record) -> list[str]:
