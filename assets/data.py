@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import INSTRUMENT, data_check_specs, data_results, instrument_result
-from cabs_dagster.metadata import RETRY, guarded, lineage, schema, stage_result
+from cabs_dagster.checks import check_specs, data_results, instrument_result
+from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, schema, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 
@@ -62,36 +62,23 @@ pool_file = dg.AssetSpec(
 def answers(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    if (nothing := _collects_nothing(context, cabs)) is not None:
-        return nothing
-    return stage_result(context, cabs, "answers", config.force)[2]
+    return left_out(context, cabs, "answers") or stage_result(context, cabs, "answers", config.force)[2]
 
 
 @dg.asset(
     **specs.stage("scores", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
-    check_specs=[INSTRUMENT],
+    check_specs=check_specs("scores"),
     description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with people, "
     "its biases, with intervals.",
 )
 def scores(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    if (nothing := _collects_nothing(context, cabs)) is not None:
+    if nothing := left_out(context, cabs, "scores"):
         return nothing._replace(check_results=[instrument_result({})])
     _, made, result = stage_result(context, cabs, "scores", config.force)
     return result._replace(check_results=[instrument_result(made.record.summary)])
-
-
-def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult | None:
-    """The result for a pool that brings its outcomes: a run over all assets of its partition goes on."""
-    with guarded():
-        pool = cabs.chain(context.partition_key).pool
-    if pool.collected:
-        return None
-    text = f"pool {pool.name} brings its outcomes (source kind {pool.source.kind}): nothing is asked"
-    context.log.info(text)
-    return dg.MaterializeResult(metadata={"nothing to do": text})
 
 
 @dg.multi_asset(
@@ -106,7 +93,7 @@ def _collects_nothing(context: dg.AssetExecutionContext, cabs: CabsResource) -> 
             freshness_policy=MONTHLY,
         )
     ],
-    check_specs=data_check_specs("outcomes"),
+    check_specs=check_specs("outcomes"),
     partitions_def=partitions.pools,
     can_subset=True,
     retry_policy=RETRY,
@@ -127,7 +114,7 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
             metadata=schema(SPLITS) | lineage(SPLITS_FROM),
         )
     ],
-    check_specs=data_check_specs("splits"),
+    check_specs=check_specs("splits"),
     partitions_def=partitions.pools,
     can_subset=True,
 )

@@ -17,11 +17,11 @@ from cabs_dagster.checks import (
     PLAUSIBLE,
     REPRODUCIBLE,
     TRACE,
+    check_specs,
     plausible_result,
-    replay_check_specs,
     trace_result,
 )
-from cabs_dagster.metadata import RETRY, guarded, image, schema, table
+from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, schema, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig
 
@@ -51,7 +51,7 @@ COLUMNS = {
             metadata=schema(COLUMNS),
         )
     ],
-    check_specs=replay_check_specs(),
+    check_specs=check_specs("replay"),
     can_subset=True,
     retry_policy=RETRY,
 )
@@ -109,20 +109,14 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
 
 def _of_a_log(context: dg.AssetExecutionContext, checks: set[str]) -> Iterator[Any]:
     """Dagster's grid has cells of pools of logs, too. Such a cell is finished with no rows, so that a backfill ends well."""
-    why = "A log cannot be replayed: what policies would have earned on it is estimated by `off_policy`."
-    context.log.info(why)
+    why = "A log cannot be replayed. What policies would have earned on it is estimated by `off_policy`"
     found = [
         dg.AssetCheckResult(asset_key="replay", check_name=n, passed=True, description=why) for n in checks
     ]
-    if not context.selected_asset_keys:
+    if context.selected_asset_keys:
+        yield nothing_to_do(context, "replay", why)._replace(check_results=found)
+    else:
         yield from found
-        return
-    yield dg.MaterializeResult(
-        asset_key="replay",
-        data_version=dg.DataVersion("log"),
-        metadata={"not played": why, "dagster/row_count": 0},
-        check_results=found,
-    )
 
 
 def _results(
@@ -178,18 +172,11 @@ def replay_audit(
                 allow_retries=False,
             )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
-        rows = []
-        for target in sample:
-            then, now = play_again(chain, target, trial=0)
-            rows.append(
-                {
-                    "policy": target.policy,
-                    "rho": target.rho,
-                    "same": then == now,
-                    "hash then": then,
-                    "hash now": now,
-                }
-            )
+        hashes = [play_again(chain, target, trial=0) for target in sample]
+    rows = [
+        {"policy": t.policy, "rho": t.rho, "same": then == now, "hash then": then, "hash now": now}
+        for t, (then, now) in zip(sample, hashes)
+    ]
     differ = [f"{row['policy']} at rho {row['rho']:g}" for row in rows if not row["same"]]
     text = (
         f"trial 0 differs when played again: {', '.join(differ)}"

@@ -9,8 +9,8 @@ import dagster as dg
 
 from cabs_core.artifacts.stages import stage_code_version
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import COMPARABLE, NOT_WORSE, deployment_results, router_check_specs, router_results
-from cabs_dagster.metadata import figures, guarded, stage_of_some_pools, stage_result, table
+from cabs_dagster.checks import check_specs, deployment_results, router_results
+from cabs_dagster.metadata import figures, guarded, left_out, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 
@@ -25,7 +25,7 @@ from cabs_dagster.specs import StageConfig
             "text to a decision: what `cabs export` hands out. Also the time of single decisions of all policies.",
         )
     ],
-    check_specs=router_check_specs(),
+    check_specs=check_specs("router"),
     partitions_def=partitions.pools,
     can_subset=True,
 )
@@ -59,7 +59,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     code_version=stage_code_version("router"),
     deps=["router"],
     partitions_def=partitions.pools,
-    check_specs=[NOT_WORSE, COMPARABLE],
+    check_specs=check_specs("deployed_router"),
     description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
     "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
 )
@@ -74,12 +74,11 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 
 @dg.asset(
     **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
-    output_required=False,
     partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
     "SNIPS and others, from the log that is the pool's source or that it names, or the deployed router's. A refusal gives its reason.",
 )
 def off_policy(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> Iterator[dg.MaterializeResult]:
-    yield from stage_of_some_pools(context, cabs, "off_policy", config.force)
+) -> dg.MaterializeResult:
+    return left_out(context, cabs, "off_policy") or stage_result(context, cabs, "off_policy", config.force)[2]

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.chain.scores import sheet
 from cabs_core.collect.answers import collect_answers
 from cabs_core.collect.instrument import warnings

@@ -20,32 +20,60 @@ from cabs_dagster.specs import preview
 from dbt_like_sql import SqlModel
 
 VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
+NOT_WORSE, COMPARABLE, INSTRUMENT = "not_worse", "comparable", "instrument"
 SQL_TESTS, SQL_WARNINGS = "sql_tests", "sql_tests_warn"
 _SEVERITY = {VALID: "ERROR", PLAUSIBLE: "WARN"}
+_BLOCKING = (VALID, TRACE)
 
 
-def data_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
-    """Checks of `outcomes` or `splits`: expectations that stop the chain, and those that only warn."""
+def _of_data(stage: Stage) -> dict[str, str]:
     texts = {
         VALID: "What everything downstream relies on; a failure stops the chain, in later runs too",
         PLAUSIBLE: "What is usually a mistake, and sometimes not",
     }
-    described = {name: f"{text}: {', '.join(_expectations(stage, name))}." for name, text in texts.items()}
-    return _specs(stage, partitions.pools, described, (VALID,))
+    expected = {
+        name: [spec.name for spec in check_names(stage) if spec.severity == _SEVERITY[name]] for name in texts
+    }
+    return {name: f"{text}: {', '.join(expected[name])}." for name, text in texts.items()}
 
 
-def _specs(
-    asset: str, where: dg.PartitionsDefinition[Any], texts: Mapping[str, str], blocking: tuple[str, ...] = ()
-) -> list[dg.AssetCheckSpec]:
+#: {asset: {check: what it promises}}
+_TEXTS = {
+    "scores": {
+        INSTRUMENT: "What limits the scores of collected answers: a judge that nobody measured, or that agrees little with "
+        "people, favours length, order or its own family; refusals that decide.",
+    },
+    "outcomes": _of_data("outcomes"),
+    "splits": _of_data("splits"),
+    "replay": {
+        TRACE: "Every policy of the pool was replayed; each trace read back from disk is complete, plays existing arms, has "
+        "propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
+        PLAUSIBLE: "Every solved round is certified; no policy is worse than random play, plays one arm only, is far below "
+        "its better expert (CABS-D) or below bandit feedback (full feedback).",
+    },
+    "router": {
+        "same_decisions": "On the test prompts the bundle decides as the replay did, with the same seeds.",
+        "latency": f"A decision from text takes at most {SLOW_P50:g} ms (median) and {SLOW_P99:g} ms (99th percentile).",
+        "size": f"The bundle has at most {LARGE:g} MB.",
+    },
+    "deployed_router": {
+        NOT_WORSE: "On held-out prompts the new router is not worse than the old one, beyond noise; else the old one stays.",
+        COMPARABLE: "Champion and challenger can be compared; they cannot where served traffic repeats the prompts of the "
+        "table, and then no router is ever replaced.",
+    },
+}  # fmt: skip
+
+
+def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
+    """The checks of an asset that is made pool by pool, on the asset's partitions."""
+    where = partitions.pool_by_rho if asset == "replay" else partitions.pools
     with preview("partitioned asset checks"):
         return [
-            dg.AssetCheckSpec(n, asset=asset, partitions_def=where, blocking=n in blocking, description=text)
-            for n, text in texts.items()
+            dg.AssetCheckSpec(
+                name, asset=asset, partitions_def=where, blocking=name in _BLOCKING, description=text
+            )
+            for name, text in _TEXTS[asset].items()
         ]
-
-
-def _expectations(stage: Stage, check: str) -> list[str]:
-    return [spec.name for spec in check_names(stage) if spec.severity == _SEVERITY[check]]
 
 
 def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
@@ -70,17 +98,6 @@ def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> I
             bool(found) and not failed,
             metadata,
         )
-
-
-def replay_check_specs() -> list[dg.AssetCheckSpec]:
-    """Checks of one partition of `replay`, over all its policies."""
-    texts = {
-        TRACE: "Every policy of the pool was replayed; each trace read back from disk is complete, plays existing arms, has "
-        "propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
-        PLAUSIBLE: "Every solved round is certified; no policy is worse than random play, plays one arm only, is far below "
-        "its better expert (CABS-D) or below bandit feedback (full feedback).",
-    }
-    return _specs("replay", partitions.pool_by_rho, texts, (TRACE,))
 
 
 def trace_result(
@@ -123,29 +140,6 @@ def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckRes
     return _result("replay", PLAUSIBLE, "WARN", text, not warned, {"policies": table(rows)})
 
 
-def router_check_specs() -> list[dg.AssetCheckSpec]:
-    """Checks of one pool's `router`."""
-    texts = {
-        "same_decisions": "On the test prompts the bundle decides as the replay did, with the same seeds.",
-        "latency": f"A decision from text takes at most {SLOW_P50:g} ms (median) and {SLOW_P99:g} ms (99th percentile).",
-        "size": f"The bundle has at most {LARGE:g} MB.",
-    }
-    return _specs("router", partitions.pools, texts)
-
-
-_NOT_WORSE = (
-    "On held-out prompts the new router is not worse than the old one, beyond noise; else the old one stays."
-)
-(NOT_WORSE,) = _specs("deployed_router", partitions.pools, {"not_worse": _NOT_WORSE})
-
-
-_COMPARABLE = (
-    "Champion and challenger can be compared; they cannot where served traffic repeats the prompts of the table, and then no "
-    "router is ever replaced."
-)
-(COMPARABLE,) = _specs("deployed_router", partitions.pools, {"comparable": _COMPARABLE})
-
-
 def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     """Results of `not_worse` and `comparable` from what `cabs_core.chain.deployment.deploy` found.
 
@@ -154,8 +148,8 @@ def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     comparable = bool(found.get("comparable", True))
     why = "they can be compared" if comparable else found["reason"]
     return [
-        _result("deployed_router", NOT_WORSE.name, "WARN", found["reason"], found["passed"], {}),
-        _result("deployed_router", COMPARABLE.name, "ERROR", why, comparable, {}),
+        _result("deployed_router", NOT_WORSE, "WARN", found["reason"], found["passed"], {}),
+        _result("deployed_router", COMPARABLE, "ERROR", why, comparable, {}),
     ]
 
 
@@ -167,18 +161,11 @@ def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.A
             yield _result("router", name, severity, text, passed, {})
 
 
-_INSTRUMENT = (
-    "What limits the scores of collected answers: a judge that nobody measured, or that agrees little with people, favours length, "
-    "order or its own family; refusals that decide."
-)
-(INSTRUMENT,) = _specs("scores", partitions.pools, {"instrument": _INSTRUMENT})
-
-
 def instrument_result(summary: Mapping[str, Any]) -> dg.AssetCheckResult:
     """Result of `instrument` from a summary of the stage `scores`."""
-    said = summary.get("_warnings", [])
-    text = "; ".join(said) or "nothing that is known limits the scores"
-    return _result("scores", INSTRUMENT.name, "WARN", text, not said, {})
+    warnings = summary.get("_warnings", [])
+    text = "; ".join(warnings) or "nothing that is known limits the scores"
+    return _result("scores", INSTRUMENT, "WARN", text, not warnings, {})
 
 
 def sql_check_specs(key: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:

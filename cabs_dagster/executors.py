@@ -18,26 +18,20 @@ _PASSED = (
 EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
-def executor_name() -> str:
-    """The chosen executor.
-
-    Raises:
-        CabsError: CABS_EXECUTOR names none of them.
-    """
-    name = os.environ.get("CABS_EXECUTOR") or "in_process"
-    if name not in EXECUTORS:
-        raise CabsError(f"CABS_EXECUTOR is {name!r}; expected one of {', '.join(EXECUTORS)}")
-    return name
-
-
 def passed() -> list[str]:
     """NAME=value of what steps in processes of a cluster's nodes need: the same places and settings as this process."""
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 
 def executor() -> dg.ExecutorDefinition:
-    """The executor of all jobs. Ray is imported only when it is chosen."""
-    name = executor_name()
+    """The executor of all jobs. Ray is imported only when it is chosen.
+
+    Raises:
+        CabsError: CABS_EXECUTOR names none of them, or one that is not installed.
+    """
+    name = os.environ.get("CABS_EXECUTOR") or "in_process"
+    if name not in EXECUTORS:
+        raise CabsError(f"CABS_EXECUTOR is {name!r}; expected one of {', '.join(EXECUTORS)}")
     if name == "in_process":
         return dg.in_process_executor
     if name == "multiprocess":

@@ -70,41 +70,22 @@ def prune_traces() -> None:
     prune_old_traces()
 
 
-def _job(
-    name: str, stage: str, selection: dg.AssetSelection, text: str
-) -> Any:  # of a class that Dagster does not export
-    return dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
-
-
 _assets = dg.AssetSelection.assets
 _sql = dg.AssetSelection.key_prefixes("staging") | dg.AssetSelection.key_prefixes("marts")
-JOBS = [
-    _job(
-        COLLECT,
-        "collect",
-        _assets(*COLLECTED),
-        "Asks the models of a pool that collects, and scores what they say: it spends money.",
-    ),
-    _job(PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
-    _job(
-        REPLAY,
-        "replay",
-        _assets("replay"),
-        "Every policy of one pool at one rho, and the checks of what came out.",
-    ),
-    _job(EVALUATE, "replay", _assets("off_policy"), "What a pool's policies would have earned on its log."),
-    _job(
-        RESULTS,
-        "results",
-        _sql | _assets("report", "leaderboard"),
-        "SQL models over all pools, one report, leaderboard.",
-    ),
-    _job(AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
-    _job(
-        DEPLOY,
-        "deploy",
-        _assets(*STAGES, "deployed_router"),
-        "Trains a pool's router, deploys it unless it is worse.",
+#: (name, stage of the tag, assets, description)
+_JOBS = (
+    (COLLECT, "collect", _assets(*COLLECTED), "Asks the models of a pool that collects, and scores what they say: it spends money."),
+    (PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
+    (REPLAY, "replay", _assets("replay"), "Every policy of one pool at one rho, and the checks of what came out."),
+    (EVALUATE, "replay", _assets("off_policy"), "What a pool's policies would have earned on its log."),
+    (RESULTS, "results", _sql | _assets("report", "leaderboard"), "SQL models over all pools, one report, leaderboard."),
+    (AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
+    (DEPLOY, "deploy", _assets(*STAGES, "deployed_router"), "Trains a pool's router, deploys it unless it is worse."),
+)  # fmt: skip
+JOBS: list[Any] = [  # of a class that Dagster does not export
+    *(
+        dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
+        for name, stage, selection, text in _JOBS
     ),
     prune_traces,
 ]

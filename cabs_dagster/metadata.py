@@ -10,8 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import Chain, Made
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import Chain, Made, make_artifact
 from cabs_core.errors import explained, is_transient
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import CHAIN_JOBS, STAGE_TAG
@@ -67,18 +66,10 @@ def table(
     return dg.MetadataValue.table([dg.TableRecord(row) for row in shown], dg.TableSchema(columns))
 
 
-def images(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The images of a record (PNG as base64 text) as Markdown metadata."""
-    return {name: _shown(name, text, "png") for name, text in summary.get("_images", {}).items()}
-
-
-def image(name: str, data: bytes, kind: str = "png") -> dict[str, Any]:
-    """An image as Markdown metadata. kind: `png` or `svg+xml`."""
-    return {name: _shown(name, base64.b64encode(data).decode(), kind)}
-
-
-def _shown(name: str, text: str, kind: str) -> dg.MetadataValue:
-    return dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")
+def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
+    """An image as Markdown metadata. data: bytes, or base64 text. kind: `png` or `svg+xml`."""
+    text = data if isinstance(data, str) else base64.b64encode(data).decode()
+    return {name: dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")}
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +94,9 @@ def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
         values["dagster/row_count"] = int(summary["rows"])
     if summary.get("_rows"):
         values["table"] = table(summary["_rows"])
-    return values | images(summary)
+    for name, text in summary.get("_images", {}).items():
+        values |= image(name, text)
+    return values
 
 
 def provenance(made: Made, location: str) -> dict[str, Any]:
@@ -120,16 +113,6 @@ def provenance(made: Made, location: str) -> dict[str, Any]:
     }
 
 
-def said(made: Made) -> str:
-    """One line on an artifact for the log."""
-    if made.reused:
-        return (
-            f"{made.record.described}: nothing changed, the artifact of {made.record.created} is used again"
-        )
-    why = "; ".join(made.reasons[:3]) or "not made yet"
-    return f"{made.record.described}: made in {made.record.seconds:.1f} s, because: {why}"
-
-
 def stage_result(
     context: dg.AssetExecutionContext,
     cabs: CabsResource,
@@ -138,41 +121,52 @@ def stage_result(
     device: str = "",
     *,
     policies: Sequence[str] = (),
-    **more: Any,
 ) -> tuple[Chain, Made, dg.MaterializeResult[Any]]:
     """Make a stage of the run's pool. Returns its chain, what was made, and the materialization.
 
     Args:
         policies: of a stage that is made policy by policy: which ones; empty: all.
-        more: for `dg.MaterializeResult[Any]`; `metadata` is added to that of every artifact.
     """
     with guarded():
         chain = cabs.chain(context.partition_key, policies)
         target = chain.stage(name)
         made = make_artifact(chain, target, cabs.options(context, force, device))
-    context.log.info(said(made))
-    shown = {**more.pop("metadata", {}), **provenance(made, chain.store.location(target.parts))}
-    result = dg.MaterializeResult(
+    record, why = made.record, "; ".join(made.reasons[:3]) or "not made yet"
+    context.log.info(
+        f"{record.described}: nothing changed, the artifact of {record.created} is used again"
+        if made.reused
+        else f"{record.described}: made in {record.seconds:.1f} s, because: {why}"
+    )
+    result: dg.MaterializeResult[Any] = dg.MaterializeResult(
         asset_key=name,
-        data_version=dg.DataVersion(made.record.content),
-        metadata=shown | figures(made.record.summary),
-        **more,
+        data_version=dg.DataVersion(record.content),
+        metadata=provenance(made, chain.store.location(target.parts)) | figures(record.summary),
     )
     return chain, made, result
 
 
-def stage_of_some_pools(
-    context: dg.AssetExecutionContext, cabs: CabsResource, name: str, force: bool, device: str = ""
-) -> Iterator[dg.MaterializeResult[Any]]:
-    """The materialization of a stage that not all pools have.
+def left_out(
+    context: dg.AssetExecutionContext, cabs: CabsResource, name: str
+) -> dg.MaterializeResult[Any] | None:
+    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None: make it.
 
-    A run over the whole chain of a pool without it yields nothing. A run that names it makes it all the same.
+    `off_policy` is made of any pool, unless the run goes through the whole chain.
     """
     with guarded():
-        pool = cabs.chain(context.partition_key)
-    if name not in pool.stages and context.run.tags.get(STAGE_TAG) in CHAIN_JOBS:
-        context.log.info(
-            f"{name} is no part of the chain of pool {pool.pool.name}, so there is nothing to do"
-        )
-        return
-    yield stage_result(context, cabs, name, force, device)[2]
+        chain = cabs.chain(context.partition_key)
+    requested = name == "off_policy" and context.run.tags.get(STAGE_TAG) not in CHAIN_JOBS
+    if requested or name in chain.stages:
+        return None
+    return nothing_to_do(
+        context,
+        name,
+        f"{name} is no part of the chain of pool {chain.pool.name} (source kind {chain.pool.source.kind})",
+    )
+
+
+def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.MaterializeResult[Any]:
+    """A materialization of nothing, with the reason."""
+    context.log.info(f"{why}: nothing to do")
+    return dg.MaterializeResult(
+        asset_key=name, data_version=dg.DataVersion("nothing"), metadata={"nothing to do": why}
+    )

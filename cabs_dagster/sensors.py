@@ -60,7 +60,7 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
     file that is changed back is run again, too.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
-    said, seen = memory.get("said", []), memory.get("pools", {})
+    reported, seen = memory.get("reported", []), memory.get("pools", {})
     pools, errors = active_pools()
     own = [p for p in pools if p.path.parent == pools_dir()]
     problems = [f"invalid pool file left out: {error}" for error in errors]
@@ -90,13 +90,13 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
         except CabsError as error:  # a missing table, say: it concerns this pool alone
             problems.append(f"pool {name}: {error}")
     for text in problems:
-        if text not in said:
+        if text not in reported:
             context.log.error(text)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions.additions(context.instance, [p.pool for p in own]),
         asset_events=events,
-        cursor=json.dumps({"said": problems, "pools": seen}),
+        cursor=json.dumps({"reported": problems, "pools": seen}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
     )
 
@@ -157,10 +157,10 @@ def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | d
     description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
 )
 def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was said within a day."""
+    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported within a day."""
     now = time.time()
-    memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "said": {}}
-    said = {key: at for key, at in memory["said"].items() if now - at < QUIET_SECONDS}
+    memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
+    reported = {key: at for key, at in memory["reported"].items() if now - at < QUIET_SECONDS}
     until, texts = memory["until"], []
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     since = datetime.fromtimestamp(until, UTC)  # a run that ended since then was updated since then
@@ -171,12 +171,12 @@ def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.Sen
         until = max(until, ended_at)
         for identity, text in problems_of(context.instance, record.dagster_run):
             key = stable_hash(identity)
-            if key not in said:
-                said[key] = now
+            if key not in reported:
+                reported[key] = now
                 texts.append(text)
     if texts:
         alerts.send("\n".join(texts[:20])[:3000], context.log)
-    cursor = json.dumps({"until": until, "said": said})
+    cursor = json.dumps({"until": until, "reported": reported})
     return dg.SensorResult(cursor=cursor, skip_reason=None if texts else "no new failures")
 
 
@@ -194,8 +194,8 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
             identity = f"{check_place(found)}:{found.check_name}:{found.severity.value}"
             yield identity, f"{found.severity.value}: {check_text(found)}"
     if run.status == dg.DagsterRunStatus.FAILURE:
-        said = "\n".join(texts) or "it ended without a word: killed, or see it in the UI"
-        yield f"{where}:{said}", f"run {run.run_id} of {where} failed:\n{said}"
+        reason = "\n".join(texts) or "no step says why: its process was killed, or see it in the UI"
+        yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
 
 
 SENSORS = [partitions_of_pools, pool_files, next_part, alerts]

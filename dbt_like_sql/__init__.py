@@ -22,15 +22,12 @@ from typing import Any
 
 from dbt_like_sql.project import SqlModel, SqlTest, get_model, list_models
 
-#: what imports DuckDB, only when it is used
-_LAZY = {
-    **dict.fromkeys(("ModelRun", "build_all", "read_model", "rebuild_database", "run_model"), "execute"),
-    **dict.fromkeys(("TestResult", "run_tests"), "checks"),
-}
-__all__ = ["SqlModel", "SqlTest", "get_model", "list_models", *_LAZY]
+#: of the module that imports DuckDB, only when it is used
+_EXECUTE = ("ModelRun", "TestResult", "build_all", "read_model", "rebuild_database", "run_model", "run_tests")
+__all__ = ["SqlModel", "SqlTest", "get_model", "list_models", *_EXECUTE]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"dbt_like_sql.{_LAZY[name]}"), name)
+    if name in _EXECUTE:
+        return getattr(import_module("dbt_like_sql.execute"), name)
     raise AttributeError(f"module 'dbt_like_sql' has no attribute {name!r}")

@@ -6,7 +6,7 @@ so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole,
 
 from __future__ import annotations
 
-import hashlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -24,13 +24,14 @@ from filelock import FileLock
 from cabs_core.atomic import atomic_path
 from cabs_core.catalog import policy_table
 from cabs_core.errors import SqlModelError
+from cabs_core.hashing import hash_file
 from dbt_like_sql.functions import register
 from dbt_like_sql.lineage import column_lineage, tables_read
-from dbt_like_sql.project import Project, SourceTable, SqlModel, get_model, line_of, load_project, refs_of
+from dbt_like_sql.project import Project, SourceTable, SqlModel, SqlTest, get_model, line_of, load_project
 
 DATABASE = "cabs.duckdb"
 MEMORY = "3GB"
-Connection = duckdb.DuckDBPyConnection
+SAMPLE = 5
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,19 @@ class ModelRun:
     content_hash: str
 
 
+@dataclass(frozen=True)
+class TestResult:
+    """Outcome of one test: `failures` wrong rows (or values), the first few as `sample`."""
+
+    __test__ = False  # not a pytest class
+
+    name: str
+    severity: str
+    passed: bool
+    failures: int
+    sample: list[dict[str, Any]]
+
+
 def model_path(name: str, artifacts_dir: str | Path) -> Path:
     """Parquet file of a model that is materialised as a table."""
     return Path(artifacts_dir) / "marts" / f"{name}.parquet"
@@ -64,27 +78,44 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
         SqlModelError: unknown model, broken SQL (file and line), or something it refs has not been run.
     """
     project, model = load_project(root), get_model(name, root)
-    check_dependencies(model)
-    with connected(project) as connection:
-        upstream = open_relations(connection, project, model, artifacts_dir)
-        create_view(connection, model)
-        schema = describe(connection, name)
-        path, digest = None, ""
-        if model.materialized == "table":
-            path = model_path(name, artifacts_dir)
+    _check_dependencies(model)
+    path, digest = None if model.materialized == "view" else model_path(name, artifacts_dir), ""
+    with _session(project, artifacts_dir) as session:
+        session.create_view(model)
+        schema = session.columns(name)
+        upstream = {r: session.columns(r) for r in (*model.sources, *model.depends_on)}
+        if path is None:
+            rows = session.value(f"SELECT count(*) FROM {name}", model)
+        else:
             with atomic_path(path) as temporary:
                 copy = f"COPY (FROM {name}) TO {_quote(temporary)} (FORMAT parquet, COMPRESSION zstd)"
-                _execute(connection, model, copy)
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        counted = name if path is None else f"read_parquet({_quote(path)})"
-        rows = _execute(connection, model, f"SELECT count(*) FROM {counted}").fetchall()[0][0]
-    read = tuple((relation, tuple(columns.items())) for relation, columns in sorted(upstream.items()))
-    written = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
+                rows = session.value(copy, model)
+            digest = hash_file(path)[:16]
+    names = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
     origins = {
-        column: [(written.get(relation, relation), origin) for relation, origin in found]
-        for column, found in column_lineage(model.compiled, read, tuple(c for c, _ in schema))
+        column: [(names.get(relation, relation), origin) for relation, origin in found]
+        for column, found in column_lineage(model.compiled, upstream, [c for c, _ in schema]).items()
     }
     return ModelRun(name, rows, schema, origins, path, digest)
+
+
+def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> list[TestResult]:
+    """Run all tests of a model that has been run.
+
+    Raises:
+        SqlModelError: unknown model, not run yet, or a test's own SQL is broken.
+    """
+    model, results = get_model(name, root), []
+    with _session(load_project(root), artifacts_dir) as session:
+        for relation in dict.fromkeys((name, *(ref for test in model.tests for ref in test.refs))):
+            session.open(relation)
+        for test in model.tests:
+            failures = session.value(f"SELECT count(*) FROM ({test.sql}\n)", test)
+            wrong = session.execute(f"FROM ({test.sql}\n) LIMIT {SAMPLE if failures else 0}", test)
+            names = [column[0] for column in wrong.description]
+            sample = [dict(zip(names, row)) for row in json.loads(json.dumps(wrong.fetchall(), default=str))]
+            results.append(TestResult(test.name, test.severity, not failures, failures, sample))
+    return results
 
 
 def build_all(
@@ -119,13 +150,11 @@ def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> 
     return target
 
 
-def read_model(
-    name: str, artifacts_dir: str | Path, where: str = "", parameters: dict[str, Any] | None = None
-) -> pd.DataFrame:
+def read_model(name: str, artifacts_dir: str | Path, where: str = "true") -> pd.DataFrame:
     """Rows of a model, read from its parquet.
 
     Args:
-        where: SQL condition with $name parameters, e.g. "pool = $pool".
+        where: SQL condition, e.g. "pool = 'demo'".
 
     Raises:
         SqlModelError: it has not been run.
@@ -134,81 +163,17 @@ def read_model(
     if not path.is_file():
         raise SqlModelError(f"{path} does not exist: run the SQL model {name!r} first (marts/{name})")
     with duckdb.connect() as connection:
-        query = f"FROM read_parquet({_quote(path)})" + (f" WHERE {where}" if where else "")
-        return connection.execute(query, parameters or {}).df()
-
-
-@contextmanager
-def open_project(
-    artifacts_dir: str | Path, model: SqlModel, root: Path | None = None
-) -> Iterator[Connection]:
-    """A connection in which everything that `model` and its tests read, and its own result, exist by name."""
-    project = load_project(root)
-    others = {name for test in model.tests for name in refs_of(test)}
-    with connected(project) as connection:
-        for name in dict.fromkeys((*model.depends_on, *sorted(others), model.name)):
-            _open_model(connection, project, project.models[name], artifacts_dir)
-        yield connection
-
-
-def check_dependencies(model: SqlModel) -> None:
-    """Every table that the SQL reads must come through ref() or source().
-
-    Raises:
-        SqlModelError: a table is named directly; lineage and order would not know of it.
-    """
-    for name in sorted(tables_read(model.compiled) - {*model.depends_on, *model.sources}):
-        raise SqlModelError(
-            f"{model.path}:{line_of(model.sql, name)}: reads {name!r} directly; write {{{{ ref('{name}') }}}} or a "
-            "source, so that it is run before and shows in the lineage"
-        )
-
-
-def open_relations(
-    connection: Connection, project: Project, model: SqlModel, artifacts_dir: str | Path
-) -> dict[str, dict[str, str]]:
-    """Make everything the model reads available by name; returns {relation: {column: type}}."""
-    for source in model.sources:
-        _open_source(connection, project.sources[source], artifacts_dir)
-    for ref in model.depends_on:
-        _open_model(connection, project, project.models[ref], artifacts_dir)
-    return {r: dict(describe(connection, r)) for r in (*model.sources, *model.depends_on)}
-
-
-def create_view(connection: Connection, model: SqlModel) -> None:
-    """Create the model's query as a view; a broken query is reported with file and line."""
-    # On the query's own first line, so that DuckDB's line numbers are those of the file.
-    _execute(connection, model, f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}")
-
-
-def describe(connection: Connection, relation: str) -> list[tuple[str, str]]:
-    """[(column, type)] as DuckDB sees it."""
-    return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {relation}").fetchall()]
-
-
-def _open_model(connection: Connection, project: Project, model: SqlModel, artifacts_dir: str | Path) -> None:
-    if model.materialized == "view":
-        open_relations(connection, project, model, artifacts_dir)
-        create_view(connection, model)
-        return
-    path = model_path(model.name, artifacts_dir)
-    if not path.is_file():
-        raise SqlModelError(
-            f"{model.path}: {model.name} has not been run: {path} does not exist. Run it first (marts/{model.name})."
-        )
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS FROM read_parquet({_quote(path)})")
+        return connection.execute(f"FROM read_parquet({_quote(path)}) WHERE {where}").df()
 
 
 def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
     """Files of a source, sorted. Hidden folders (half-written ones) are never matched."""
-    if source.format == "catalog":
-        return []
-    if source.path.startswith("package:"):
-        package, _, pattern = source.path.removeprefix("package:").partition("/")
-        return sorted(Path(str(resources.files(package))).glob(pattern))
-    folder = Path(artifacts_dir)
-    files = (p for p in folder.glob(source.path) if not re.search(r"(^|/)\.", str(p.relative_to(folder))))
-    return sorted(files)
+    folder, pattern = Path(artifacts_dir), source.path
+    if pattern.startswith("package:"):
+        package, _, pattern = pattern.removeprefix("package:").partition("/")
+        folder = Path(str(resources.files(package)))
+    files = folder.glob(pattern)
+    return sorted(p for p in files if not any(n.startswith(".") for n in p.relative_to(folder).parts))
 
 
 def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
@@ -222,42 +187,84 @@ def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
     return policy_table()
 
 
-def _open_source(connection: Connection, source: SourceTable, artifacts_dir: str | Path) -> None:
-    if source.format == "catalog":
-        rows = pa.Table.from_pylist(catalog_rows(source))
-        connection.register(source.relation, rows.select([c.name for c in source.columns]))
-        return
-    files = source_files(source, artifacts_dir)
-    listed, names = f"[{', '.join(map(_quote, files))}]", ", ".join(f'"{c.name}"' for c in source.columns)
-    types = ", ".join(f"{_quote(c.name)}: {_quote(c.data_type)}" for c in source.columns)
-    query = {
-        "text": f"SELECT filename, content FROM read_text({listed})",
-        "csv": f"FROM read_csv({listed}, header = true, columns = {{{types}}})",
-        # by name: of a pool that was not run since a column came, that column is empty
-        "parquet": f"SELECT {names} FROM read_parquet({listed}, union_by_name = true)",
-    }[source.format]
-    if not files:
-        query = f"SELECT {', '.join(f'NULL::{c.data_type} AS {c.name}' for c in source.columns)} WHERE false"
-    try:
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {source.relation} AS {query}")
-    except duckdb.Error as error:
-        raise SqlModelError(
-            f"source {source.source}.{source.name} ({source.path} below {artifacts_dir}, {len(files)} files): {error}"
-        ) from None
+class _Session:
+    """A DuckDB connection in memory, in which models and sources are there by name once they are opened."""
 
+    def __init__(self, connection: duckdb.DuckDBPyConnection, project: Project, artifacts_dir: str | Path):
+        self.connection, self.project, self.artifacts_dir = connection, project, artifacts_dir
 
-def _execute(connection: Connection, model: SqlModel, sql: str) -> Connection:
-    try:
-        return connection.execute(sql)
-    except duckdb.Error as error:
-        # only the statement that holds the query itself has its line numbers
-        line = re.search(r"LINE (\d+):", str(error)) if model.compiled in sql else None
-        place = f"{model.path}{f':{line[1]}' if line else ''}"
-        raise SqlModelError(f"{place}: model {model.name} failed: {error}") from None
+    def execute(self, sql: str, owner: SqlModel | SqlTest) -> duckdb.DuckDBPyConnection:
+        """Run a statement of a model or a test; what is wrong is reported with its file, and its line where it is known."""
+        try:
+            return self.connection.execute(sql)
+        except duckdb.Error as error:
+            own = owner.compiled if isinstance(owner, SqlModel) else owner.sql
+            # only a statement with the whole text of a file has the file's line numbers
+            line = (
+                re.search(r"LINE (\d+):", str(error)) if own in sql and owner.path.suffix == ".sql" else None
+            )
+            place = f"{owner.path}{f':{line[1]}' if line else ''}"
+            kind = "model" if isinstance(owner, SqlModel) else "test"
+            raise SqlModelError(f"{place}: {kind} {owner.name} failed: {error}") from None
+
+    def value(self, sql: str, owner: SqlModel | SqlTest) -> int:
+        """The only value of a statement's result."""
+        ((found,),) = self.execute(sql, owner).fetchall()
+        return int(found)
+
+    def columns(self, relation: str) -> list[tuple[str, str]]:
+        """[(column, type)] as DuckDB sees it."""
+        return [(row[0], row[1]) for row in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
+
+    def open(self, relation: str) -> None:
+        """Make a source, or a model that has been run, available by name."""
+        if relation in self.project.sources:
+            self._open_source(self.project.sources[relation])
+            return
+        model, path = self.project.models[relation], model_path(relation, self.artifacts_dir)
+        if model.materialized == "view":
+            self.create_view(model)
+            return
+        if not path.is_file():
+            raise SqlModelError(
+                f"{model.path}: {relation} has not been run: {path} does not exist. Run it first (marts/{relation})."
+            )
+        self.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS FROM read_parquet({_quote(path)})", model)
+
+    def create_view(self, model: SqlModel) -> None:
+        """Open what a model reads, and create its query as a view."""
+        for relation in (*model.sources, *model.depends_on):
+            self.open(relation)
+        # on the query's own first line, so that DuckDB's line numbers are those of the file
+        self.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}", model)
+
+    def _open_source(self, source: SourceTable) -> None:
+        if source.format == "catalog":
+            rows = pa.Table.from_pylist(catalog_rows(source))
+            self.connection.register(source.relation, rows.select([c.name for c in source.columns]))
+            return
+        files = source_files(source, self.artifacts_dir)
+        paths, names = f"[{', '.join(map(_quote, files))}]", ", ".join(f'"{c.name}"' for c in source.columns)
+        types = ", ".join(f"{_quote(c.name)}: {_quote(c.data_type)}" for c in source.columns)
+        query = {
+            "text": f"SELECT filename, content FROM read_text({paths})",
+            "csv": f"FROM read_csv({paths}, header = true, columns = {{{types}}})",
+            # by name: of a pool that was not run since a column came, that column is empty
+            "parquet": f"SELECT {names} FROM read_parquet({paths}, union_by_name = true)",
+        }[source.format]
+        if not files:
+            nothing = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
+            query = f"SELECT {nothing} WHERE false"
+        try:
+            self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {source.relation} AS {query}")
+        except duckdb.Error as error:
+            raise SqlModelError(
+                f"source {source.source}.{source.name} ({source.path} below {self.artifacts_dir}, {len(files)} files): {error}"
+            ) from None
 
 
 @contextmanager
-def connected(project: Project) -> Iterator[Connection]:
+def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
     """A connection in memory with the functions and macros of the project."""
     with tempfile.TemporaryDirectory(prefix="cabs-duckdb-") as spill:
         with duckdb.connect(config={"temp_directory": spill, "memory_limit": MEMORY}) as connection:
@@ -266,9 +273,21 @@ def connected(project: Project) -> Iterator[Connection]:
                 "SET threads = 1; SET enable_progress_bar = false; SET autoinstall_known_extensions = false"
             )
             register(connection)
-            if project.macros:
-                connection.execute(project.macros)
-            yield connection
+            connection.execute(project.macros)
+            yield _Session(connection, project, artifacts_dir)
+
+
+def _check_dependencies(model: SqlModel) -> None:
+    """Every table that the SQL reads must come through ref() or source().
+
+    Raises:
+        SqlModelError: a table is named directly; lineage and order would not know of it.
+    """
+    for name in sorted(tables_read(model.compiled) - {*model.depends_on, *model.sources}):
+        raise SqlModelError(
+            f"{model.path}:{line_of(model.sql, name)}: reads {name!r} directly; write {{{{ ref('{name}') }}}} or a "
+            "source, so that it is run before and shows in the lineage"
+        )
 
 
 def _quote(value: Any) -> str:

@@ -5,8 +5,10 @@ A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,7 @@ class Marts:
         """What a model would be made from now.
 
         Raises:
-            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_verified`.
+            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_problem`.
         """
         inputs = {s.relation: self._source_hash(s) for s in used_sources() if s.relation in model.sources}
         for name in model.depends_on:
@@ -115,7 +117,9 @@ class Marts:
         return found
 
     def stale(self) -> list[str]:
-        """Names of the models that would be run."""
+        """Names of the models that would be run: all of them where the database is not as it was built."""
+        if not self.database_whole():
+            return [model.name for model in list_models()]
         found: list[str] = []
         for model in list_models():
             if set(model.depends_on) & set(found) or self.fresh(model) is None:
@@ -152,18 +156,9 @@ class Marts:
 
     def tests(self, model: SqlModel) -> list[dict[str, Any]]:
         """Run the tests of a model that is there; plain values, as they are kept in its record."""
-        from dbt_like_sql.checks import run_tests
+        from dbt_like_sql.execute import run_tests
 
-        return [
-            {
-                "name": t.name,
-                "passed": t.passed,
-                "severity": t.severity,
-                "failures": t.failures,
-                "sample": json.loads(json.dumps(t.sample[:5], default=str)),
-            }
-            for t in run_tests(model.name, self.folder)
-        ]
+        return [asdict(result) for result in run_tests(model.name, self.folder)]
 
     def finish(self) -> None:
         """Rebuild the database when a model was run or it is not as it was built, and publish both to a remote store."""
@@ -176,57 +171,61 @@ class Marts:
                 self.store.upload(self.folder / MARTS, (MARTS,))
 
     def _source_hash(self, source: SourceTable) -> str:
-        from dbt_like_sql.execute import catalog_rows, source_files
-
         if source.relation not in self._hashes:
-            if source.format == "catalog":
-                read: Any = catalog_rows(source)
-            elif source.path.startswith("package:"):
-                read = {path.name: hash_file(path) for path in source_files(source, self.folder)}
-            else:
-                read = self._verified(source.path)
-            self._hashes[source.relation] = stable_hash(read, 32)
+            self._hashes[source.relation] = stable_hash(self._content(source), 32)
         return self._hashes[source.relation]
 
-    def _verified(self, pattern: str) -> dict[str, str]:
-        """{relative path: hash} of the files that a pattern such as `replay/*/*/*/run.parquet` names.
+    def _content(self, source: SourceTable) -> Any:
+        """The rows of a catalog table; {path: hash} of the files of any other.
 
         Raises:
-            ProvenanceError: a file is missing, was altered or stands in no record.
+            ProvenanceError: a file of an artifact is missing, was altered or stands in no record.
         """
-        while True:
-            try:
-                return self._compared(pattern)
-            except ProvenanceError:
-                before = self.__dict__.pop("_records", None)  # none: a record itself cannot be read
-                if before is None or self._records == before:
-                    raise
-                # else another run has made some of the artifacts in the meantime
+        from dbt_like_sql.execute import catalog_rows, source_files
 
-    def _compared(self, pattern: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+        if source.format == "catalog":
+            return catalog_rows(source)
+        while True:
+            files = {path: hash_file(path) for path in source_files(source, self.folder)}
+            if source.path.startswith("package:"):
+                return {path.name: digest for path, digest in files.items()}
+            found = {path.relative_to(self.folder).as_posix(): digest for path, digest in files.items()}
+            problem = self._problem(source.path, found)
+            if problem is None:
+                return found
+            before = self.__dict__.pop("_recorded")
+            del self._records
+            if self._recorded == before:  # else another run has made some of the artifacts in the meantime
+                raise problem
+
+    def _problem(self, pattern: str, found: Mapping[str, str]) -> ProvenanceError | None:
+        """What is wrong first with the files that are there, {path: hash}, by the records of the artifacts."""
+        depth = pattern.count("/")
+        recorded = {
+            p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
+        }
+        for path in sorted({*found, *recorded}):
+            parts = tuple(path.split("/"))
+            place, again = self.store.location(parts), f"`cabs run --pool {parts[1]}` makes"
+            if path not in recorded:
+                return ProvenanceError(
+                    f"{place} belongs to no artifact: delete its folder, and {again} it again if the pool still has it"
+                )
+            made, digest = recorded[path]
+            if found.get(path) != digest:
+                problem = "is not what its record says" if path in found else "is missing"
+                return ProvenanceError(
+                    f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` leaves the pool out"
+                )
+        return None
+
+    @cached_property
+    def _recorded(self) -> dict[str, tuple[str, str]]:
+        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models may read."""
+        found = {}
         for parts, record in self._records:
-            if pattern.count("/") != len(parts) or parts[0] != pattern.split("/")[0]:
-                continue
-            name = pattern.rsplit("/", 1)[1]
-            path = self.folder.joinpath(*parts, name)
-            expected = record.files.get(name, {}).get("sha256") if name not in record.pruned else None
-            actual = hash_file(path) if path.is_file() else None
-            if actual != expected:
-                problem = "is missing" if actual is None else "is not what its record says"
-                raise ProvenanceError(
-                    f"{self.store.location((*parts, name))} {problem}: `cabs run --pool {parts[1]}` makes "
-                    f"{record.described} again; `cabs pool retire {parts[1]}` leaves the pool out"
-                )
-            if actual is not None:
-                found["/".join((*parts, name))] = actual
-        for path in self.folder.glob(pattern):
-            relative = path.relative_to(self.folder)
-            if relative.as_posix() not in found and not any(p.startswith(".") for p in relative.parts):
-                raise ProvenanceError(
-                    f"{self.store.location(relative.parts)} belongs to no artifact: delete its folder, and "
-                    f"`cabs run --pool {relative.parts[1]}` makes it again if the pool still has it"
-                )
+            for name in record.files.keys() - set(record.pruned):
+                found["/".join((*parts, name))] = record.described, record.files[name]["sha256"]
         return found
 
     @cached_property
@@ -236,9 +235,7 @@ class Marts:
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
                 parts = path.parent.relative_to(self.folder).parts
-                if any(part.startswith(".") for part in parts):
-                    continue
-                record = self.store.record(parts)
+                record = None if any(p.startswith(".") for p in parts) else self.store.record(parts)
                 if record is not None:
                     found.append((parts, record))
         return found
@@ -251,6 +248,6 @@ def failed_tests(record: Record) -> list[str]:
 
 def model_code_version(model: SqlModel) -> str:
     """Hash of the compiled SQL, the shared macros and the tests of a model, and of the code that runs them."""
-    tests = [(test.name, test.kind, test.severity, test.arguments, test.sql) for test in model.tests]
-    runner = [hash_file(Path(__file__).parent / name) for name in ("execute.py", "functions.py", "checks.py")]
-    return stable_hash([model.compiled, model.materialized, load_project().macros, runner, repr(tests)], 12)
+    tests = [(test.name, test.severity, test.sql) for test in model.tests]
+    runner = [hash_file(Path(__file__).parent / name) for name in ("execute.py", "functions.py")]
+    return stable_hash([model.compiled, model.materialized, load_project().macros, runner, tests], 12)

@@ -1,11 +1,12 @@
 """Functions of `cabs_core.metrics` that SQL can call, so that marts and Python share one implementation.
 
-They take Arrow columns: DuckDB hands over a chunk of rows at a time. A null or empty list gives NULL.
+Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within one gives NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any, TypeAlias
 
 import duckdb
@@ -22,33 +23,42 @@ Column: TypeAlias = pa.ChunkedArray
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register every function with a DuckDB connection."""
-    doubles, point = "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
+    number, doubles, point = "DOUBLE", "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
     error = "STRUCT(se DOUBLE, df DOUBLE, margin DOUBLE)"
-    functions: tuple[tuple[str, Callable[..., Any], list[str], str], ...] = (
-        ("bootstrap_se", _bootstrap_se, [doubles], "DOUBLE"),
-        ("bootstrap_ratio_se", _bootstrap_ratio_se, [doubles, doubles], "DOUBLE"),
-        ("hull", _hull, [doubles, doubles], point),
-        ("aiq", _aiq, [doubles, doubles, "DOUBLE", "DOUBLE"], "DOUBLE"),
-        ("aiq_bootstrap_se", _aiq_bootstrap_se, [doubles, doubles, doubles, *["DOUBLE"] * 3], "DOUBLE"),
-        ("cost_at_score", _cost_at_score, [doubles, doubles, "DOUBLE"], "DOUBLE"),
-        ("two_way_error", _two_way_error, ["DOUBLE", "DOUBLE", "BIGINT", "BIGINT"], error),
-        ("two_sided_p_value", _two_sided_p_value, ["DOUBLE", "DOUBLE", "DOUBLE"], "DOUBLE"),
-        ("holm", _holm, [doubles], doubles),
-        ("regime_of", _regime_of, ["DOUBLE", doubles], "VARCHAR"),
+    rows, columns = PythonUDFType.NATIVE, PythonUDFType.ARROW
+    functions: tuple[tuple[str, PythonUDFType, Callable[..., Any], list[str], str], ...] = (
+        ("bootstrap_se", columns, lambda values: _bootstrap_se(values, None), [doubles], number),
+        ("bootstrap_ratio_se", columns, _bootstrap_se, [doubles, doubles], number),
+        ("aiq_bootstrap_se", columns, _aiq_bootstrap_se, [doubles] * 3 + [number] * 3, number),
+        ("aiq", rows, _of_row(metrics.aiq), [doubles, doubles, number, number], number),
+        ("hull", rows, _of_row(_hull), [doubles, doubles], point),
+        ("cost_at_score", rows, _of_row(metrics.cost_at_score), [doubles, doubles, number], number),
+        ("two_sided_p_value", rows, _two_sided_p_value, [number] * 3, number),
+        ("holm", rows, _of_row(lambda p_values: metrics.holm(p_values).tolist()), [doubles], doubles),
+        ("two_way_error", rows, _two_way_error, [number, number, "BIGINT", "BIGINT"], error),
+        ("regime_of", rows, _regime_of, [number, doubles], "VARCHAR"),
     )
-    for name, function, arguments, returned in functions:
-        connection.create_function(
-            name,
-            function,
-            list(arguments),
-            returned,
-            type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,
-        )
+    special = FunctionNullHandling.SPECIAL
+    for name, kind, function, arguments, returned in functions:
+        connection.create_function(name, function, [*arguments], returned, type=kind, null_handling=special)
+
+
+def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays and numbers for values that may be null; None, too, where it gives no finite number."""
+
+    @wraps(function)  # DuckDB counts its parameters
+    def of_row(*arguments: Any) -> Any:
+        values = [np.asarray(argument, dtype=np.float64) for argument in arguments]  # a null becomes nan
+        if any(not value.size or np.isnan(value).any() for value in values):
+            return None
+        found = function(*(value if value.ndim else float(value) for value in values))
+        return None if isinstance(found, float) and not np.isfinite(found) else found
+
+    return of_row
 
 
 def _lists(column: Column) -> Iterator[np.ndarray | None]:
-    """Rows of a list column as float64 arrays, without going through Python numbers."""
+    """Rows of a list column as float64 arrays, without going through Python numbers; None: NULL comes of it."""
     for chunk in column.chunks:
         offsets = chunk.offsets.to_numpy()
         values = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -58,25 +68,10 @@ def _lists(column: Column) -> Iterator[np.ndarray | None]:
             yield row if valid[i] and row.size and not np.isnan(row).any() else None
 
 
-def _numbers(column: Column) -> list[float]:
-    return [float("nan") if v is None else v for v in column.to_pylist()]
-
-
-def _each(function: Callable[..., float | None], *columns: Iterable[Any]) -> pa.Array:
-    out = [None if any(v is None for v in row) else function(*row) for row in zip(*columns, strict=True)]
-    return pa.array([None if v is None or not np.isfinite(v) else v for v in out], pa.float64())
-
-
-def _bootstrap_se(values: Column) -> pa.Array:
-    return _batched(list(_lists(values)), None)
-
-
-def _bootstrap_ratio_se(numerators: Column, denominators: Column) -> pa.Array:
-    return _batched(list(_lists(numerators)), list(_lists(denominators)))
-
-
-def _batched(tops: list[Any], bottoms: list[Any] | None) -> pa.Array:
+def _bootstrap_se(numerators: Column, denominators: Column | None) -> pa.Array:
     """Standard errors of all rows; rows of one length are resampled together, in one matrix product."""
+    tops: list[Any] = list(_lists(numerators))
+    bottoms: list[Any] | None = None if denominators is None else list(_lists(denominators))
     found: list[float | None] = [None] * len(tops)
     groups: dict[int, list[int]] = {}
     for i, top in enumerate(tops):
@@ -86,23 +81,17 @@ def _batched(tops: list[Any], bottoms: list[Any] | None) -> pa.Array:
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             below = None if bottoms is None else np.stack([bottoms[i] for i in block])
-            replicates = metrics.bootstrap_ratio(np.stack([tops[i] for i in block]), below)
-            for i, row in zip(block, replicates):
+            for i, row in zip(block, metrics.bootstrap_ratio(np.stack([tops[i] for i in block]), below)):
                 row = row[np.isfinite(row)]
                 found[i] = float(row.std(ddof=1)) if row.size > 1 else None
     return pa.array(found, pa.float64())
 
 
-def _aiq(costs: Column, scores: Column, low: Column, high: Column) -> pa.Array:
-    return _each(metrics.aiq, _lists(costs), _lists(scores), _numbers(low), _numbers(high))
-
-
 def _aiq_bootstrap_se(
     costs: Column, scores: Column, plays: Column, points: Column, low: Column, high: Column
 ) -> pa.Array:
-    return _each(
-        _one_aiq_bootstrap, *map(_lists, (costs, scores, plays)), *map(_numbers, (points, low, high))
-    )
+    rows = zip(*map(_lists, (costs, scores, plays)), *(c.to_pylist() for c in (points, low, high)))
+    return pa.array([_of_row(_one_aiq_bootstrap)(*row) for row in rows], pa.float64())
 
 
 def _one_aiq_bootstrap(
@@ -116,46 +105,28 @@ def _one_aiq_bootstrap(
     )
 
 
-def _cost_at_score(costs: Column, scores: Column, target: Column) -> pa.Array:
-    return _each(metrics.cost_at_score, _lists(costs), _lists(scores), _numbers(target))
+def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
+    x, y = metrics.non_decreasing_hull(costs, scores)
+    return [{"cost": float(a), "score": float(b)} for a, b in zip(x, y)]
 
 
-def _hull(costs: Column, scores: Column) -> pa.Array:
-    rows: list[list[dict[str, float]] | None] = []
-    for c, s in zip(_lists(costs), _lists(scores), strict=True):
-        if c is None or s is None:
-            rows.append(None)
-            continue
-        x, y = metrics.non_decreasing_hull(c, s)
-        rows.append([{"cost": float(a), "score": float(b)} for a, b in zip(x, y)])
-    return pa.array(rows, pa.list_(pa.struct([("cost", pa.float64()), ("score", pa.float64())])))
+def _known(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
-def _two_way_error(se_trials: Column, se_queries: Column, trials: Column, queries: Column) -> pa.Array:
-    """Each row's error; a null among the standard errors is one that is not known."""
-    columns = (_numbers(se_trials), _numbers(se_queries), trials.to_pylist(), queries.to_pylist())
-    rows = []
-    for by_trial, by_query, count, size in zip(*columns, strict=True):
-        found = metrics.two_way_error(by_trial, by_query, count or 0, size or 0)
-        rows.append(None if np.isnan(found.se) else {"se": found.se, "df": found.df, "margin": found.margin})
-    return pa.array(rows, pa.struct([(name, pa.float64()) for name in ("se", "df", "margin")]))
+def _two_sided_p_value(difference: float | None, se: float | None, df: float | None) -> float | None:
+    p_value = metrics.TwoWayError(_known(se), _known(df)).p_value(_known(difference))
+    return None if np.isnan(p_value) else p_value
 
 
-def _two_sided_p_value(differences: Column, errors: Column, freedom: Column) -> pa.Array:
-    columns = map(_numbers, (differences, errors, freedom))
-    return _each(lambda d, se, df: metrics.TwoWayError(se, df).p_value(d), *columns)
+def _two_way_error(
+    se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
+) -> dict[str, float] | None:
+    """A null among the standard errors is one that is not known."""
+    found = metrics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
+    return None if np.isnan(found.se) else {"se": found.se, "df": found.df, "margin": found.margin}
 
 
-def _holm(p_values: Column) -> pa.Array:
-    return pa.array(
-        [None if p is None else metrics.holm(p).tolist() for p in _lists(p_values)], pa.list_(pa.float64())
-    )
-
-
-def _regime_of(rhos: Column, grids: Column) -> pa.Array:
-    """Cost regime of each rho on its pool's grid; on the paper's where the grid is not known."""
-    found = []
-    for rho, grid in zip(rhos.to_pylist(), grids.to_pylist(), strict=True):
-        known = grid if grid and rho in grid else None
-        found.append(None if rho is None else regime_of(rho, known))
-    return pa.array(found, pa.string())
+def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
+    """Cost regime of a rho on its pool's grid; on the paper's where the grid is not known."""
+    return None if rho is None else regime_of(rho, grid if grid and rho in grid else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +12,6 @@ from sqlglot.errors import SqlglotError
 from sqlglot.lineage import lineage
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import build_scope
-
-#: ((column, ((upstream relation, column), ...)), ...)
-Lineage = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 def tables_read(sql: str) -> set[str]:
@@ -26,36 +24,41 @@ def tables_read(sql: str) -> set[str]:
     return {t.name for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)} - inner
 
 
-@lru_cache(maxsize=256)
 def column_lineage(
-    sql: str, upstream: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], described: tuple[str, ...]
-) -> Lineage:
-    """Which columns each column of a query comes from; () where sqlglot does not see DuckDB's columns.
+    sql: str, upstream: Mapping[str, Sequence[tuple[str, str]]], described: Sequence[str]
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """{column of a query: ((relation, column), ...) that it comes from}; {} where sqlglot does not see DuckDB's columns.
 
     Args:
         sql: the compiled query.
-        upstream: ((relation, ((column, type), ...)), ...) of everything that it reads.
+        upstream: {relation: [(column, type)]} of everything that it reads.
         described: its columns as DuckDB's DESCRIBE gives them.
     """
+    read = tuple((relation, tuple(columns)) for relation, columns in sorted(upstream.items()))
+    return _lineage(sql, read, tuple(described))
+
+
+@lru_cache(maxsize=256)
+def _lineage(
+    sql: str, upstream: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], described: tuple[str, ...]
+) -> dict[str, tuple[tuple[str, str], ...]]:
     schema: dict[str, Any] = {name: dict(columns) for name, columns in upstream}
+    origins: dict[str, dict[tuple[str, str], None]] = {column: {} for column in described}
     try:
         tree: Any = qualify(
             sqlglot.parse_one(sql, read="duckdb"), dialect="duckdb", schema=schema,
             validate_qualify_columns=False, quote_identifiers=False,
         )  # fmt: skip
         if [c.lower() for c in tree.named_selects] != [c.lower() for c in described]:
-            return ()
-        scope, result = build_scope(tree), []
+            return {}
+        scope = build_scope(tree)
         for column in described:
             node = lineage(column, tree, schema=schema, dialect="duckdb", scope=scope, trim_selects=False)
-            origins: dict[tuple[str, str], None] = {}
             for leaf in node.walk():
-                if leaf.downstream or not isinstance(leaf.expression, exp.Table):
-                    continue
-                name = leaf.name.rpartition(".")[2].strip('"')
-                if name in schema.get(leaf.expression.name, {}):
-                    origins[leaf.expression.name, name] = None
-            result.append((column, tuple(origins)))
-        return tuple(result)
+                if not leaf.downstream and isinstance(leaf.expression, exp.Table):
+                    name = leaf.name.rpartition(".")[2].strip('"')
+                    if name in schema.get(leaf.expression.name, {}):
+                        origins[column][leaf.expression.name, name] = None
     except (SqlglotError, ValueError, KeyError, RecursionError):
-        return ()
+        return {}
+    return {column: tuple(found) for column, found in origins.items()}

@@ -1,46 +1,93 @@
 """Finding models: SQL files, schema.yml, references, order. Cheap: parses text, opens no data.
 
-What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), tests
-(checks.py), column lineage (lineage.py).
+What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), column lineage
+(lineage.py).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from cabs_core.errors import SqlModelError
 
 ROOT = Path(__file__).parent
 LAYERS = ("staging", "marts")
-#: {kind of test: the argument that it cannot do without}, of a column and of a model as a whole
-COLUMN_TESTS = {
-    "not_null": "", "unique": "", "accepted_values": "values", "relationships": "to", "expression": "expression",
+#: {test: (the argument that it cannot do without, the query for the rows that are wrong)}; column is empty for a whole model
+TESTS = {
+    "not_null": ("", "FROM {model} WHERE {column} IS NULL"),
+    "unique": ("", "SELECT {column}, count(*) AS times FROM {model} GROUP BY {column} HAVING count({column}) > 1"),
+    "unique_combination": ("columns", "SELECT {columns}, count(*) AS times FROM {model} GROUP BY {columns} HAVING times > 1"),
+    "accepted_values": ("values", "FROM {model} WHERE CAST({column} AS VARCHAR) NOT IN ({values})"),
+    "relationships": ("to", "FROM {model} WHERE {column} NOT IN (SELECT {field} FROM {to} WHERE {field} IS NOT NULL) AND {column} IS NOT NULL"),
+    "expression": ("expression", "FROM {model} WHERE NOT ({column} {expression})"),
 }  # fmt: skip
-MODEL_TESTS = {"expression": "expression", "unique_combination": "columns"}
-#: formats of source tables; `catalog`: a table of `cabs_core.catalog`, which has no file
-FORMATS = ("parquet", "csv", "text", "catalog")
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_JINJA = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_CALL = re.compile(r"(ref|source|config)\((.*)\)", re.DOTALL)
-_REF = re.compile(r"ref\(\s*['\"](\w+)['\"]\s*\)")
-_WORD = re.compile(r"(?:(\w+)\s*=\s*)?(['\"])(\w+)\2")
+_JINJA = re.compile(r"\{\{\s*(?:(ref|source|config)\((.*?)\))?.*?\}\}")
+_WORD = re.compile(r"['\"](\w+)['\"]")
+_SETTING = re.compile(r"(\w+)\s*=\s*['\"](\w+)['\"]")
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column as schema.yml declares it; `data_type` is DuckDB's name of the type."""
+class _Entry(BaseModel):
+    """What every entry of schema.yml has."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
-    data_type: str = ""
     description: str = ""
+
+    @field_validator("description")
+    @classmethod
+    def _one_line(cls, text: str) -> str:
+        return " ".join(text.split())
+
+
+class Column(_Entry):
+    """A column; `data_type` is DuckDB's name of the type."""
+
+    data_type: str = ""
+    tests: tuple[Any, ...] = ()
+
+
+class SourceTable(_Entry):
+    """What models read that no model makes.
+
+    `path` is a glob below the artifacts folder, `package:<package>/<glob>`, or of format `catalog` the name of a table of
+    `cabs_core.catalog`, which has no file.
+    """
+
+    source: str = ""
+    path: str
+    format: Literal["parquet", "csv", "text", "catalog"] = "parquet"
+    columns: tuple[Column, ...] = Field(min_length=1)
+
+    @property
+    def relation(self) -> str:
+        """Name of the relation in compiled SQL."""
+        return f"{self.source}__{self.name}"
+
+
+class _Source(_Entry):
+    tables: tuple[SourceTable, ...]
+
+
+class _Described(_Entry):
+    columns: tuple[Column, ...] = ()
+    tests: tuple[Any, ...] = ()
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    version: int = 2
+    sources: tuple[_Source, ...] = ()
+    models: tuple[_Described, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,40 +96,17 @@ class SqlTest:
 
     Attributes:
         name: unique among all tests, letters, digits and `_` (usable as the name of an asset check).
-        kind: one of COLUMN_TESTS / MODEL_TESTS, or `singular` for a file in tests/.
-        arguments: of the test, e.g. {'values': [...]}.
-        sql: singular tests: the compiled query.
+        sql: the query that returns the rows that are wrong.
+        refs: the models that it reads.
     """
 
     name: str
     model: str
-    kind: str
-    column: str | None = None
-    severity: str = "error"
-    description: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
-    sql: str = ""
-    path: Path | None = None
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """What models read that no model makes, and its columns.
-
-    `path` is a glob below the artifacts folder, `package:<package>/<glob>`, or the name of a catalog table.
-    """
-
-    source: str
-    name: str
-    path: str
-    format: str
-    columns: tuple[Column, ...]
-    description: str = ""
-
-    @property
-    def relation(self) -> str:
-        """Name of the relation in compiled SQL."""
-        return f"{self.source}__{self.name}"
+    severity: str
+    description: str
+    sql: str
+    refs: tuple[str, ...]
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -104,9 +128,8 @@ class SqlModel:
 
 @dataclass(frozen=True)
 class Project:
-    """All models in dependency order, all sources, and the macros."""
+    """All models in dependency order, all sources by relation, and the macros."""
 
-    root: Path
     models: dict[str, SqlModel]
     sources: dict[str, SourceTable]
     macros: str
@@ -139,148 +162,120 @@ def load_project(root: Path | None = None) -> Project:
 
 @lru_cache(maxsize=8)
 def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
-    described_in = root / "schema.yml"
-    schema = _read_schema(described_in)
-    sources, described = _sources(schema, described_in), dict[str, dict[str, Any]]()
-    for entry in schema.get("models") or []:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not name or name in described:
-            raise SqlModelError(f"{described_in}: models: entry {name!r} has no name or stands twice")
-        described[name] = entry
-    raw, tests = dict[str, SqlModel](), list[SqlTest]()
+    schema = _read_schema(root / "schema.yml")
+    tables = [t.model_copy(update={"source": s.name}) for s in schema.sources for t in s.tables]
+    sources = {table.relation: table for table in tables}
+    described = {entry.name: entry for entry in schema.models}
+    models, singular = dict[str, SqlModel](), list[SqlTest]()
     for path in (path for path, _, _ in stamps if path.parent != root):
-        text, name = path.read_text(encoding="utf-8"), path.stem
+        text, name, layer = path.read_text(encoding="utf-8"), path.stem, path.parent.name
         compiled, refs, used, config = _compile(text, path, sources)
-        if path.parent.name == "tests":
-            tests.append(_singular(path, compiled, refs, config))
+        if layer == "tests":
+            singular.append(_singular(path, compiled, refs, config))
             continue
-        if not _NAME.fullmatch(name):
-            raise SqlModelError(f"{path}: a model's file name must be letters, digits and '_'")
-        if name in raw:
-            raise SqlModelError(f"{path}: the name {name!r} is taken by {raw[name].path}")
+        if not name.isidentifier() or name in models:
+            raise SqlModelError(f"{path}: a model's name must be letters, digits and '_', and no other's")
         materialized = config.get("materialized", "table")
         if materialized not in ("table", "view"):
             raise SqlModelError(f"{path}: materialized is {materialized!r}: expected 'table' or 'view'")
-        entry = described.get(name, {})
-        raw[name] = SqlModel(
-            name, path.parent.name, path, text, compiled, refs, used, _text(entry), _columns(entry),
-            _tests(entry, name, described_in), materialized,
+        entry = described.pop(name, _Described(name=name))
+        models[name] = SqlModel(
+            name, layer, path, text, compiled, refs, used, entry.description, entry.columns,
+            _tests(entry, root / "schema.yml"), materialized,
         )  # fmt: skip
-    order = _order(raw, described, root)
-    for test in tests:
-        if unknown := [name for name in refs_of(test) if name not in raw]:
+    if described:
+        raise SqlModelError(
+            f"{root / 'schema.yml'}: describes model {', '.join(map(repr, described))}, which has no SQL file"
+        )
+    order = _order(models)
+    for test in singular:
+        if unknown := [name for name in test.refs if name not in models]:
             raise SqlModelError(f"{test.path}: refers to unknown models {unknown}")
-        owner = raw[test.model or max(refs_of(test), key=order.index)]
-        raw[owner.name] = replace(owner, tests=(*owner.tests, replace(test, model=owner.name)))
-    names = [t.name for m in raw.values() for t in m.tests]
+        owner = models[test.model or max(test.refs, key=order.index)]
+        models[owner.name] = replace(owner, tests=(*owner.tests, replace(test, model=owner.name)))
+    names = [t.name for m in models.values() for t in m.tests]
     if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise SqlModelError(f"{described_in}: tests with the same name: {twice}; give one a `name`")
+        raise SqlModelError(f"{root / 'schema.yml'}: tests with the same name: {twice}; give one a `name`")
     macros = root / "macros.sql"
-    return Project(root, {n: raw[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
-
-
-def refs_of(test: SqlTest) -> tuple[str, ...]:
-    """The other models that a test reads."""
-    found: tuple[str, ...] = test.arguments.get("refs") or tuple(
-        _REF.findall(str(test.arguments.get("to", "")))
-    )
-    return found
+    return Project({n: models[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
 
 
 def line_of(text: str, word: str) -> int:
     """Line of the first occurrence of a word, counted from 1."""
-    found = re.search(rf"\b{re.escape(word)}\b", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+    return text.count("\n", 0, max(text.find(word), 0)) + 1
 
 
 def _compile(
     text: str, path: Path, sources: dict[str, SourceTable]
 ) -> tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Replace references, keeping line numbers; returns (sql, refs, sources, config)."""
+    """Replace references, keeping line numbers; returns (sql, refs, sources, config).
+
+    Raises:
+        SqlModelError: a reference that is not understood, or a source that schema.yml does not have; with the line.
+    """
     refs, used, config = dict[str, None](), dict[str, None](), dict[str, str]()
 
     def replaced(match: re.Match[str]) -> str:
-        place = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
-        call, lines = _CALL.fullmatch(match[1].strip()), "\n" * match[0].count("\n")
-        kind, words = (call[1], _WORD.findall(call[2])) if call else ("", [])
+        kind, words = match[1], _WORD.findall(match[2] or "")
+        relation = "__".join(words)
         if kind == "config":
-            config.update((key, value) for key, _, value in words)
-            return lines
+            config.update(_SETTING.findall(match[2]))
+            return ""
         if kind == "ref" and len(words) == 1:
-            refs[words[0][2]] = None
-            return str(words[0][2]) + lines
-        if kind == "source" and len(words) == 2:
-            relation, name = "__".join(w[2] for w in words), ".".join(w[2] for w in words)
-            if relation not in sources:
-                known = ", ".join(f"{s.source}.{s.name}" for s in sources.values())
-                raise SqlModelError(f"{place}: source {name} is not in schema.yml; it has: {known}")
+            refs[relation] = None
+            return relation
+        if kind == "source" and relation in sources:
             used[relation] = None
-            return relation + lines
+            return relation
+        line = text.count("\n", 0, match.start()) + 1
         raise SqlModelError(
-            f"{place}: {{{{ {match[1].strip()} }}}} is not understood; expected ref('model'), source('source', 'table') "
-            "or config(key='value')"
+            f"{path}:{line}: {match[0]} is not understood; expected ref('model'), config(key='value') or source('source', "
+            f"'table') with one of schema.yml: {', '.join(f'{s.source}.{s.name}' for s in sources.values())}"
         )
 
     return _JINJA.sub(replaced, text), tuple(refs), tuple(used), config
 
 
-def _read_schema(path: Path) -> dict[str, Any]:
+def _read_schema(path: Path) -> _Schema:
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader) if path.is_file() else None
+        return _Schema.model_validate(data or {})
     except yaml.YAMLError as error:
         raise SqlModelError(f"{path} is not plain YAML: {error}") from None
-    if not isinstance(data, dict | None):
-        raise SqlModelError(f"{path}: expected a mapping with `sources` and `models`")
-    return data or {}
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise SqlModelError(f"{path}: {place}: {first['msg']}, found {first['input']!r}"[:1000]) from None
 
 
-def _text(entry: dict[str, Any]) -> str:
-    return " ".join(str(entry.get("description", "")).split())
-
-
-def _columns(entry: dict[str, Any]) -> tuple[Column, ...]:
-    return tuple(Column(c["name"], str(c.get("data_type", "")), _text(c)) for c in entry.get("columns") or [])
-
-
-def _sources(schema: dict[str, Any], path: Path) -> dict[str, SourceTable]:
-    found = {}
-    for source in schema.get("sources") or []:
-        for table in source.get("tables") or []:
-            item = SourceTable(
-                source["name"], table["name"], table.get("path", ""), table.get("format", "parquet"),
-                _columns(table), _text(table),
-            )  # fmt: skip
-            if not item.path or not item.columns or item.format not in FORMATS:
-                raise SqlModelError(
-                    f"{path}: source {item.source}.{item.name} needs path, columns and a format among "
-                    f"{', '.join(FORMATS)}"
-                )
-            found[item.relation] = item
-    return found
-
-
-def _tests(entry: dict[str, Any], model: str, path: Path) -> tuple[SqlTest, ...]:
-    found: list[SqlTest] = []
-    for column, holder in [(None, entry), *((c["name"], c) for c in entry.get("columns") or [])]:
-        kinds = MODEL_TESTS if column is None else COLUMN_TESTS
-        where = f"{path}: model {model}" + (f", column {column}" if column else "")
-        for written in holder.get("tests") or []:
+def _tests(entry: _Described, path: Path) -> tuple[SqlTest, ...]:
+    """The tests of a model and of its columns."""
+    found, times = list[SqlTest](), Counter[str]()
+    holders: list[tuple[str, _Described | Column]] = [("", entry), *((c.name, c) for c in entry.columns)]
+    for column, holder in holders:
+        where = f"{path}: model {entry.name}" + (f", column {column}" if column else "")
+        for written in holder.tests:
             kind, given = next(iter(written.items())) if isinstance(written, dict) else (written, {})
-            if kind not in kinds:
-                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(kinds)}")
-            needed = kinds[kind]
-            arguments = dict(given) if isinstance(given, dict) else {needed: given}
-            severity = arguments.pop("severity", "error")
-            if severity not in ("error", "warn") or (needed and needed not in arguments):
+            if kind not in TESTS:
+                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(TESTS)}")
+            needed, query = TESTS[kind]
+            values = {"field": column} | (given if isinstance(given, dict) else {needed: given})
+            severity = values.get("severity", "error")
+            if severity not in ("error", "warn") or (needed and needed not in values):
                 raise SqlModelError(
                     f"{where}: test {kind} needs {needed or 'no arguments'}, severity error or warn"
                 )
-            if kind == "relationships" and len(_REF.findall(str(arguments["to"]))) != 1:
-                raise SqlModelError(f"{where}: `to` must be ref('model'), found {arguments['to']!r}")
-            number = sum(t.kind == kind and t.column == column for t in found)
-            default = "_".join(filter(None, (kind, model, column, str(number + 1) if number else "")))
-            name, text = str(arguments.pop("name", default)), str(arguments.pop("description", ""))
-            found.append(SqlTest(name, model, kind, column, severity, text, arguments, path=path))
+            refs = tuple(_WORD.findall(str(values.get("to", ""))))
+            values |= {
+                "to": "".join(refs),
+                "columns": ", ".join(values.get("columns", ())),
+                "values": ", ".join("'" + str(v).replace("'", "''") + "'" for v in values.get("values", ())),
+            }
+            name = "_".join(filter(None, (kind, entry.name, column)))
+            times[name] += 1
+            name = values.get("name", name if times[name] == 1 else f"{name}_{times[name]}")
+            sql = query.format_map({**values, "model": entry.name, "column": column})
+            found.append(SqlTest(name, entry.name, severity, values.get("description", ""), sql, refs, path))
     return tuple(found)
 
 
@@ -288,17 +283,12 @@ def _singular(path: Path, compiled: str, refs: tuple[str, ...], config: dict[str
     if not refs:
         raise SqlModelError(f"{path}: a test must ref('...') at least one model")
     comment = " ".join(line.strip("- ") for line in compiled.splitlines() if line.startswith("--"))
-    return SqlTest(
-        path.stem, config.get("model", ""), "singular", None, config.get("severity", "error"), comment,
-        {"refs": refs}, compiled, path,
-    )  # fmt: skip
+    model, severity = config.get("model", ""), config.get("severity", "error")
+    return SqlTest(path.stem, model, severity, comment, compiled, refs, path)
 
 
-def _order(models: dict[str, SqlModel], described: dict[str, Any], root: Path) -> list[str]:
+def _order(models: dict[str, SqlModel]) -> list[str]:
     """Names of the models, each after those that it refers to, staging before marts."""
-    for name in described:
-        if name not in models:
-            raise SqlModelError(f"{root / 'schema.yml'}: describes model {name!r}, which has no SQL file")
     for model in models.values():
         for ref in model.depends_on:
             if ref not in models:
@@ -312,11 +302,7 @@ def _order(models: dict[str, SqlModel], described: dict[str, Any], root: Path) -
                 )
     sorter = TopologicalSorter({name: sorted(models[name].depends_on) for name in sorted(models)})
     try:
-        order = list(sorter.static_order())
+        return sorted(sorter.static_order(), key=lambda name: LAYERS.index(models[name].layer))
     except CycleError as error:
-        chain = list(reversed(error.args[1]))
-        paths = ", ".join(str(models[n].path) for n in dict.fromkeys(chain))
-        raise SqlModelError(
-            f"SQL models depend on each other in a cycle: {' -> '.join(chain)} ({paths})"
-        ) from None
-    return sorted(order, key=lambda name: LAYERS.index(models[name].layer))
+        chain = " -> ".join(str(models[name].path) for name in reversed(error.args[1]))
+        raise SqlModelError(f"SQL models depend on each other in a cycle: {chain}") from None

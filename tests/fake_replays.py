@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 
 from cabs_core.catalog import asset_name
 from cabs_core.pool_files import ModelPool
+from cabs_core.problem import ReplayProblem
+from cabs_core.replay.result import ReplayResult
 from cabs_core.replay.storage import save_replay_result
 
 #: how often each policy plays the best arm of the query; the rest of the time an arm at random
@@ -41,20 +42,22 @@ def fake_pool(name: str = "fake", **fields) -> ModelPool:
     return ModelPool.model_validate({"name": name} | settings)
 
 
-def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> SimpleNamespace:
+def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> ReplayProblem:
     rng = np.random.default_rng(seed)
     ability = np.linspace(0.35, 0.75, arms)
     scores = (rng.random((n, arms)) < ability).astype(np.float64)
-    costs = np.linspace(1e-4, 9e-4, arms) * rng.uniform(0.5, 1.5, (n, arms))
-    return SimpleNamespace(
-        scores=scores, costs=costs, latencies=None, arms=[f"model-{j}" for j in range(arms)],
-        query_ids=np.array([f"q{i}" for i in range(n)]), content_hash=f"problem{seed}", observed=None,
+    costs, one = np.linspace(1e-4, 9e-4, arms) * rng.uniform(0.5, 1.5, (n, arms)), np.ones((n, 1))
+    return ReplayProblem(
+        arms=[f"model-{j}" for j in range(arms)], query_ids=np.array([f"q{i}" for i in range(n)]),
+        tasks=np.array([f"task {i % 3}" for i in range(n)]), contexts=one, scores=scores, costs=costs,
+        predicted_scores=0.2 + 0.5 * scores, predicted_costs=costs, surrogate_deltas=np.zeros((n, arms, arms)),
+        offline_contexts=one, offline_scores=scores, offline_costs=costs,
     )  # fmt: skip
 
 
 def fake_result(
     problem, policy: str, rho: float, *, trials: int = 3, pool: str = "fake", seed: int = 0, rounds=None
-):
+) -> ReplayResult:
     """Queries in an order that depends on pool and trial only; actions that reach the policy's SKILL."""
     n, k = problem.scores.shape
     t = rounds or n
@@ -70,7 +73,7 @@ def fake_result(
     wins = rng.random((trials, t)) < SKILL[policy]
     actions = np.where(wins, best[order], rng.integers(0, k, (trials, t)))
     solver = policy.startswith("cabs_c") or policy.startswith("cabs_d")
-    return SimpleNamespace(
+    return ReplayResult(
         pool=pool, policy=policy, rho=rho, order=order, actions=actions,
         propensities=np.where(wins, 0.6, 0.4 / k).astype(np.float64),
         rewards=utility[order, actions], best_rewards=utility.max(axis=1)[order],
@@ -102,22 +105,11 @@ def write_pool(
 
 
 def write_evidence(artifacts, pool: str, problem) -> None:
-    """The problem behind fake replays and its prompts, as the store has them; the replays then name its hash."""
+    """The problem behind fake replays and its prompts, as the store has them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from cabs_core.problem import ReplayProblem
-
-    n, k = problem.scores.shape
-    one = np.ones((n, 1))
-    real = ReplayProblem(
-        arms=problem.arms, query_ids=problem.query_ids, tasks=np.array([f"task {i % 3}" for i in range(n)]), contexts=one,
-        scores=problem.scores, costs=problem.costs, predicted_scores=0.2 + 0.5 * problem.scores, predicted_costs=problem.costs,
-        surrogate_deltas=np.zeros((n, k, k)), offline_contexts=one, offline_scores=problem.scores, offline_costs=problem.costs,
-        pool=pool,
-    )  # fmt: skip
-    real.save(artifacts / "replay_problem" / pool / "test")
-    problem.content_hash = real.content_hash()
+    problem.save(artifacts / "replay_problem" / pool / "test")
     folder = artifacts / "outcomes" / pool
     folder.mkdir(parents=True, exist_ok=True)
     prompts = [f"prompt of <b>{q}</b>" for q in problem.query_ids]

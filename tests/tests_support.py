@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.artifacts import ArtifactStore, Chain, Target, materialize
+from cabs_core.artifacts import ArtifactStore, Chain, Target, make_artifact
 from cabs_core.policies import build_policy
 from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
@@ -62,7 +62,7 @@ def stand_in(text: str = "stand-in", **summary):
 def finished_stages(until: str = "router") -> None:
     """Stand-ins for the stages of the pool `tiny`, with true records."""
     for name in chain_of().stages:
-        materialize(chain_of(), chain_of().stage(name), build=stand_in(name))
+        make_artifact(chain_of(), chain_of().stage(name), build=stand_in(name))
         if name == until:
             return
 
@@ -71,7 +71,7 @@ def finished_replay(rho: float, policy: str) -> Target:
     """A stand-in for a replay of the pool `tiny`, with a true record."""
     finished_stages()
     target = Target("replay", chain_of().pool, rho, policy)
-    materialize(chain_of(), target, build=stand_in())
+    make_artifact(chain_of(), target, build=stand_in())
     return target
 
 

@@ -5,13 +5,13 @@
     chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked; `.reasons` say why
 
 `stages` is the table of stages, `code_versions` follows imports, `provenance` holds records and the one rule of
-freshness, `planner` the statuses, `materialize` publishes what a stage built. What a stage does stands in
-`cabs_core.chain`; `cabs_core.chain.make.make_artifact(chain, target)` makes it.
+freshness, `planner` the statuses, `materialize` makes an artifact: `make_artifact(chain, target)`. What a stage does stands
+in `cabs_core.chain`.
 """
 
-from cabs_core.artifacts.materialize import Made, Options, materialize
+from cabs_core.artifacts.materialize import Made, Options, make_artifact
 from cabs_core.artifacts.planner import Chain, Status
 from cabs_core.artifacts.stages import POOL_STAGES, Target
 from cabs_core.artifacts.store import ArtifactStore
 
-__all__ = ["POOL_STAGES", "ArtifactStore", "Chain", "Made", "Options", "Status", "Target", "materialize"]
+__all__ = ["POOL_STAGES", "ArtifactStore", "Chain", "Made", "Options", "Status", "Target", "make_artifact"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +55,13 @@ class Made:
 Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], dict[str, Any]]
 
 
-def materialize(chain: Chain, target: Target, options: Options | None = None, *, build: Builder) -> Made:
+def make_artifact(
+    chain: Chain, target: Target, options: Options | None = None, *, build: Builder | None = None
+) -> Made:
     """Make a stage or a replay of a pool unless it is there and fresh.
 
     Args:
-        build: its work.
+        build: its work; None: `build` of the module that the stage names.
 
     Raises:
         ProvenanceError: an input is missing, out of date or altered.
@@ -69,11 +75,23 @@ def materialize(chain: Chain, target: Target, options: Options | None = None, *,
     assert recipe is not None  # of every target whose inputs are there
 
     def work(folder: Path) -> dict[str, Any]:
-        return build(chain, target, folder, inputs, options)
+        # by its name: every stage imports heavy packages that the others do without
+        stage: Builder = build or import_module(target.definition.module).build
+        summary = stage(chain, target, folder, inputs, options)
+        _give_back()
+        return summary
 
     record = produce(chain.store, target.parts, recipe, work, options.run_id)
     chain.forget(target)
     return Made(record, chain.store.produced(target.parts, record), False, status.reasons or ("forced",))
+
+
+def _give_back() -> None:
+    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would come on top."""
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # where the C library is not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def produce(

@@ -18,60 +18,13 @@ from cabs_core.hashing import stable_hash
 from cabs_core.versions import package_versions
 
 RECORD_NAME = "provenance.json"
-FORMAT = 2
+FORMAT = 3
 
 
 def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:
     """One hash over names and hashes of the files, the volatile ones left out."""
     skip = set(volatile)
     return stable_hash({name: entry["sha256"] for name, entry in files.items() if name not in skip}, 32)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of one artifact. Plain JSON on disk."""
-
-    stage: str
-    partition: str
-    key: str
-    content: str
-    code_version: str
-    config: dict[str, Any]
-    inputs: dict[str, str]
-    files: dict[str, dict[str, Any]]
-    volatile: tuple[str, ...] = ()
-    pruned: tuple[str, ...] = ()
-    packages: dict[str, str] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    created: str = ""
-    seconds: float = 0.0
-    run_id: str = ""
-    format: int = FORMAT
-
-    @classmethod
-    def parse(cls, data: bytes) -> Record:
-        """From the bytes of `to_bytes`.
-
-        Raises:
-            ValueError: another format, or something in it was changed since it was written.
-        """
-        loaded = json.loads(data)
-        if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
-            raise ValueError(f"not a record of format {FORMAT}")
-        if loaded.pop("seal", None) != stable_hash(loaded, 32):
-            raise ValueError("it was altered since it was written")
-        loaded["volatile"], loaded["pruned"] = tuple(loaded["volatile"]), tuple(loaded["pruned"])
-        return cls(**loaded)
-
-    def to_bytes(self) -> bytes:
-        """JSON bytes, keys sorted, with a hash over all of it as `seal`."""
-        values = json.loads(json.dumps(asdict(self)))
-        return json.dumps(values | {"seal": stable_hash(values, 32)}, sort_keys=True, indent=1).encode()
-
-    @property
-    def described(self) -> str:
-        """Words for messages, such as `splits of pool demo`."""
-        return described(self.stage, self.partition)
 
 
 def described(name: str, partition: str) -> str:
@@ -108,6 +61,11 @@ class Recipe:
         parts = [FORMAT, self.name, self.partition, self.code_version, dict(self.config), dict(self.inputs)]
         return stable_hash(parts, 32)
 
+    @property
+    def described(self) -> str:
+        """Words for messages, such as `splits of pool demo`."""
+        return described(self.name, self.partition)
+
     def outdated(self, record: Record) -> list[str]:
         """Reasons why the artifact of a record is not what would be made now; empty when it is."""
         if record.key == self.key:
@@ -143,18 +101,51 @@ class Recipe:
             files: as `hash_folder` gives them. content: its content hash where it is not that of the files.
         """
         return Record(
-            stage=self.name,
-            partition=self.partition,
-            key=self.key,
+            **vars(self),
             content=content or content_hash(files, self.volatile),
-            code_version=self.code_version,
-            config=dict(self.config),
-            inputs=dict(self.inputs),
             files={name: dict(entry) for name, entry in files.items()},
-            volatile=self.volatile,
             packages=package_versions(),
             summary=dict(summary),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds, 3),
             run_id=run_id,
         )
+
+
+@dataclass(frozen=True)
+class Record(Recipe):
+    """What is known of one artifact: what it was made from, and what came of it. Plain JSON on disk.
+
+    Attributes:
+        content: hash of its files, the volatile ones left out; pruned: files that were deleted since.
+        created: UTC, ISO 8601; seconds: how long it took.
+    """
+
+    content: str = ""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pruned: tuple[str, ...] = ()
+    packages: dict[str, str] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+    seconds: float = 0.0
+    run_id: str = ""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Record:
+        """From the bytes of `to_bytes`.
+
+        Raises:
+            ValueError: another format, or something in it was changed since it was written.
+        """
+        loaded = json.loads(data)
+        if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
+            raise ValueError(f"not a record of format {FORMAT}")
+        if loaded.pop("seal", None) != stable_hash(loaded, 32):
+            raise ValueError("it was altered since it was written")
+        del loaded["format"]
+        return cls(**loaded | {name: tuple(loaded[name]) for name in ("volatile", "pruned")})
+
+    def to_bytes(self) -> bytes:
+        """JSON bytes, keys sorted, with a hash over all of it as `seal`."""
+        values = json.loads(json.dumps(asdict(self) | {"format": FORMAT}))
+        return json.dumps(values | {"seal": stable_hash(values, 32)}, sort_keys=True, indent=1).encode()

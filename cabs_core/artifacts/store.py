@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,11 +60,11 @@ class ArtifactStore:
     def record(self, parts: Parts) -> Record | None:
         """The provenance record of an artifact; None when there is no finished artifact."""
         try:
-            if self.remote:
-                with self._reaching(parts):
-                    data = self._fs.cat_file(self._remote(parts, RECORD_NAME))
-                return Record.parse(data)
-            return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
+            if not self.remote:
+                return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
+            with self._reaching(parts):
+                data = self._fs.cat_file(self._remote(parts, RECORD_NAME))
+            return Record.parse(data)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
@@ -147,7 +147,10 @@ class ArtifactStore:
                 self._fs.rm_file(f"{target}/{RECORD_NAME}")
             self._fs.rm(target, recursive=True)
         files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-        for name in sorted(files, key=lambda n: n == RECORD_NAME):
+        self._put(folder, sorted(files, key=lambda n: n == RECORD_NAME), target)
+
+    def _put(self, folder: Path, names: Iterable[str], target: str) -> None:
+        for name in names:
             remote = f"{target}/{name}"
             self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
             self._fs.put_file(str(folder / name), remote)
@@ -286,8 +289,6 @@ class ArtifactStore:
 
     def upload(self, folder: Path, parts: Parts) -> None:
         """Copy a local folder to `parts` of a remote store, over what is there."""
-        for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
-            remote = self._remote(parts, path.relative_to(folder).as_posix())
-            with self._reaching(parts):
-                self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
-                self._fs.put_file(str(path), remote)
+        paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+        with self._reaching(parts):
+            self._put(folder, [p.relative_to(folder).as_posix() for p in paths], self._remote(parts))

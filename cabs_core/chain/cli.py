@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cabs_core.chain.options import pool_argument, pool_name, pool_option
+from cabs_core.chain.options import takes_pool
 from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
 
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@pool_argument
-@pool_option("Name of the model pool; `cabs plan NAME` is the same.")
+@takes_pool("Name of the model pool; `cabs plan NAME` is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, state, reasons}].")
-def plan(name: str | None, pool: str | None, as_json: bool) -> None:
+def plan(pool: str, as_json: bool) -> None:
     """Show what `cabs run` would make and why, without making it."""
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.pools.registry import active_pool
 
-    chain = Chain(ArtifactStore(), active_pool(pool_name(name, pool)))
+    chain = Chain(ArtifactStore(), active_pool(pool))
     if as_json:
         found = [
             {
@@ -61,13 +60,13 @@ def plan(name: str | None, pool: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@pool_argument
-@pool_option(
-    "Name of the model pool; `cabs report NAME` is the same. Without it: the leaderboard of all pools."
+@takes_pool(
+    "Name of the model pool; `cabs report NAME` is the same. Without it: the leaderboard of all pools.",
+    required=False,
 )
 @click.option("--open", "open_it", is_flag=True, help="Open it in the browser.")
 @click.option("--goal", help="Answer a goal instead, such as 'quality: 0.95, of: gpt-4o'.")
-def report(name: str | None, pool: str | None, open_it: bool, goal: str | None) -> None:
+def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     """Print the path of a pool's HTML report (or of the leaderboard), or the answer to a goal.
 
     Goals: 'value_per_right_answer: 0.02'; 'quality: 0.95, of: gpt-4o'; 'budget_per_month: 500, requests_per_month:
@@ -77,7 +76,6 @@ def report(name: str | None, pool: str | None, open_it: bool, goal: str | None) 
     from cabs_core.chain.pages import REPORTS, page_parts
     from cabs_core.errors import ProvenanceError
 
-    pool = pool_name(name, pool) if name or pool else None
     store = ArtifactStore()
     if goal is not None:
         _answer(store, pool, goal)
@@ -104,7 +102,9 @@ def _answer(store: ArtifactStore, pool: str | None, goal: str) -> None:
     from cabs_core.router.goals import answer_for
 
     wanted = parse_goal(goal)
-    answer = answer_for(Chain(store, find_pool(pool_name(pool, None))), wanted)
+    if not pool:
+        raise click.UsageError("a goal is of a pool: --pool NAME (`cabs pool list` shows them)")
+    answer = answer_for(Chain(store, find_pool(pool)), wanted)
     click.echo(answer.sentence)
     if answer.policy is not None and answer.confirmed:
         click.echo(f"next: cabs export --pool {pool} --goal {goal!r} --out {pool}-router")
@@ -142,8 +142,7 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 
 
 @click.command()
-@pool_argument
-@pool_option("Name of the model pool; its chain must have been run. `cabs evaluate NAME` is the same.")
+@takes_pool("Name of the model pool; its chain must have been run. `cabs evaluate NAME` is the same.")
 @click.option(
     "--log",
     help="Event log (SQLite file, PostgreSQL URL) or table (.csv, .parquet). Default: the deployed router's.",
@@ -155,18 +154,15 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print every estimate of score, cost and utility as JSON."
 )
-def evaluate(
-    name: str | None, pool: str | None, log: str | None, policies: str | None, rhos: str | None, as_json: bool
-) -> None:
+def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None, as_json: bool) -> None:
     """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
 
     A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
     """
     import pyarrow.parquet as pq
 
-    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
     from cabs_core.catalog import check_policy_name
-    from cabs_core.chain.make import make_artifact
     from cabs_core.chain.off_policy import ESTIMATES
     from cabs_core.ope.pool import evaluate_pool, logged_decisions
     from cabs_core.pools import find_pool
@@ -178,7 +174,7 @@ def evaluate(
             f"{rhos!r}: expected numbers separated by commas, such as --rho 0,300"
         ) from None
     names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
-    chain, made = Chain(ArtifactStore(), find_pool(pool_name(name, pool))), None
+    chain, made = Chain(ArtifactStore(), find_pool(pool)), None
     target = chain.stage("off_policy")
     if log or names or chosen:
         inputs = chain.require(target)

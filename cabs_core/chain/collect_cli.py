@@ -9,28 +9,26 @@ from typing import Any
 
 import click
 
-from cabs_core.chain.options import pool_argument, pool_name, pool_option
+from cabs_core.chain.options import takes_pool
 from cabs_core.command import HelpGroup
 
 
 @click.command()
-@pool_argument
-@pool_option("Name of a model pool whose source is `collect`; `cabs collect NAME` is the same.")
+@takes_pool("Name of a model pool whose source is `collect`; `cabs collect NAME` is the same.")
 @click.option("--dry-run", is_flag=True, help="Only say how many calls, tokens and USD are left to pay for.")
 @click.option("--force", is_flag=True, help="Make the tables again; what was answered is not asked again.")
-def collect(name: str | None, pool: str | None, dry_run: bool, force: bool) -> None:
+def collect(pool: str, dry_run: bool, force: bool) -> None:
     """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how much.
 
     Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from there.
     """
-    from cabs_core.artifacts import ArtifactStore, Chain, Options
+    from cabs_core.artifacts import ArtifactStore, Chain, Options, make_artifact
     from cabs_core.atomic import remove_leftovers
-    from cabs_core.chain.make import make_artifact
     from cabs_core.collect.plan import plan_in_words
     from cabs_core.errors import PoolError
     from cabs_core.pools.registry import active_pool
 
-    pool_file = active_pool(pool_name(name, pool))
+    pool_file = active_pool(pool)
     if not pool_file.pool.collected:
         kind = pool_file.pool.source.kind
         raise PoolError(
@@ -73,8 +71,7 @@ def judge() -> None:
 
 
 @judge.command("sample")
-@pool_argument
-@pool_option(
+@takes_pool(
     "Name of the model pool; its answers must have been collected. `cabs judge sample NAME` is the same."
 )
 @click.option(
@@ -88,7 +85,7 @@ def judge() -> None:
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), default="labels.csv", show_default=True
 )
-def sample(name: str | None, pool: str | None, number: int, seed: int, out: Path) -> None:
+def sample(pool: str, number: int, seed: int, out: Path) -> None:
     """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
 
     It holds all models' answers to prompts that are drawn at random, in random order and without the models' names. Put the
@@ -101,7 +98,7 @@ def sample(name: str | None, pool: str | None, number: int, seed: int, out: Path
 
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
-    chain = Chain(ArtifactStore(), find_pool(pool_name(name, pool)))
+    chain = Chain(ArtifactStore(), find_pool(pool))
     found = sheet(chain.verified(chain.stage("answers")), number, seed)
     found.to_csv(out, index=False)
     click.echo(
@@ -113,17 +110,16 @@ def sample(name: str | None, pool: str | None, number: int, seed: int, out: Path
 
 
 @judge.command("show")
-@pool_argument
-@pool_option("Name of the model pool; its scores must have been made. `cabs judge show NAME` is the same.")
+@takes_pool("Name of the model pool; its scores must have been made. `cabs judge show NAME` is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
-def show(name: str | None, pool: str | None, as_json: bool) -> None:
+def show(pool: str, as_json: bool) -> None:
     """Print how well the pool's judges agree with people, and what they favour, with 95 % intervals."""
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.scores import INSTRUMENT
     from cabs_core.collect.instrument import in_words
     from cabs_core.pools import find_pool
 
-    chain = Chain(ArtifactStore(), find_pool(pool_name(name, pool)))
+    chain = Chain(ArtifactStore(), find_pool(pool))
     text = (chain.verified(chain.stage("scores")) / INSTRUMENT).read_text(encoding="utf-8")
     if as_json:
         click.echo(text)

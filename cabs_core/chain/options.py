@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,28 +15,30 @@ from cabs_core.pools.completion import complete_policies, complete_pool
 if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The pool as `NAME` or as `--pool NAME`: the command gets the name as `pool`, None where none is required or given."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.argument("name", required=False, shell_complete=complete_pool)
+        @click.option("--pool", metavar="NAME", shell_complete=complete_pool, help=text)
+        @wraps(command)
+        def named(name: str | None, pool: str | None, **options: Any) -> None:
+            if name and pool and name != pool:
+                raise click.UsageError(f"two pools are named: {name} and {pool}")
+            if required and not (name or pool):
+                raise click.UsageError("name a pool: --pool NAME (`cabs pool list` shows them)")
+            command(pool=name or pool, **options)
+
+        return named
+
+    return decorate
 
 
-def pool_option(text: str) -> Callable[[Command], Command]:
-    """The option `--pool NAME`."""
-    return click.option("--pool", metavar="NAME", shell_complete=complete_pool, help=text)
-
-
-pool_argument = click.argument("name", required=False, shell_complete=complete_pool)
 policies_option = click.option(
     "--policies", metavar="NAMES", shell_complete=complete_policies,
     help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's.",
 )  # fmt: skip
-
-
-def pool_name(argument: str | None, option: str | None) -> str:
-    """The pool that was named, as `NAME` or as `--pool NAME`."""
-    if argument and option and argument != option:
-        raise click.UsageError(f"two pools are named: {argument} and {option}")
-    if not (argument or option):
-        raise click.UsageError("name a pool: --pool NAME (`cabs pool list` shows them)")
-    return argument or option or ""
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:

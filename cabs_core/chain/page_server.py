@@ -6,10 +6,12 @@ address is http on this machine; any other address must be served by other means
 
 from __future__ import annotations
 
-import mimetypes
+import io
 import os
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from os import PathLike
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from cabs_core.artifacts.store import ArtifactStore, Parts
@@ -83,45 +85,34 @@ def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
     return server
 
 
-class _Pages(BaseHTTPRequestHandler):
+class _Pages(SimpleHTTPRequestHandler):
     """Files that the record of a page lists, and no others."""
 
     store: ArtifactStore
     server_version, sys_version, timeout = "cabs", "", 30
 
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
     def log_message(self, format: str, *args: object) -> None:
         """Silent: the terminal belongs to Dagster."""
 
-    def _answer(self, with_body: bool) -> None:
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in _LOCAL:  # a name that somebody else points at this machine
             self.send_error(HTTPStatus.FORBIDDEN, "Only 127.0.0.1 and localhost are served")
-            return
-        found = self._find(unquote(urlsplit(self.path).path))
-        if found is None:
-            self.send_error(HTTPStatus.NOT_FOUND, "There is no such report")
-            return
-        name, body = found
-        kind = mimetypes.guess_type(name)[0] or "text/plain"
-        text = "; charset=utf-8" if kind.startswith("text/") or kind == "application/json" else ""
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind + text)
-        self.send_header("Content-Length", str(len(body)))
+            return None
+        return super().send_head()
+
+    def guess_type(self, path: str | PathLike[str]) -> str:
+        kind = super().guess_type(path)
+        return f"{kind}; charset=utf-8" if kind.startswith("text/") or kind == "application/json" else kind
+
+    def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")
         self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
+        super().end_headers()
 
-    def _find(self, path: str) -> tuple[str, bytes] | None:
-        """(file name, content) of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`."""
-        folder, slash, name = path.removeprefix("/").partition("/")
+    def translate_path(self, path: str) -> str:
+        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; an empty text, which is no file, for all else."""
+        folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:
             folder, name = "", folder
         name = name or "index.html"
@@ -129,7 +120,7 @@ class _Pages(BaseHTTPRequestHandler):
             parts = _parts(folder)
             record = self.store.record(parts)
             if record is None or not {name, "index.html"} <= record.files.keys():
-                return None  # there is none, or it is no page
-            return name, self.store.folder(parts).joinpath(name).read_bytes()
+                return ""  # there is none, or it is no page
+            return str(self.store.folder(parts) / name)
         except (CabsError, OSError):
-            return None
+            return ""

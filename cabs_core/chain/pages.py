@@ -63,7 +63,7 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None, goal: str =
     if pool:
         settings: dict[str, Any] = {"goal": goal, "warnings": data_warnings(store, pool)}
     else:
-        settings = {"verdicts": _said(store)}
+        settings = {"verdicts": _verdicts(store)}
     return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
 
 
@@ -75,7 +75,7 @@ def page_fresh(store: ArtifactStore, marts: Path, pool: str | None, goal: str = 
     return pool is not None or not _not_public(marts, record)
 
 
-def _said(store: ArtifactStore) -> dict[str, str]:
+def _verdicts(store: ArtifactStore) -> dict[str, str]:
     """{pool: verdict of its report}."""
     found = {}
     for pool in store.children(("outcomes",)):
@@ -115,21 +115,21 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
-        known, old = _known(chain), _whole(store, pool.name)
+        folders, old = _data_folders(chain), _whole(store, pool.name)
         page = build_report(
             pool.name,
             marts.parent,
             folder,
-            profile_link=PROFILE if known else "",
+            profile_link=PROFILE if folders else "",
             previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
-            problem=known["replay_problem"] / "test" if "replay_problem" in known else None,
-            outcomes=known.get("outcomes"),
+            problem=folders["replay_problem"] / "test" if "replay_problem" in folders else None,
+            outcomes=folders.get("outcomes"),
             collection=_collection(chain),
             warnings=data_warnings(store, pool.name),
-            answer=_answer(chain) if known else None,
+            answer=_answer(chain) if folders else None,
         )
-        if known:
-            _profile(chain, known, folder / PROFILE)
+        if folders:
+            _profile(chain, folders, folder / PROFILE)
         return _shown(page)
 
     goal = pool.goal.text if pool.goal else ""
@@ -142,7 +142,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
 
-        return _shown(build_leaderboard(marts.parent, folder, _said(store)))
+        return _shown(build_leaderboard(marts.parent, folder, _verdicts(store)))
 
     made = _make(store, marts, None, work, options)
     for name in _not_public(marts, made.record):
@@ -192,7 +192,7 @@ def _rows_hash(path: str, content: str, pool: str | None) -> str:
     return stable_hash([columns, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
 
 
-def _known(chain: Chain) -> dict[str, Path]:
+def _data_folders(chain: Chain) -> dict[str, Path]:
     """Folders of the pool's data and problem, where they are at hand: marts may come from elsewhere."""
     try:
         folders = {name: chain.verified(chain.stage(name)) for name in ("outcomes", "splits")}

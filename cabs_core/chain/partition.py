@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cabs_core.artifacts import Chain, Made, Options, Target
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import Chain, Made, Options, Target, make_artifact
 from cabs_core.chain.replay import examine_again
 from cabs_core.errors import ProvenanceError, explained, is_transient
 from cabs_core.hashing import stable_hash

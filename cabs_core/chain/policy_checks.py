@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.catalog import check_policy_name
-from cabs_core.chain.make import make_artifact
 from cabs_core.errors import CabsError, PolicyError
 from cabs_core.inputs import outcomes_of, split_of
 from cabs_core.ope.pool import evaluate_pool, probabilities, read_log

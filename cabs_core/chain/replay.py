@@ -30,13 +30,13 @@ def build(
     """Replay the policy online over the test split, in all trials."""
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
     problem = _problem(chain, inputs)
-    told, rounds = (
+    tell, rounds = (
         Progress(options.notify, f"{policy} at rho {rho:g}", "rounds"),
         problem.n * pool.replay.trials,
     )
     result = play(
         pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, pool.replay.trials,
-        progress=lambda done, _: told(done * rounds, rounds),
+        progress=lambda done, _: tell(done * rounds, rounds),
     )  # fmt: skip
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
@@ -50,7 +50,7 @@ def build(
         "rounds": int(rewards.shape[1]),
         "random utility": _random_utility(result, problem),
         "arms played": len(np.unique(result.actions)),
-        "uncertified rounds": int(_total(result, "uncertified")),
+        "uncertified rounds": 0 if result.uncertified is None else int(result.uncertified.sum()),
         "_lanes": lane_hashes(result),
         "_trace": examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
     }
@@ -65,14 +65,9 @@ def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
     inputs = chain.require(target)
     record = chain.status(target).record
     assert record is not None
-    policy = target.policy or ""
+    policy, problem = target.policy or "", _problem(chain, inputs)
     again = play(
-        chain.pool,
-        _problem(chain, inputs),
-        tuned_options(inputs).get(policy, {}),
-        target.rho or 0.0,
-        policy,
-        [trial],
+        chain.pool, problem, tuned_options(inputs).get(policy, {}), target.rho or 0.0, policy, [trial]
     )
     return record.summary["_lanes"][trial], lane_hashes(again)[0]
 
@@ -160,18 +155,10 @@ def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None
 
 def lane_hashes(result: ReplayResult) -> list[str]:
     """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the same."""
-    hashes = []
-    for trial in range(len(result.actions)):
-        digest = hashlib.sha256()
-        for array, kind in (
-            (result.order, "<i8"),
-            (result.actions, "<i8"),
-            (result.propensities, "<f8"),
-            (result.rewards, "<f8"),
-        ):
-            digest.update(np.ascontiguousarray(array[trial], dtype=kind).tobytes())
-        hashes.append(digest.hexdigest()[:32])
-    return hashes
+    arrays = [a.astype("<i8") for a in (result.order, result.actions)]
+    arrays += [a.astype("<f8") for a in (result.propensities, result.rewards)]
+    lanes = (b"".join(a[trial].tobytes() for a in arrays) for trial in range(result.trials))
+    return [hashlib.sha256(lane).hexdigest()[:32] for lane in lanes]
 
 
 def _problem(chain: Chain, inputs: dict[str, Path]) -> ReplayProblem:
@@ -194,8 +181,3 @@ def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
         problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
     )
     return float(utilities.mean(axis=1)[result.order].mean())
-
-
-def _total(result: ReplayResult, name: str) -> float:
-    value = getattr(result, name, None)
-    return 0 if value is None else sum(float(v) for v in value)

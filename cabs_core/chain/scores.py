@@ -59,12 +59,12 @@ def build(
     (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
     models = sorted({c.model for c in cells})
     names = np.array([c.model for c in cells], dtype=object)
-    said = [
+    sentences = [
         f"judge {name}: {text}"
         for name, data in shown["judges"].items()
         for text in instrument.warnings(data)
     ]
-    said += shown["refusals"]
+    sentences += shown["refusals"]
     return {
         "rows": len(cells),
         "without a score": int(np.isnan(found.score).sum()),
@@ -73,7 +73,7 @@ def build(
         "judging, USD in this run": found.spent,
         "judging, USD in all": found.paid,
         "replies without a grade": found.unread,
-        "_warnings": said,
+        "_warnings": sentences,
         "_judges": shown["judges"],
     }
 
@@ -157,7 +157,7 @@ def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
     models = list(dict.fromkeys(c.model for c in cells))
     states = np.array([c.state for c in cells], dtype=object)
     names = np.array([c.model for c in cells], dtype=object)
-    said = []
+    sentences = []
     for model in models:
         mine = states[names == model]
         for state, what in (
@@ -166,11 +166,11 @@ def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
         ):
             part = float((mine == state).mean())
             if part > instrument.NOTABLE:
-                said.append(f"{model}: {part:.0%} of its answers {what}")
+                sentences.append(f"{model}: {part:.0%} of its answers {what}")
     table = {name: found.score[names == name] for name in models}
     refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
     text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)
-    return [*said, text] if text else said
+    return [*sentences, text] if text else sentences
 
 
 def sheet(answers: Path, number: int, seed: int) -> pd.DataFrame:

@@ -32,7 +32,7 @@ def build(
         start_compiling(chain.pool.policies, problem.K, options.notify)
         finish_compiling()
         pool = chain.pool.model_copy(update={"policies": missing})
-        found = tune_policies(problem, pool, progress=_told(options))
+        found = tune_policies(problem, pool, progress=_tell(options))
         seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}
         chosen |= json.loads(json.dumps(found))
     chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
@@ -57,7 +57,7 @@ def build(
     }
 
 
-def _told(options: Options) -> Callable[[float, str], None]:
+def _tell(options: Options) -> Callable[[float, str], None]:
     """Says how far it is when a policy begins, and every ten seconds."""
     last: dict[str, float] = {}
 

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.catalog import ORACLE_BEST, REFERENCE, name_and_options, split_name, with_options
+from cabs_core.catalog import ORACLE_BEST, name_and_options, split_name, with_options
 from cabs_core.errors import ResultError
 from cabs_core.metrics.routing import arm_shares, effective_arms, switch_rate
 from cabs_core.problem.gaps import real_values
@@ -129,30 +129,31 @@ def checkpoints(rounds: int, count: int = CHECKPOINTS) -> np.ndarray:
 
 
 def save_replay_result(
-    result: ReplayResult, problem: ReplayProblem, folder: str | Path, *, pool: ModelPool | None = None
+    result: ReplayResult, problem: ReplayProblem, folder: str | Path, *, pool: ModelPool
 ) -> dict[str, Any]:
     """Write one replay to `folder` atomically and return its `run` record.
 
     Args:
-        result: `ReplayResult` (order, actions, propensities, rewards, best_rewards [trials, T], ...).
-        problem: the `ReplayProblem` that was replayed; scores and costs of the played arms come from it.
+        problem: what was replayed; scores and costs of the played arms come from it.
         folder: target; an existing one is replaced as a whole.
-        pool: `ModelPool`, for titles, encoder and hashes. None: only the result's own pool name is recorded.
+        pool: titles, encoder and settings of the record come from it.
 
     Raises:
         ResultError: arrays of different shapes, an order or action outside the problem, or rewards that are
             not the clipped utilities of the played arms (the result belongs to another problem).
     """
-    traces = _Traces(result, problem)
-    keys = {"pool": traces.pool, "rho": traces.rho, "policy": traces.policy}
-    run = keys | _run_record(traces, result, problem, pool)
-    tables = {
-        "run": pa.Table.from_pylist([run], schema=_RUN_SCHEMA),
-        "trials": _trials(traces, result, keys),
-        "curves": _curves(traces, result, keys),
-        "queries": _queries(traces, keys),
-        "arms": _arms(traces, keys),
-        "rounds": _rounds(traces, keys),
+    played = _Played(result, problem)
+    keys = {"pool": result.pool or problem.pool, "rho": float(result.rho), "policy": result.policy}
+    run = keys | _run_record(result, problem, pool)
+    columns = {
+        "trials": _trials(played),
+        "curves": _curves(played),
+        "queries": _queries(played),
+        "arms": _arms(played),
+        "rounds": _rounds(played),
+    }
+    tables = {"run": pa.Table.from_pylist([run], schema=_RUN_SCHEMA)} | {
+        name: _table(keys, found) for name, found in columns.items()
     }
     contents = Contents("a saved replay", "run.parquet", tuple(f"{name}.parquet" for name in tables))
     with atomic_directory(folder, contents) as temporary:
@@ -234,111 +235,103 @@ _RUN_SCHEMA = pa.schema(
 )
 
 
-class _Traces:
-    """The arrays of one replay, checked against the problem, with scores and costs of the played arms."""
+class _Played:
+    """The arrays `[trials, T]` of one replay, checked against the problem, with scores and costs of the played arms.
+
+    values: clipped utilities, of a table with gaps those of `problem.gaps`; unclipped: without the limits; observed: 1
+    where the answer is real. n, k, trials, rounds: numbers of queries, arms, trials and rounds.
+    """
 
     def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
-        self.pool = str(getattr(result, "pool", "") or getattr(problem, "pool", "") or "")
-        self.policy = str(result.policy)
-        self.rho = float(result.rho)
-        self.arms = [str(a) for a in problem.arms]
-        self.order = np.asarray(result.order)
-        self.actions = np.asarray(result.actions)
-        self.propensities = np.asarray(result.propensities)
-        self.rewards = np.asarray(result.rewards, dtype=np.float64)
-        self.best = np.asarray(result.best_rewards, dtype=np.float64)
-        where = f"replay of {self.policy!r} at rho={self.rho:g} on pool {self.pool!r}"
-        shape = self.actions.shape
-        for name in ("order", "propensities", "rewards", "best"):
-            if getattr(self, name).shape != shape or len(shape) != 2 or 0 in shape:
-                raise ResultError(
-                    f"{where}: {name} has shape {getattr(self, name).shape}, actions {shape}; "
-                    "expected [trials, T] for both"
-                )
-        n, k = problem.scores.shape
-        for name, limit in (("order", n), ("actions", k)):
-            values = getattr(self, name)
-            if values.min() < 0 or values.max() >= limit:
-                raise ResultError(
-                    f"{where}: {name} holds {values.min()}..{values.max()}, expected 0..{limit - 1}"
-                )
-        self.n, self.k = n, k
-        self.trials, self.rounds = shape
-        self.scores = np.asarray(problem.scores)[self.order, self.actions].astype(np.float64)
-        self.turns = getattr(result, "turns", None)
+        self.result, self.arms = result, problem.arms
+        self.n, self.k = problem.scores.shape
+        where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
+        _check_places(result, self.n, self.k, where)
+        self.trials, self.rounds = result.actions.shape
+        at = result.order, result.actions
+        self.scores = problem.scores[at]
         # in conversations a call costs what the earlier turns make of it; all else is the table's
-        costs = np.asarray(problem.costs)[self.order, self.actions] if self.turns is None else result.costs
-        self.costs = np.asarray(costs, dtype=np.float64)
-        self.latency_weight = float(getattr(result, "latency_weight", 0.0) or 0.0)
-        latencies = np.asarray(problem.latencies)[self.order, self.actions] if self.latency_weight else None
-        self.unclipped = utility(self.scores, self.costs, self.rho, latencies, self.latency_weight)
-        off = np.abs(np.clip(self.unclipped, 0, 1) - self.rewards)
-        if not off.max() < 1e-5:  # also catches NaN
-            trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), shape)
-            raise ResultError(
-                f"{where}: reward {self.rewards[trial, t]:.6g} of trial {trial}, round {t} is not the clipped "
-                f"utility {np.clip(self.unclipped[trial, t], 0, 1):.6g} of arm {self.arms[self.actions[trial, t]]!r} "
-                "on that query: result and problem do not belong together"
-            )
-        self.values, self.observed = self.rewards, np.ones(shape)
+        costs = problem.costs[at] if result.turns is None else np.asarray(result.costs, dtype=np.float64)
+        self.costs: np.ndarray = costs
+        weight = result.latency_weight
+        latencies = problem.latencies[at] if weight and problem.latencies is not None else None
+        self.unclipped = utility(self.scores, self.costs, result.rho, latencies, weight)
+        self.rewards = np.asarray(result.rewards, dtype=np.float64)
+        self._check_rewards(where)
+        self.values, self.observed = self.rewards, np.ones(result.actions.shape)
         if problem.observed is not None:
-            self._rest_on_real_cells(problem)
-        self.regret = self.best - self.values
+            self._rest_on_real_cells(problem, problem.observed[at])
+        self.regret = result.best_rewards - self.values
 
-    def _rest_on_real_cells(self, problem: ReplayProblem) -> None:
-        """Of a table with gaps: what means are taken of (`problem.gaps`). What looks at outcomes first stays as it was played."""
-        assert problem.observed is not None  # see above
-        self.observed = (problem.observed[self.order, self.actions] > 0).astype(np.float64)
-        if split_name(self.policy)[0] == ORACLE_BEST:
+    def _check_rewards(self, where: str) -> None:
+        clipped = np.clip(self.unclipped, 0, 1)
+        off = np.abs(clipped - self.rewards)
+        if off.max() < 1e-5:  # not so with a NaN
             return
-        cells = real_values(problem, self.rho)
-        self.values, self.scores, self.costs = (
-            found[self.order, self.actions] for found in (cells.utility, cells.score, cells.cost)
+        trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+        raise ResultError(
+            f"{where}: reward {self.rewards[trial, t]:.6g} of trial {trial}, round {t} is not the clipped utility "
+            f"{clipped[trial, t]:.6g} of arm {self.arms[self.result.actions[trial, t]]!r} on that query: result and problem "
+            "do not belong together"
         )
-        self.unclipped = utility(self.scores, self.costs, self.rho)
+
+    def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
+        """Of a table with gaps: what means are taken of (`problem.gaps`). What looks at outcomes first stays as it was played."""
+        self.observed = (observed > 0).astype(np.float64)
+        if split_name(self.result.policy)[0] == ORACLE_BEST:
+            return
+        cells, at = real_values(problem, self.result.rho), (self.result.order, self.result.actions)
+        self.values, self.scores, self.costs = cells.utility[at], cells.score[at], cells.cost[at]
+        self.unclipped = utility(self.scores, self.costs, self.result.rho)
 
 
-def _constant(keys: dict[str, Any], rows: int) -> dict[str, pa.Array]:
-    return {name: pa.repeat(pa.scalar(value), rows) for name, value in keys.items()}
+def _check_places(result: ReplayResult, n: int, k: int, where: str) -> None:
+    """ResultError where arrays differ in shape, or name a query or an arm that the problem does not have."""
+    shape = result.actions.shape
+    for name in ("order", "propensities", "rewards", "best_rewards"):
+        found = getattr(result, name).shape
+        if found != shape or len(shape) != 2 or 0 in shape:
+            raise ResultError(
+                f"{where}: {name} has shape {found}, actions {shape}; expected [trials, T] for both"
+            )
+    for name, values, limit in (("order", result.order, n), ("actions", result.actions, k)):
+        if values.min() < 0 or values.max() >= limit:
+            raise ResultError(
+                f"{where}: {name} holds {values.min()}..{values.max()}, expected 0..{limit - 1}"
+            )
 
 
-def _per_trial(result: ReplayResult, name: str, trials: int) -> np.ndarray | None:
-    value = getattr(result, name, None)
-    if value is None:
-        return None
-    found = np.asarray(value, dtype=np.float64)
-    return np.full(trials, float(found) / trials) if found.ndim == 0 else found
+def _table(keys: dict[str, Any], columns: dict[str, Any]) -> pa.Table:
+    """The columns after the constant ones of the keys."""
+    rows = len(next(iter(columns.values())))
+    return pa.table({name: pa.repeat(pa.scalar(value), rows) for name, value in keys.items()} | columns)
 
 
-def _trials(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
-    seconds = _per_trial(result, "seconds", t.trials)
-    uncertified = _per_trial(result, "uncertified", t.trials)
-    gaps = getattr(result, "gaps", None)
-    nothing = pa.nulls(t.trials, pa.float64())
-    columns = _constant(keys, t.trials) | {
-        "trial": pa.array(np.arange(t.trials), pa.int32()),
-        "rounds": pa.array(np.full(t.trials, t.rounds), pa.int32()),
-        "utility": t.values.mean(axis=1),
-        "utility_unclipped": t.unclipped.mean(axis=1),
-        "score": t.scores.mean(axis=1),
-        "cost": t.costs.mean(axis=1),
-        "regret": t.regret.mean(axis=1),
-        "best_utility": t.best.mean(axis=1),
-        "observed": t.observed.mean(axis=1),
-        "switch_rate": switch_rate(t.actions),
-        "switches_per_session": nothing if t.turns is None else result.switches_per_session(),
-        "effective_arms": effective_arms(arm_shares(t.actions, t.k)),
-        "mean_propensity": t.propensities.mean(axis=1, dtype=np.float64),
+def _trials(p: _Played) -> dict[str, Any]:
+    result, nothing = p.result, pa.nulls(p.trials, pa.float64())
+    seconds, gaps, uncertified = result.seconds, result.gaps, result.uncertified
+    zeros = np.zeros(p.trials)
+    return {
+        "trial": pa.array(np.arange(p.trials), pa.int32()),
+        "rounds": pa.array(np.full(p.trials, p.rounds), pa.int32()),
+        "utility": p.values.mean(axis=1),
+        "utility_unclipped": p.unclipped.mean(axis=1),
+        "score": p.scores.mean(axis=1),
+        "cost": p.costs.mean(axis=1),
+        "regret": p.regret.mean(axis=1),
+        "best_utility": result.best_rewards.mean(axis=1),
+        "observed": p.observed.mean(axis=1),
+        "switch_rate": switch_rate(result.actions),
+        "switches_per_session": nothing if result.turns is None else result.switches_per_session(),
+        "effective_arms": effective_arms(arm_shares(result.actions, p.k)),
+        "mean_propensity": result.propensities.mean(axis=1, dtype=np.float64),
         "seconds": nothing if seconds is None else seconds,
-        "microseconds_per_round": nothing if seconds is None else seconds / t.rounds * 1e6,
-        "solved_rounds": pa.array(
-            np.zeros(t.trials) if gaps is None else np.isfinite(gaps).sum(axis=1), pa.int64()
-        ),
-        "uncertified": pa.array(np.zeros(t.trials) if uncertified is None else uncertified, pa.int64()),
+        "microseconds_per_round": nothing if seconds is None else seconds / p.rounds * 1e6,
+        "solved_rounds": pa.array(zeros if gaps is None else np.isfinite(gaps).sum(axis=1), pa.int64()),
+        "uncertified": pa.array(zeros if uncertified is None else uncertified, pa.int64()),
         "max_gap": nothing if gaps is None else _finite(np.max, gaps),
         "mean_gap": nothing if gaps is None else _finite(np.mean, gaps),
     }
-    return pa.table(columns)
 
 
 def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> pa.Array:
@@ -346,160 +339,117 @@ def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> 
     return pa.array([float(function(row)) if row.size else None for row in rows], pa.float64())
 
 
-def _curves(t: _Traces, result: ReplayResult, keys: dict[str, Any]) -> pa.Table:
-    at = checkpoints(t.rounds)
-    size = t.trials * len(at)
-    weights = getattr(result, "meta_weights", None)
-    second = None
-    if weights is not None and np.ndim(weights) == 3:
-        weights = np.asarray(weights)
-        # one weight vector a round, or already one a checkpoint
-        rows = (
-            at - 1
-            if weights.shape[1] == t.rounds
-            else np.linspace(0, weights.shape[1] - 1, len(at)).astype(int)
-        )
-        second = weights[:, rows, :].reshape(size, -1)
-    return pa.table(
-        _constant(keys, size)
-        | {
-            "trial": pa.array(np.repeat(np.arange(t.trials), len(at)), pa.int32()),
-            "round": pa.array(np.tile(at, t.trials), pa.int32()),
-            "cumulative_regret": np.cumsum(t.regret, axis=1)[:, at - 1].reshape(-1),
-            "cumulative_utility": np.cumsum(t.values, axis=1)[:, at - 1].reshape(-1),
-            "expert_weights": pa.nulls(size, pa.list_(pa.float32()))
-            if second is None
-            else pa.array(list(second.astype(np.float32)), pa.list_(pa.float32())),
-        }
-    )
+def _curves(p: _Played) -> dict[str, Any]:
+    at = checkpoints(p.rounds)
+    size, weights = p.trials * len(at), p.result.meta_weights
+    listed = pa.list_(pa.float32())
+    return {
+        "trial": pa.array(np.repeat(np.arange(p.trials), len(at)), pa.int32()),
+        "round": pa.array(np.tile(at, p.trials), pa.int32()),
+        "cumulative_regret": np.cumsum(p.regret, axis=1)[:, at - 1].reshape(-1),
+        "cumulative_utility": np.cumsum(p.values, axis=1)[:, at - 1].reshape(-1),
+        "expert_weights": pa.nulls(size, listed)
+        if weights is None
+        else pa.array(list(weights[:, at - 1].reshape(size, -1).astype(np.float32)), listed),
+    }
 
 
-def _queries(t: _Traces, keys: dict[str, Any]) -> pa.Table:
-    flat = t.order.reshape(-1)
-    plays = np.bincount(flat, minlength=t.n)
+def _queries(p: _Played) -> dict[str, Any]:
+    flat = p.result.order.reshape(-1)
+    plays = np.bincount(flat, minlength=p.n)
     seen = np.flatnonzero(plays)
 
     def mean(values: np.ndarray) -> pa.Array:
-        total = np.bincount(flat, weights=values.reshape(-1), minlength=t.n)
+        total = np.bincount(flat, weights=values.reshape(-1), minlength=p.n)
         return pa.array((total[seen] / plays[seen]).astype(np.float32))
 
-    return pa.table(
-        _constant(keys, len(seen))
-        | {
-            "query_index": pa.array(seen, pa.int32()),
-            "plays": pa.array(plays[seen], pa.int32()),
-            "utility": mean(t.values),
-            "regret": mean(t.regret),
-            "score": mean(t.scores),
-            "cost": mean(t.costs),
-        }
-    )
+    return {
+        "query_index": pa.array(seen, pa.int32()),
+        "plays": pa.array(plays[seen], pa.int32()),
+        "utility": mean(p.values),
+        "regret": mean(p.regret),
+        "score": mean(p.scores),
+        "cost": mean(p.costs),
+    }
 
 
-def _arms(t: _Traces, keys: dict[str, Any]) -> pa.Table:
-    size = t.trials * t.k
-    cell = (np.arange(t.trials)[:, None] * t.k + t.actions).reshape(-1)
+def _arms(p: _Played) -> dict[str, Any]:
+    size = p.trials * p.k
+    cell = (np.arange(p.trials)[:, None] * p.k + p.result.actions).reshape(-1)
     plays = np.bincount(cell, minlength=size)
-    safe = np.maximum(plays, 1)
 
     def mean(values: np.ndarray) -> pa.Array:
         total = np.bincount(cell, weights=values.reshape(-1), minlength=size)
-        return pa.array(total / safe, mask=plays == 0)
+        return pa.array(total / np.maximum(plays, 1), mask=plays == 0)
 
-    return pa.table(
-        _constant(keys, size)
-        | {
-            "trial": pa.array(np.repeat(np.arange(t.trials), t.k), pa.int32()),
-            "arm": pa.array(t.arms * t.trials, pa.string()),
-            "plays": pa.array(plays, pa.int64()),
-            "share": plays / t.rounds,
-            "score": mean(t.scores),
-            "cost": mean(t.costs),
-            "observed": mean(t.observed),
-        }
-    )
+    return {
+        "trial": pa.array(np.repeat(np.arange(p.trials), p.k), pa.int32()),
+        "arm": pa.array(p.arms * p.trials, pa.string()),
+        "plays": pa.array(plays, pa.int64()),
+        "share": plays / p.rounds,
+        "score": mean(p.scores),
+        "cost": mean(p.costs),
+        "observed": mean(p.observed),
+    }
 
 
-def _rounds(t: _Traces, keys: dict[str, Any]) -> pa.Table:
-    size = t.trials * t.rounds
-    trial = np.repeat(np.arange(t.trials), t.rounds)
-    query = t.order.reshape(-1)
+def _rounds(p: _Played) -> dict[str, Any]:
+    trial = np.repeat(np.arange(p.trials), p.rounds)
+    query = p.result.order.reshape(-1)
     place = np.lexsort((trial, query))
-    return pa.table(
-        _constant(keys, size)
-        | {
-            "trial": pa.array(trial[place], pa.int16()),
-            "round": pa.array(np.tile(np.arange(t.rounds), t.trials)[place], pa.int32()),
-            "query_index": pa.array(query[place], pa.int32()),
-            "action": pa.array(t.actions.reshape(-1)[place], pa.int16()),
-            "propensity": pa.array(t.propensities.reshape(-1)[place].astype(np.float32)),
-            "reward": pa.array(t.rewards.reshape(-1)[place].astype(np.float32)),
-        }
-        | ({} if t.turns is None else {"cost": t.costs.reshape(-1)[place].astype(np.float32)})
-    )
+
+    def sorted_by_query(values: np.ndarray, kind: type[np.generic]) -> np.ndarray:
+        return values.reshape(-1)[place].astype(kind)
+
+    columns = {
+        "trial": sorted_by_query(trial, np.int16),
+        "round": sorted_by_query(np.tile(np.arange(p.rounds), p.trials), np.int32),
+        "query_index": sorted_by_query(query, np.int32),
+        "action": sorted_by_query(p.result.actions, np.int16),
+        "propensity": sorted_by_query(p.result.propensities, np.float32),
+        "reward": sorted_by_query(p.rewards, np.float32),
+    }
+    if p.result.turns is not None:
+        columns["cost"] = sorted_by_query(p.costs, np.float32)
+    return columns
 
 
-def _run_record(
-    t: _Traces, result: ReplayResult, problem: ReplayProblem, pool: ModelPool | None
-) -> dict[str, Any]:
-    base, preset = split_name(t.policy)
-    preset = with_options(preset, name_and_options(t.policy)[1])  # `default@alpha=2`
-    problem_hash = getattr(problem, "content_hash", None)
-    problem_hash = problem_hash() if callable(problem_hash) else problem_hash
-    record: dict[str, Any] = {
+def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -> dict[str, Any]:
+    base, preset = split_name(result.policy)
+    return {
         "base_policy": base,
-        "preset": preset,
-        "trials": t.trials,
-        "rounds": t.rounds,
-        "queries": t.n,
-        "arms": t.arms,
-        "problem_hash": str(problem_hash or _digest(problem.scores, problem.costs)),
-        "order_hash": _digest(t.order),
-        "seed": int(getattr(result, "seed", 0) or 0),
-        "latency_weight": t.latency_weight,
-        "options": json.dumps(getattr(result, "options", None) or {}, sort_keys=True, default=str),
+        "preset": with_options(preset, name_and_options(result.policy)[1]),  # `default@alpha=2`
+        "trials": result.trials,
+        "rounds": result.rounds,
+        "queries": problem.n,
+        "arms": problem.arms,
+        "problem_hash": problem.content_hash(),
+        "order_hash": _digest(result.order),
+        "seed": result.seed,
+        "latency_weight": result.latency_weight,
+        "options": json.dumps(result.options, sort_keys=True, default=str),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": json.dumps(package_versions(), sort_keys=True),
         "python": platform.python_version(),
-        "pool_title": t.pool,
-        "pool_description": "",
-        "synthetic": False,
-        "paper_benchmark": None,
-        "reference_policy": REFERENCE,
-        "encoder": None,
-        "condition": getattr(result, "condition", "none"),
-        "split_kind": None,
-        "split_seed": None,
-        "oracle_seed": None,
-        "order_seed": None,
-        "pool_hash": None,
-        "comparison_group": t.pool,
-        "pool_settings": "{}",
+        "pool_title": pool.title or pool.name,
+        "pool_description": pool.description,
+        "synthetic": bool(pool.synthetic),
+        "paper_benchmark": pool.paper_benchmark,
+        "reference_policy": pool.reference_policy,
+        "encoder": pool.encoder.name,
+        "condition": pool.replay.condition,
+        "split_kind": pool.split.kind,
+        "split_seed": pool.split.split_seed,
+        "oracle_seed": pool.oracle.oracle_seed,
+        "order_seed": pool.replay.order_seed,
+        "pool_hash": pool.content_hash(),
+        "comparison_group": pool.content_hash(*_ENCODER_FREE),
+        "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
     }
-    if pool is not None and not isinstance(pool, str):
-        record |= {
-            "pool_title": pool.title or pool.name,
-            "pool_description": pool.description,
-            "synthetic": bool(pool.synthetic),
-            "paper_benchmark": pool.paper_benchmark,
-            "reference_policy": pool.reference_policy,
-            "encoder": pool.encoder.name,
-            "condition": pool.replay.condition,
-            "split_kind": pool.split.kind,
-            "split_seed": pool.split.split_seed,
-            "oracle_seed": pool.oracle.oracle_seed,
-            "order_seed": pool.replay.order_seed,
-            "pool_hash": pool.content_hash(),
-            "comparison_group": pool.content_hash(*_ENCODER_FREE),
-            "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
-        }
-    return record
 
 
-def _digest(*arrays: np.ndarray) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        array = np.ascontiguousarray(array)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.data)
+def _digest(array: np.ndarray) -> str:
+    array = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(array.data)
     return digest.hexdigest()[:16]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
 
-from cabs_core.chain.options import parse_rhos, pool_argument, pool_name, pool_option
+from cabs_core.chain.options import parse_rhos, takes_pool
 
 
 @click.command()
-@pool_argument
-@pool_option(
-    "Check this pool only; `cabs check NAME` is the same. Default: every active pool with artifacts."
+@takes_pool(
+    "Check this pool only; `cabs check NAME` is the same. Default: every active pool with artifacts.",
+    required=False,
 )
 @click.option(
     "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
@@ -25,7 +26,6 @@ from cabs_core.chain.options import parse_rhos, pool_argument, pool_name, pool_o
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{place, name, outcome, text, run_id}].")
 @click.option("--warnings-as-errors", is_flag=True, help="Fail on warnings too.")
 def check(
-    name: str | None,
     pool: str | None,
     rhos: str | None,
     quick: bool,
@@ -46,16 +46,14 @@ def check(
     from cabs_dagster.cli.gate import run_checks
     from cabs_dagster.instance import open_instance
 
-    def notify(text: str) -> None:
-        click.echo(text, err=True)
-
-    pool = pool_name(name, pool) if name or pool else None
     pools = [active_pool(pool)] if pool else active_pools()[0]
     with open_instance() as instance:
         cases = []
         for pool_file in pools:
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()
-            cases += run_checks(pool_file, instance, rhos=chosen, audit=not quick, notify=notify)
+            cases += run_checks(
+                pool_file, instance, rhos=chosen, audit=not quick, notify=partial(click.echo, err=True)
+            )
     if junit:
         write_text(junit, as_junit(cases))
     if markdown:
@@ -64,10 +62,10 @@ def check(
         click.echo(json.dumps([asdict(case) for case in cases], indent=1))
     failed = [c for c in cases if c.outcome in ("error", "broken")]
     warned = [c for c in cases if c.outcome == "warning"]
-    told: dict[tuple[str, str], list[str]] = {}
+    places: dict[tuple[str, str], list[str]] = {}
     for case in [*failed, *warned]:  # one fault may stop many checks
-        told.setdefault((case.outcome, case.text), []).append(f"{case.place}: {case.name}")
-    for (outcome, text), names in told.items():
+        places.setdefault((case.outcome, case.text), []).append(f"{case.place}: {case.name}")
+    for (outcome, text), names in places.items():
         click.secho(
             f"{outcome:8s} {'; '.join(names)}: {text}",
             fg="yellow" if outcome == "warning" else "red",

@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from cabs_core.chain.options import pool_argument, pool_name, pool_option
-from cabs_dagster.cli.interrupt import end, on_signal, until_interrupted
+from cabs_core.chain.options import takes_pool
+from cabs_dagster.cli.interrupt import end, on_signal
 
 
 @click.command()
-@pool_argument
-@pool_option("Name of the model pool; `cabs deploy NAME` is the same.")
+@takes_pool("Name of the model pool; `cabs deploy NAME` is the same.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: {pool, passed, reason, champion, challenger, ...}."
 )
 @on_signal(end)
-def deploy(name: str | None, pool: str | None, as_json: bool) -> None:
+def deploy(pool: str, as_json: bool) -> None:
     """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody can tell.
 
     Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router lies at
@@ -27,23 +26,10 @@ def deploy(name: str | None, pool: str | None, as_json: bool) -> None:
     """
     from cabs_core.paths import deployed_folder
     from cabs_core.pools.registry import active_pool
-    from cabs_core.replay.compile_ahead import stop_compiling
-    from cabs_dagster.cli.runner import Runner
-    from cabs_dagster.instance import open_instance
-    from cabs_dagster.instance.recover import end_own_runs, recover
+    from cabs_dagster.cli.runner import run_until_interrupted
 
-    pool_file = active_pool(pool_name(name, pool))
-    with open_instance() as instance:
-        for run_id in recover(instance):
-            click.echo(f"  run {run_id} had been killed: marked as failed", err=True)
-        runner = Runner(instance, notify=lambda text: click.echo(f"  {text}", err=True))
-
-        def tidy() -> None:
-            stop_compiling()
-            end_own_runs(instance)
-
-        found: dict[str, Any] = {}
-        until_interrupted(lambda: found.update(runner.deploy_pool(pool_file)), tidy)
+    pool_file, found = active_pool(pool), dict[str, Any]()
+    run_until_interrupted(lambda runner: found.update(runner.deploy_pool(pool_file)))
     if as_json:
         click.echo(json.dumps({"pool": pool_file.pool.name, **found}, indent=1))
     else:

@@ -36,16 +36,12 @@ def run_checks(
     """
     pool, store = pool_file.pool, ArtifactStore()
     chain, cases = Chain(store, pool_file), []
-    of_stages = {
-        "outcomes": checks.data_check_specs("outcomes"),
-        "splits": checks.data_check_specs("splits"),
-        "router": checks.router_check_specs(),
-    }
-    there = [stage for stage in of_stages if store.record((stage, pool.name)) is not None]
+    checked = ("outcomes", "splits", "router")
+    there = [stage for stage in checked if store.record((stage, pool.name)) is not None]
     if there:
         register(instance, [pool])
         notify(f"{pool.name}: {', '.join(there)}")
-        keys = {spec.key for stage in there for spec in of_stages[stage]}
+        keys = {spec.key for stage in there for spec in checks.check_specs(stage)}
         cases += _evaluate(instance, jobs.PREPARE, pool.name, keys)
     replayed = False
     for rho in tuple(rhos) or pool.replay.rhos:
@@ -58,7 +54,7 @@ def run_checks(
             text = f"{'; '.join(old[:5])}: run it again"
             cases.append(Case(_place("replay", partition), "up_to_date", "error", text))
         notify(f"{pool.name}: {len(statuses)} replays at rho {rho:g}")
-        keys = {spec.key for spec in checks.replay_check_specs()}
+        keys = {spec.key for spec in checks.check_specs("replay")}
         cases += _evaluate(instance, jobs.REPLAY, partition, keys)
     if replayed and audit:
         notify(f"{pool.name}: one trial of a sample of replays again")

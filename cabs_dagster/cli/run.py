@@ -7,20 +7,12 @@ import time
 
 import click
 
-from cabs_core.chain.options import (
-    parse_policies,
-    parse_rhos,
-    policies_option,
-    pool_argument,
-    pool_name,
-    pool_option,
-)
-from cabs_dagster.cli.interrupt import end, on_signal, until_interrupted
+from cabs_core.chain.options import parse_policies, parse_rhos, policies_option, takes_pool
+from cabs_dagster.cli.interrupt import end, on_signal
 
 
 @click.command()
-@pool_argument
-@pool_option("Name of the model pool (see `cabs pool list`); `cabs run NAME` is the same.")
+@takes_pool("Name of the model pool (see `cabs pool list`); `cabs run NAME` is the same.")
 @click.option(
     "--rho", "rhos", help="Cost sensitivities, such as 0,50,900 or low,high. Default: all of the pool's."
 )
@@ -30,20 +22,18 @@ from cabs_dagster.cli.interrupt import end, on_signal, until_interrupted
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: {pool, seconds, runs, report, missing}.")
 @on_signal(end)
 def run(
-    name: str | None, pool: str | None, rhos: str | None, policies: str | None, force: bool, no_report: bool,
-    as_json: bool,
-) -> None:  # fmt: skip
+    pool: str, rhos: str | None, policies: str | None, force: bool, no_report: bool, as_json: bool
+) -> None:
     """Materialise the chain of a pool in this process, recorded in the Dagster instance.
 
     What is there and up to date is not made again. Interrupt it at any time: the next run goes on from there.
     Progress goes to the standard error output.
     """
-    from cabs_core.atomic import remove_leftovers
     from cabs_core.chain.pages import page_parts
     from cabs_core.pools.registry import active_pool
 
     started = time.perf_counter()
-    pool_file = active_pool(pool_name(name, pool))
+    pool_file = active_pool(pool)
     if pool_file.pool.logged and (rhos or policies):
         raise click.UsageError("a log is not replayed: `cabs evaluate` takes policies and rhos")
     chosen_rhos = parse_rhos(rhos, pool_file.pool.replay.rhos)
@@ -51,25 +41,13 @@ def run(
     mark = " (synthetic)" if pool_file.pool.synthetic else ""
     click.echo(f"pool {pool_file.pool.name}{mark}: {pool_file.path}", err=as_json)
 
-    from cabs_core.replay.compile_ahead import stop_compiling
-    from cabs_dagster.cli.runner import Runner
-    from cabs_dagster.instance import open_instance
-    from cabs_dagster.instance.recover import end_own_runs, recover
+    from cabs_dagster.cli.runner import run_until_interrupted
 
-    with open_instance() as instance:
-        for run_id in recover(instance):
-            click.echo(f"  run {run_id} had been killed: marked as failed", err=True)
-        runner = Runner(instance, notify=lambda text: click.echo(f"  {text}", err=True))
-        remove_leftovers(runner.store.root)
-
-        def work() -> None:
-            runner.run_pool(pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report)
-
-        def tidy() -> None:
-            stop_compiling()
-            end_own_runs(instance)
-
-        until_interrupted(work, tidy)
+    runner = run_until_interrupted(
+        lambda runner: runner.run_pool(
+            pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report
+        )
+    )
     parts, seconds = page_parts(pool_file.pool.name), time.perf_counter() - started
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None

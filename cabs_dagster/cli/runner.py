@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import click
 import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.atomic import remove_leftovers
 from cabs_core.chain.pages import page_fresh
 from cabs_core.chain.partition import chain_over
 from cabs_core.errors import CabsError
 from cabs_core.pool_files import PoolFile
 from cabs_core.pools import find_pool
-from cabs_core.replay.compile_ahead import start_compiling
+from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_dagster import jobs
+from cabs_dagster.cli.interrupt import until_interrupted
 from cabs_dagster.failures import run_texts
-from cabs_dagster.instance import PACKAGES
-from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
+from cabs_dagster.instance import PACKAGES, open_instance
+from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
 from cabs_dagster.partitions import grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
 from dbt_like_sql import list_models
@@ -35,6 +38,26 @@ def job(name: str) -> dg.JobDefinition:
     from cabs_dagster.definitions import defs
 
     return defs.resolve_job_def(name)
+
+
+def run_until_interrupted(work: Callable[[Runner], None]) -> Runner:
+    """Let a runner work in the instance of this machine. SIGINT and SIGTERM mark its runs as failed, and end the process."""
+
+    def say(text: str) -> None:
+        click.echo(f"  {text}", err=True)
+
+    with open_instance() as instance:
+        for run_id in recover(instance):
+            say(f"run {run_id} had been killed: marked as failed")
+        runner = Runner(instance, notify=say)
+        remove_leftovers(runner.store.root)
+
+        def tidy() -> None:
+            stop_compiling()
+            end_own_runs(instance)
+
+        until_interrupted(lambda: work(runner), tidy)
+    return runner
 
 
 class Runner:
@@ -139,19 +162,19 @@ class Runner:
 
     def _results(self, pool: str) -> None:
         marts = Marts(self.store)
-        keys = {m.name: f"{m.layer}/{m.name}" for m in list_models()}
-        stale = set(marts.stale())
-        models = [key for name, key in keys.items() if self._due(key, None, name not in stale)]
-        folder, pages = marts.database.parent, {"report": pool, "leaderboard": None}
-        wanted = find_pool(pool).pool.goal
-        goal = wanted.text if wanted else ""
+        stale = marts.stale()
+        models = [
+            key for m in list_models() if self._due(key := f"{m.layer}/{m.name}", None, m.name not in stale)
+        ]
+        goal, folder = find_pool(pool).pool.goal, marts.database.parent
         due = [
             page
-            for page, partition in pages.items()
-            if models or self._due(page, partition, page_fresh(self.store, folder, partition, goal))
+            for page, partition in (("report", pool), ("leaderboard", None))
+            if models
+            or self._due(
+                page, partition, page_fresh(self.store, folder, partition, goal.text if goal else "")
+            )
         ]
-        if not marts.database_whole():
-            models = list(keys.values())
         if models or due:
             self.notify(", ".join([f"{len(models)} SQL models", *due]))
             self.execute(jobs.RESULTS, pool, [*models, *due], {})

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +95,11 @@ def _orphans() -> list[int]:
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Terminate the orphaned services, and kill them after `patience` seconds. Ending one may orphan another."""
-    asked: dict[int, float] = {}
+    """Terminate the orphaned services, and kill what is left after `patience` seconds. Ending one may orphan another."""
+    end = time.monotonic() + patience
     while orphans := _orphans():
         for pid in orphans:
-            late = time.monotonic() - asked.setdefault(pid, time.monotonic()) > patience
-            try:
-                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGTERM if time.monotonic() < end else signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
-            except (ProcessLookupError, ChildProcessError):
-                pass
         time.sleep(0.1)

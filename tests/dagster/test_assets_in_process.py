@@ -14,8 +14,7 @@ from cabs_assets.replay import replay, replay_audit
 from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import Options, Target, materialize
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import Options, Target, make_artifact
 from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
@@ -204,7 +203,7 @@ def test_the_audit_finds_a_replay_that_differs(world) -> None:
         (folder / "x").write_text("1")
         return {"_lanes": ["somethingelse"], "utility": 0.5}
 
-    materialize(chain_of(), target, Options(force=True), build=other_hashes)
+    make_artifact(chain_of(), target, Options(force=True), build=other_hashes)
     try:
         result = make(instance, [replay_audit], "tiny", ops={"replay_audit": {"config": {"cells": 99}}})
         (check,) = result.get_asset_check_evaluations()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -20,8 +21,7 @@ from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
-from cabs_dagster.jobs import RESULTS
-from dbt_like_sql import checks, get_model
+from dbt_like_sql import execute, get_model
 from dbt_like_sql.freshness import Marts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -62,30 +62,6 @@ def test_everything_is_there_and_recorded(world: Path) -> None:
         assert {r.tags["cabs/pool"] for r in instance.get_runs()} == {"tiny"}
         assert {r.status for r in instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
     assert (world / "artifacts" / "reports" / "tiny" / "index.html").is_file()
-
-
-def test_pages_are_linked_by_http_or_named_by_their_path(world: Path, monkeypatch) -> None:
-    """A browser follows no `file:` link of a page that came by http."""
-
-    def links() -> dict:
-        with open_instance() as instance:
-            runner = Runner(instance)
-            assets = ("report", "leaderboard")
-            runner.execute(RESULTS, "tiny", assets, {"ops": {a: {"config": {"force": True}} for a in assets}})
-            events = [instance.get_latest_materialization_event(dg.AssetKey(asset)) for asset in assets]
-        report, board = (event.asset_materialization.metadata for event in events)
-        return {"report": report["link"], "profile": report["profile of the data"], "board": board["link"]}
-
-    monkeypatch.setenv("CABS_REPORTS_URL", "http://127.0.0.1:3999")
-    url = dg.MetadataValue.url
-    assert links() == {
-        "report": url("http://127.0.0.1:3999/tiny/"),
-        "profile": url("http://127.0.0.1:3999/tiny/profile.html"),
-        "board": url("http://127.0.0.1:3999/"),
-    }
-    monkeypatch.setenv("CABS_REPORTS_URL", "")
-    for value in links().values():
-        assert isinstance(value, dg.PathMetadataValue) and Path(str(value.path)).is_file()
 
 
 def test_running_again_launches_nothing(world: Path) -> None:
@@ -161,13 +137,14 @@ def test_a_damaged_database_of_the_marts_is_rebuilt(world: Path) -> None:
 
 
 def test_a_mart_whose_test_fails_stops_every_run_until_it_passes(world: Path, monkeypatch) -> None:
-    right, report = checks.failing_rows, world / "artifacts" / "reports" / "tiny" / "index.html"
+    right, report = execute.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 
-    def wrong(model, test):
-        return "SELECT 1 AS broken" if test.name == "arm_shares_sum_to_one" else right(model, test)
+    def wrong(name, folder):
+        results = right(name, folder)
+        return [replace(r, passed=r.passed and r.name != "arm_shares_sum_to_one") for r in results]
 
     with monkeypatch.context() as broken:
-        broken.setattr(checks, "failing_rows", wrong)
+        broken.setattr(execute, "run_tests", wrong)
         Marts(ArtifactStore()).run(get_model("mart_arm_shares"), force=True)
         before = report.stat().st_mtime_ns
         for _ in range(2):
@@ -236,9 +213,6 @@ def test_pruned_traces_leave_checks_and_reports_working(world: Path) -> None:
 def test_mistakes_are_told_with_exit_code_two(world: Path) -> None:
     for words, said in (
         (["run", "--pool", "nothing"], "no pool called 'nothing'"),
-        (["run", "nothing"], "no pool called 'nothing'"),
-        (["run"], "name a pool"),
-        (["run", "tiny", "--pool", "demo"], "two pools are named"),
         (["run", "tiny", "--rho", "123"], "123"),
         (["run", "tiny", "--policies", "lin_uvb"], "lin_ucb"),
         (["run", "tiny", "--policies", "hier_mix"], "not among the policies of pool tiny"),

@@ -34,39 +34,24 @@ def write_page(pool: str | None) -> ArtifactStore:
     return store
 
 
-def test_the_path_is_printed_and_nothing_is_opened(tiny_pool: Path, opened: list[str]) -> None:
-    store = write_page("tiny")
-    done = CliRunner().invoke(main, ["report", "--pool", "tiny"])
-    assert done.exit_code == 0, done.output
-    page = Path(done.output.strip())
-    assert page == store.root / "reports" / "tiny" / "index.html" and page.read_text() == "<p>page</p>"
-    assert opened == []
+@pytest.mark.parametrize(("words", "pool"), [(["--pool", "tiny"], "tiny"), ([], None)])
+def test_the_path_is_printed_and_opened_where_asked(
+    tiny_pool: Path, opened: list[str], words: list[str], pool: str | None
+) -> None:
+    page = write_page(pool).root.joinpath("reports", *filter(None, [pool]), "index.html")
+    for more, urls in (([], []), (["--open"], [page.as_uri()])):
+        done = CliRunner().invoke(main, ["report", *words, *more])
+        assert done.exit_code == 0 and opened == urls, done.output
+        assert pool is None or (Path(done.output.strip()) == page and page.read_text() == "<p>page</p>")
 
 
-def test_open_asks_the_browser_for_that_page(tiny_pool: Path, opened: list[str]) -> None:
-    store = write_page("tiny")
-    done = CliRunner().invoke(main, ["report", "--pool", "tiny", "--open"])
-    assert done.exit_code == 0, done.output
-    assert opened == [(store.root / "reports" / "tiny" / "index.html").as_uri()]
-
-
-def test_without_a_pool_it_is_the_leaderboard(cabs_home: Path, opened: list[str]) -> None:
-    store = write_page(None)
-    done = CliRunner().invoke(main, ["report", "--open"])
-    assert done.exit_code == 0, done.output
-    assert opened == [(store.root / "reports" / "index.html").as_uri()]
-
-
-def test_no_report_yet_says_what_to_do(tiny_pool: Path, opened: list[str]) -> None:
-    done = CliRunner().invoke(main, ["report", "--pool", "tiny", "--open"])
-    assert done.exit_code != 0 and opened == []
-    assert "there is no report yet: run `cabs run --pool tiny` first" in done.output + str(done.exception)
-
-
-def test_an_unknown_pool_is_named(tiny_pool: Path, opened: list[str]) -> None:
-    done = CliRunner().invoke(main, ["report", "--pool", "tyni", "--open"])
-    assert done.exit_code != 0 and opened == []
-    assert "no pool called 'tyni'" in done.output + str(done.exception)
+@pytest.mark.parametrize(
+    ("pool", "message"),
+    [("tiny", "there is no report yet: run `cabs run --pool tiny` first"), ("tyni", "no pool called 'tyni'")],
+)
+def test_no_report_yet_says_what_to_do(tiny_pool: Path, opened: list[str], pool: str, message: str) -> None:
+    done = CliRunner().invoke(main, ["report", "--pool", pool, "--open"])
+    assert done.exit_code != 0 and opened == [] and message in done.output + str(done.exception)
 
 
 @pytest.mark.parametrize("how", ["refuses", "raises"])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
@@ -38,20 +37,10 @@ def test_pool_names_are_completed(tiny_pool: Path, words: tuple[str, ...]) -> No
     assert {"tiny", "demo"} <= set(completed(*words, ""))
 
 
-def test_every_command_of_a_pool_takes_its_name_with_and_without_the_option() -> None:
-    found = []
-
-    def walk(command: click.Command, words: list[str]) -> None:
-        if isinstance(command, click.Group):
-            for name, one in command.commands.items():
-                walk(one, [*words, name])
-        elif any("--pool" in p.opts for p in command.params):
-            found.append(words)
-            assert any(isinstance(p, click.Argument) and p.name == "name" for p in command.params), words
-
-    walk(main, ["cabs"])
-    assert ["cabs", "check"] in found and ["cabs", "judge", "show"] in found and len(found) >= 10
+def test_a_pool_is_named_once(tiny_pool: Path) -> None:
+    assert cabs("plan", "tiny").output == cabs("plan", "--pool", "tiny").output
     assert "two pools are named: tiny and demo" in cabs("evaluate", "tiny", "--pool", "demo").output
+    assert "name a pool" in cabs("run").output
 
 
 def test_policies_are_completed_one_after_the_other(tiny_pool: Path) -> None:
@@ -59,12 +48,6 @@ def test_policies_are_completed_one_after_the_other(tiny_pool: Path) -> None:
     assert completed("run", "--pool", "tiny", "--policies", "random,b") == ["random,best_single"]
     assert completed("run", "tiny", "--policies", "random,r") == []
     assert "cabs_d_linear@literal" in completed("run", "--policies", "cabs_d_linear")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell_is_printed(shell: str) -> None:
-    done = CliRunner().invoke(main, [], env={"_CABS_COMPLETE": f"{shell}_source"}, prog_name="cabs")
-    assert done.exit_code == 0 and "_CABS_COMPLETE" in done.output
 
 
 def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:

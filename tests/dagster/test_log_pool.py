@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests_support import TINY, chain_of, home_with
 
+from cabs_core.artifacts import make_artifact
 from cabs_core.chain.deployment import deploy
-from cabs_core.chain.make import make_artifact
 from cabs_core.ope.compare import compare_on_log
 from cabs_core.ope.pool import held_out, probabilities
 from cabs_core.outcomes import Outcomes, load_outcomes
@@ -97,15 +97,11 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
     assert "what was played" in verdict["verdict"] and "95 % intervals" in verdict["why"]
-    verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
-    assert (
-        "per 1,000 requests (played: $" in verdict["why"] and verdict["cost"] > 0 and 0 < verdict["score"] < 1
-    )
+    assert verdict["cost"] > 0 and 0 < verdict["score"] < 1
     money = pd.read_csv(folder / "tables" / "money.csv")
     assert set(money.columns) >= {"Policy", "Quality", "USD per 1,000 requests", "Saved"} and len(money) > 3
     assert "from the log" in page and Outcomes.load(inputs_of()["outcomes"]).content_hash() in page
-    board = (folder.parent / "index.html").read_text(encoding="utf-8")
-    assert "Pools whose source is a log" in board and 'href="tiny/index.html"' in board
+    assert 'href="tiny/index.html"' in (folder.parent / "index.html").read_text(encoding="utf-8")
     assert (folder / "differences.png").stat().st_size > 5000 and (folder / "tables" / "models.csv").is_file()
 
 
@@ -113,13 +109,7 @@ def test_nothing_is_made_twice_and_what_is_said_is_true(world) -> None:
     again = cabs("run", "tiny", "--json")
     assert json.loads(again.stdout)["runs"] == []
     plan = cabs("plan", "tiny")
-    assert "off_policy           fresh" in plan.output and "replay" not in plan.output.replace(
-        "replay_problem", ""
-    )
-    (last,) = [
-        row for row in json.loads(cabs("plan", "tiny", "--json").stdout) if row["target"] == "off_policy"
-    ]
-    assert last["state"] == "fresh"
+    assert "off_policy           fresh" in plan.output and "replay of" not in plan.output
     assert "replays" not in cabs("pool", "show", "tiny").output
     assert "calls.csv: sha256" in cabs("data", "fetch", "tiny").output
     refused = cabs("run", "tiny", "--rho", "0")

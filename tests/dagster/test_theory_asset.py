@@ -8,7 +8,6 @@ import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore
 from cabs_core.bench import theory
-from cabs_dagster.build import build_defs
 from cabs_dagster.resources import CabsResource
 
 
@@ -39,9 +38,3 @@ def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) ->
         make()
     assert ran == [2, 2] and (folder / "index.html").is_file()
     assert "### E1" in first.metadata["summary"].value and second.metadata["link"].value.endswith("/_theory/")
-
-
-def test_it_stands_alone() -> None:
-    specs = {spec.key.to_user_string(): spec for spec in build_defs().resolve_all_asset_specs()}
-    assert specs["theory"].group_name == "theory" and not list(specs["theory"].deps)
-    assert [key for key, spec in specs.items() if spec.group_name == "theory"] == ["theory"]

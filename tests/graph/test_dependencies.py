@@ -48,11 +48,6 @@ def test_every_import_is_declared() -> None:
     assert not missing
 
 
-def test_the_server_is_no_extra() -> None:
-    declared = {plain(text) for text in PROJECT["project"]["dependencies"]}
-    assert {"starlette", "uvicorn", "cvxpy", "clarabel"} <= declared
-
-
 def test_the_version_is_said_once() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"] and "version" not in PROJECT["project"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cabs_core.__version__"}

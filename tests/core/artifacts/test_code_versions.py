@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import POOL_STAGES, code_versions, stages
+from cabs_core.artifacts import POOL_STAGES, code_versions, make_artifact, stages
 from cabs_core.artifacts.code_versions import closure, code_version, expand, module_file
 from cabs_core.catalog import all_policies, split_name
-from cabs_core.chain.make import make_artifact
 from cabs_core.outcomes import Outcomes
 
 #: tests/core/collect does the same for the stages of pools that collect
@@ -88,8 +87,7 @@ def test_every_policy_has_a_module(policy: str) -> None:
 WATCH = """
 import cProfile, json, os, sys, threading
 import great_expectations, numba, pandas, scipy.optimize, sklearn.linear_model, torch  # once here, not in each process below
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, Target
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, Target, make_artifact
 from cabs_core.pools import find_pool
 
 chain = Chain(ArtifactStore(), find_pool("tiny"))
@@ -121,7 +119,6 @@ print(json.dumps(found))
 #: What a stage's version leaves out although it runs: making itself, and what `COVERED` says.
 OUTSIDE = (
     "cabs_core.artifacts",
-    "cabs_core.chain.make",
     "cabs_core.hashing",
     "cabs_core.versions",
     "cabs_core.pools.registry",

@@ -11,13 +11,9 @@ import time
 import pytest
 from tests_support import TINY, chain_of
 
-from cabs_core.artifacts import ArtifactStore
+from cabs_core.artifacts import ArtifactStore, make_artifact
 from cabs_core.artifacts.materialize import produce
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe
-from cabs_core.bench.servers import free_port
-from cabs_core.chain.make import make_artifact
-from cabs_core.chain.page_server import page_server
-from cabs_core.chain.pages import page_parts
 from cabs_core.errors import StorageError, is_transient
 
 pytest.importorskip("s3fs", reason="needs the extra s3")
@@ -123,27 +119,6 @@ def test_killed_in_the_middle_of_an_upload_there_is_no_artifact_and_the_next_run
         (folder / "whole.txt").write_text("whole")
     keys = [o["Key"] for o in s3.list_objects_v2(Bucket="cabs")["Contents"]]
     assert keys == ["team/splits/tiny/whole.txt"]  # what the killed run had sent is gone
-
-
-def test_pages_open_from_the_store(s3, cabs_home, monkeypatch) -> None:
-    import threading
-    import urllib.request
-
-    store = ArtifactStore("s3://cabs/team")
-    page = lambda folder: (folder / "index.html").write_text("<p>the report</p>") and {}  # noqa: E731
-    produce(store, page_parts("tiny"), Recipe("report", "tiny", ""), page)
-    number = free_port()
-    monkeypatch.setenv("CABS_REPORTS_URL", f"http://127.0.0.1:{number}")
-    server = page_server(ArtifactStore("s3://cabs/team"))
-    assert server is not None
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        for path in ("/tiny/", "/tiny/index.html"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{number}{path}", timeout=30) as answer:
-                assert answer.read() == b"<p>the report</p>"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_home, monkeypatch) -> None:

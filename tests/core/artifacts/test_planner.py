@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
-from cabs_core.artifacts import ArtifactStore, Chain, Options, Target, materialize
+from cabs_core.artifacts import ArtifactStore, Chain, Options, Target, make_artifact
 from cabs_core.errors import ProvenanceError
 from cabs_core.pools import find_pool, load_pool_file
 
@@ -38,10 +38,10 @@ def test_made_in_order_everything_is_fresh_and_making_again_does_nothing(tiny_po
     finished_stages()
     assert set(states().values()) == {"fresh"}
     current = chain_of()
-    again = materialize(current, current.stage("splits"), build=stand_in("never written"))
+    again = make_artifact(current, current.stage("splits"), build=stand_in("never written"))
     assert again.reused
     assert (again.folder / "data.txt").read_text() == "splits"
-    forced = materialize(chain_of(), current.stage("splits"), Options(force=True), build=stand_in("other"))
+    forced = make_artifact(chain_of(), current.stage("splits"), Options(force=True), build=stand_in("other"))
     assert not forced.reused and (forced.folder / "data.txt").read_text() == "other"
 
 
@@ -62,7 +62,7 @@ def test_an_unchanged_result_of_a_changed_stage_stops_the_ripple(tiny_pool: Path
     finished_stages()
     edit(tiny_pool, "dim: 8", "dim: 9")
     current = chain_of()
-    materialize(current, current.stage("oracles"), build=stand_in("oracles"))  # the same bytes as before
+    make_artifact(current, current.stage("oracles"), build=stand_in("oracles"))  # the same bytes as before
     assert states()["oracles"] == "fresh"
     reasons = chain_of().status(chain_of().stage("replay_problem")).reasons
     assert reasons == ("setting features.dim: 8 -> 9",)
@@ -84,7 +84,7 @@ def test_adding_a_policy_leaves_other_replays_fresh(tiny_pool: Path) -> None:
     edit(tiny_pool, "lin_ucb]", "lin_ucb, lin_ts]")
     current = chain_of()
     assert current.status(current.stage("tuning")).state == "stale"
-    materialize(current, current.stage("tuning"), build=stand_in("tuned again"))
+    make_artifact(current, current.stage("tuning"), build=stand_in("tuned again"))
     current = chain_of()
     assert current.status(cell()).state == "fresh"
     assert current.status(cell(policy="lin_ts")).state == "missing"
@@ -112,7 +112,7 @@ def test_a_consumer_says_what_to_refresh_first(tiny_pool: Path) -> None:
         lambda folder: (folder / "provenance.json").write_text("null"),
         lambda folder: (folder / "provenance.json").write_text("[]"),
         lambda folder: edit(folder / "provenance.json", '"seconds"', '"Seconds"'),
-        lambda folder: edit(folder / "provenance.json", '"stage": "oracles"', '"stage": "splits"'),
+        lambda folder: edit(folder / "provenance.json", '"name": "oracles"', '"name": "splits"'),
     ],
 )
 def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_it(
@@ -124,7 +124,7 @@ def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_i
     assert current.status(current.stage("oracles")).state == "stale"
     with pytest.raises(ProvenanceError, match="needs oracles of pool tiny, which is out of date"):
         current.require(current.stage("replay_problem"))
-    assert not materialize(chain_of(), current.stage("oracles"), build=stand_in("oracles")).reused
+    assert not make_artifact(chain_of(), current.stage("oracles"), build=stand_in("oracles")).reused
     assert set(states().values()) == {"fresh"}
 
 
@@ -138,7 +138,7 @@ def test_an_artifact_in_anothers_place_is_noticed(tiny_pool: Path) -> None:
 
 def test_a_failed_blocking_check_blocks_what_follows(tiny_pool: Path) -> None:
     failed = stand_in("o", _blocked=["scores_in_range: 2, expected 0 to 1"])
-    materialize(chain_of(), chain_of().stage("outcomes"), build=failed)
+    make_artifact(chain_of(), chain_of().stage("outcomes"), build=failed)
     current = chain_of()
     assert current.status(current.stage("outcomes")).state == "fresh"
     for name in ("splits", "oracles", "tuning"):
@@ -157,7 +157,7 @@ def test_the_table_of_a_file_pool_is_an_input(cabs_home: Path) -> None:
     def current() -> Chain:
         return Chain(ArtifactStore(), load_pool_file(path))
 
-    materialize(current(), current().stage("outcomes"), build=stand_in())
+    make_artifact(current(), current().stage("outcomes"), build=stand_in())
     before = current().pool_file.external_files()
     assert current().status(current().stage("outcomes")).state == "fresh"
     table.write_text("prompt,model,score,cost\nmore,m,1,1\n")

@@ -34,7 +34,8 @@ def _problem(folder: Path) -> None:
 
 def _result(folder: Path) -> None:
     problem = synthetic_problem(20, 3, 4, seed=0)
-    save_replay_result(replay(problem, "random", rho=1.0, trials=1), problem, folder)
+    pool = ModelPool.model_validate({"name": "p", "source": {"kind": "synthetic"}})
+    save_replay_result(replay(problem, "random", rho=1.0, trials=1), problem, folder, pool=pool)
 
 
 def _outcomes(folder: Path) -> None:

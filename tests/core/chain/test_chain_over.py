@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import Options
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import Options, make_artifact
 from cabs_core.chain.partition import chain_over
 
 

@@ -6,6 +6,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -64,14 +65,14 @@ def port(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread.join()
 
 
-def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, Message, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
     connection.endheaders()
     answer = connection.getresponse()
-    found = answer.status, dict(answer.headers), answer.read().decode("utf-8")
+    found = answer.status, answer.headers, answer.read().decode("utf-8")
     connection.close()
     return found
 

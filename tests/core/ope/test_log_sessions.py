@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_support import chain_of, home_with
 
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import make_artifact
 from cabs_core.errors import DataError, PoolError
 from cabs_core.ope import evaluate, read_table
 from cabs_core.ope.compare import compare_policies

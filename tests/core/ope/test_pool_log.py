@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
+from cabs_core.artifacts import make_artifact
 from cabs_core.chain.cli import evaluate as command
-from cabs_core.chain.make import make_artifact
 from cabs_core.chain.off_policy import ESTIMATES
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.errors import DataError

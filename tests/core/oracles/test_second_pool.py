@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.chain.make import make_artifact
+from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.oracles import neighbours
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.pool_files import read_pool_file

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import struct
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -382,8 +383,7 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
             ("lin_ts", "lin_ts"),
             ("lin_ucb", "lin_ucb"),
         ):
-            result = fake_result(problem, twin, rho)
-            result.policy = policy
+            result = replace(fake_result(problem, twin, rho), policy=policy)
             save_replay_result(result, problem, tmp_path / f"replay/fake/{int(rho):04d}/{policy}", pool=pool)
     build_all(tmp_path, database=False)
     text = build_report("fake", tmp_path).path.read_text(encoding="utf-8").replace("\u00a0", " ")
@@ -403,8 +403,7 @@ def test_only_upper_bounds_cannot_be_ranked(tmp_path):
 def test_text_from_pool_and_table_is_escaped(tmp_path):
     evil = "<script>alert(1)</script>"
     pool = fake_pool(title=evil, description=f"</title>{evil}")
-    problem = fake_problem(n=8, arms=3)
-    problem.arms = [f"arm{evil}", "=cmd()", "b & c_d%"]
+    problem = replace(fake_problem(n=8, arms=3), arms=[f"arm{evil}", "=cmd()", "b & c_d%"])
     for policy in ("random", "lin_ucb"):
         result = fake_result(problem, policy, 0.0)
         save_replay_result(result, problem, tmp_path / f"replay/fake/0000/{policy}", pool=pool)

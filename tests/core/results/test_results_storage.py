@@ -1,6 +1,7 @@
 """Replay results on disk: round trip, summaries against plain loops, refusals, size."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +78,9 @@ def test_summaries_agree_with_plain_loops(saved):
 def test_an_arm_that_was_never_played_has_no_mean(tmp_path):
     problem = fake_problem(n=10, arms=3)
     result = fake_result(problem, "lin_ucb", 0.0, trials=1)
-    result.actions[:] = 0
-    result.rewards = problem.scores[result.order, 0]
-    save_replay_result(result, problem, tmp_path / "x")
+    first = np.zeros_like(result.actions)
+    result = replace(result, actions=first, rewards=problem.scores[result.order, 0])
+    save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
     arms = load_replay_result(tmp_path / "x").arms.to_pydict()
     assert arms["plays"] == [10, 0, 0] and arms["score"][1] is None
 
@@ -95,19 +96,18 @@ def test_fewer_rounds_than_queries(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: setattr(r, "rewards", r.rewards + 0.1), "do not belong together"),
-        (lambda r: setattr(r, "rewards", r.rewards * np.nan), "do not belong together"),
-        (lambda r: setattr(r, "actions", r.actions + 100), "expected 0..4"),
-        (lambda r: setattr(r, "order", r.order - 1), "expected 0..59"),
-        (lambda r: setattr(r, "propensities", r.propensities[:, :-1]), "expected \\[trials, T\\]"),
+        (lambda r: {"rewards": r.rewards + 0.1}, "do not belong together"),
+        (lambda r: {"rewards": r.rewards * np.nan}, "do not belong together"),
+        (lambda r: {"actions": r.actions + 100}, "expected 0..4"),
+        (lambda r: {"order": r.order - 1}, "expected 0..59"),
+        (lambda r: {"propensities": r.propensities[:, :-1]}, "expected \\[trials, T\\]"),
     ],
 )
 def test_a_result_that_does_not_fit_is_refused_and_nothing_is_written(tmp_path, change, message):
     problem = fake_problem()
     result = fake_result(problem, "hier_mix", 300.0)
-    change(result)
     with pytest.raises(ResultError, match=message):
-        save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+        save_replay_result(replace(result, **change(result)), problem, tmp_path / "x", pool=fake_pool())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,13 +153,6 @@ def test_a_trace_with_lost_repeated_or_unknown_rounds_is_named(saved, change, di
             load(folder)
 
 
-def test_a_trace_read_with_its_record_at_hand_is_the_same(saved):
-    *_, folder, run = saved
-    known, read = load_trace(folder, run), load_trace(folder)
-    for name in ("order", "actions", "propensities", "rewards"):
-        assert np.array_equal(getattr(known, name), getattr(read, name))
-
-
 def test_saving_again_replaces_the_folder(saved):
     problem, result, folder, _ = saved
     save_replay_result(result, problem, folder, pool=fake_pool())
@@ -182,8 +175,8 @@ def test_expert_weights_are_kept_at_the_checkpoints(tmp_path):
     problem = fake_problem(n=300)
     result = fake_result(problem, "cabs_d_linear", 0.0, trials=2)
     first = np.linspace(0, 1, 300)
-    result.meta_weights = np.stack([np.stack([first, 1 - first], axis=1)] * 2)
-    save_replay_result(result, problem, tmp_path / "x")
+    weights = np.stack([np.stack([first, 1 - first], axis=1)] * 2)
+    save_replay_result(replace(result, meta_weights=weights), problem, tmp_path / "x", pool=fake_pool())
     curve = load_replay_result(tmp_path / "x").curves.to_pandas()
     row = curve[(curve["trial"] == 1) & (curve["round"] == 150)].iloc[0]
     assert row["expert_weights"] == pytest.approx([first[149], 1 - first[149]], abs=1e-6)

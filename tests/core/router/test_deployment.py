@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
+from cabs_core.artifacts import make_artifact
 from cabs_core.chain.deployment import deploy, held_out_rows
-from cabs_core.chain.make import make_artifact
 from cabs_core.chain.router import examine_again
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts

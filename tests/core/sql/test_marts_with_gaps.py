@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from fake_replays import fake_pool, fake_problem, fake_result
 from cabs_core.catalog import asset_name
 from cabs_core.problem.gaps import real_values
 from cabs_core.replay.storage import save_replay_result
-from dbt_like_sql import build_all, read_model
+from dbt_like_sql import build_all, read_model, run_tests
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 POLICIES = ("hier_mix", "lin_ucb", "oracle_best", "random")
@@ -24,14 +25,12 @@ class Worlds:
 
     def __init__(self, folder: Path) -> None:
         self.full = fake_problem(n=400, seed=3)
-        self.full.K, self.full.metadata = 5, {}
         rng = np.random.default_rng(1)
         real = rng.random(self.full.scores.shape) < 0.5
         guess = np.tile(np.linspace(0.9, 0.1, 5), (400, 1))  # the worst model is said to be the best
-        self.gaps = fake_problem(n=400, seed=3)
-        self.gaps.K, self.gaps.metadata, self.gaps.observed = 5, {}, real.astype(float)
-        self.gaps.predicted_scores, self.gaps.predicted_costs = guess, self.full.costs
-        self.gaps.scores = np.where(real, self.full.scores, guess)
+        self.gaps = replace(
+            self.full, observed=real, predicted_scores=guess, scores=np.where(real, self.full.scores, guess)
+        )
         self.folders = {}
         self.results = {}
         for name, problem in (("full", self.full), ("gaps", self.gaps)):
@@ -42,9 +41,9 @@ class Worlds:
                     result = fake_result(problem, policy, rho, pool="one")
                     if policy in ("hier_mix", "lin_ucb"):  # always the best model, always the worst one
                         arm = GOOD if policy == "hier_mix" else BAD
-                        result.actions = np.full(result.actions.shape, arm)
+                        actions = np.full(result.actions.shape, arm)
                         value = np.clip(problem.scores - rho * problem.costs, 0, 1)
-                        result.rewards = value[result.order, result.actions]
+                        result = replace(result, actions=actions, rewards=value[result.order, actions])
                     self.results[name, policy, rho] = result
                     save_replay_result(
                         result,
@@ -111,8 +110,6 @@ def test_the_policy_that_sees_outcomes_stays_the_upper_bound_as_it_was_played(wo
 
 
 def test_the_checks_of_the_marts_hold(worlds: Worlds) -> None:
-    from dbt_like_sql import checks
-
     failed = [r for name in ("stg_replay_summary", "mart_utility_by_regime", "mart_pareto_frontier", "mart_arm_shares")
-              for r in checks.run_tests(name, worlds.folders["gaps"]) if not r.passed]  # fmt: skip
+              for r in run_tests(name, worlds.folders["gaps"]) if not r.passed]  # fmt: skip
     assert not failed
