@@ -36,8 +36,8 @@ class Charges:
     @property
     def factors(self) -> np.ndarray:
         """Mean ratio of paid to predicted cost of the output, per model."""
-        found: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
-        return found
+        ratio: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
+        return ratio
 
     def learn(self, arm: int, paid: float, predicted: float) -> None:
         """An output cost `paid` USD, where the predictor said `predicted` > 0."""

@@ -103,8 +103,8 @@ class EventLog:
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
-        found = self._all(sql, values)
-        return found[0] if found else ()
+        rows = self._all(sql, values)
+        return rows[0] if rows else ()
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self.database.transaction(lambda run: run(sql, values).fetchall())
@@ -141,11 +141,11 @@ class EventLog:
         def work(run: Run) -> None:
             for row in rows:
                 values = {**row, "status": row.get("status", "decided")}
-                made = run(light, [values.get(name) for name in names]).fetchall()
-                if not made:  # done again after the connection was lost: it is there
+                added = run(light, [values.get(name) for name in names]).fetchall()
+                if not added:  # done again after the connection was lost: it is there
                     continue
                 if row.get("kept") is None:
-                    run(heavy, [made[0][0], *body_of(row)])
+                    run(heavy, [added[0][0], *body_of(row)])
                 tally(run, values["ts"], values["bundle"], values["arm"], values["status"], n=1)
 
         self.database.transaction(work, append=True)
@@ -161,10 +161,10 @@ class EventLog:
 
         def work(run: Run) -> None:
             sql = "SELECT ts, bundle, arm, status, cost FROM decisions WHERE id = ?"
-            found = run(sql, (decision_id,)).fetchall()
-            if not found:
+            rows = run(sql, (decision_id,)).fetchall()
+            if not rows:
                 return
-            ts, bundle, arm, before, cost = found[0]
+            ts, bundle, arm, before, cost = rows[0]
             run(f"UPDATE decisions SET status = ?{sets} WHERE id = ?", (status, *given.values(), decision_id))
             new = given.get("cost", cost)
             if status != before or new != cost:
@@ -230,15 +230,15 @@ class EventLog:
         """
 
         def work(run: Run) -> str:
-            known = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
-            if known is not None:
-                same = known[0] == decision_id and float(known[1]) == float(score)
+            recorded = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
+            if recorded is not None:
+                same = recorded[0] == decision_id and float(recorded[1]) == float(score)
                 return "duplicate" if same else "conflict"
             sql = "SELECT 1 FROM rewards WHERE decision_id = ? AND retracted = 0 LIMIT 1"
             earlier = run(sql, (decision_id,)).fetchone()
             sql = "SELECT ts, bundle, arm, status FROM decisions WHERE id = ? AND retracted = 0"
-            made = run(sql, (decision_id,)).fetchone()
-            if made is None:
+            decided = run(sql, (decision_id,)).fetchone()
+            if decided is None:
                 raise RouterError(f"unknown decision: id {decision_id!r:.80} is not in {self.name}")
             run(
                 "INSERT INTO rewards (decision_id, ts, score, cost, source, key, teaches, turn) "
@@ -254,7 +254,7 @@ class EventLog:
                     turn,
                 ),
             )
-            tally(run, *made, rewards=1)
+            tally(run, *decided, rewards=1)
             return "recorded"
 
         return self.database.transaction(work, append=True)
@@ -287,8 +287,8 @@ class EventLog:
                 AND d.bundle IN ({marks}) ORDER BY r.seq"""
             rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
             width = len(REWARDS)
-            found = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
-            return found, len(numbers), numbers[-1]
+            pairs = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
+            return pairs, len(numbers), numbers[-1]
 
         return self.database.transaction(work)
 

@@ -94,8 +94,8 @@ class Heads:
         def deltas(arm: int, score: float) -> np.ndarray:
             scores = np.full((1, len(self.oracles.arms)), float(score))
             parts = self.oracles.surrogate_scores(embedding[None], np.array([length]), scores)
-            found: np.ndarray = deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
-            return found
+            values: np.ndarray = deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
+            return values
 
         return deltas
 

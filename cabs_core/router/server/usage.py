@@ -101,8 +101,8 @@ _DETAILS = (("prompt", "input"), ("completion", "output"))
 
 
 def _part(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    found = (usage.get(name) for name in names)
-    return next((part for part in found if isinstance(part, Mapping)), {})
+    parts = (usage.get(name) for name in names)
+    return next((part for part in parts if isinstance(part, Mapping)), {})
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> float | None:
