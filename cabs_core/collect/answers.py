@@ -73,7 +73,7 @@ def collect_answers(
     notify: Callable[[str], None] = lambda text: None,
     look: Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
 ) -> Collected:
-    """Ask what has no answer yet.
+    """Make the calls that have no answer yet.
 
     Args:
         look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '', {model to drop: why}, figures);

@@ -1,4 +1,4 @@
-"""What one call is: its request, what it can cost at most, and what a reply means."""
+"""One call: its request, its highest possible cost, and the meaning of a reply."""
 
 from __future__ import annotations
 

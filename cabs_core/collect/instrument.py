@@ -174,7 +174,7 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about what was measured of a judge that limits what follows from its scores."""
+    """Sentences about measured errors of a judge that limit the use of its scores."""
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []

@@ -137,7 +137,7 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
 def _judged(
     judge: Judge, collection: Collection, wanted: int, out: dict[str, float]
 ) -> tuple[int, list[int], float]:
-    """(calls, characters of each, output tokens) of a judge over all answers; what is known already is not seen here."""
+    """(calls, characters of each, output tokens) of a judge over all answers, known grades included."""
     compared = judge.against is not None
     models = [t.name for t in collection.models if t.name != judge.against]
     applies = [

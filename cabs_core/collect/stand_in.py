@@ -143,7 +143,7 @@ def is_right(model: str, prompt: str) -> bool:
 
 
 def answer_of(model: str, prompt: str) -> str:
-    """What a model says to a prompt."""
+    """A model's answer to a prompt."""
     right = right_answer(prompt)
     answer = right if is_right(model, prompt) else _wrong(right, chance("wrong", model, prompt))
     return f"{_FILLER}{answer}" if any(word in model for word in WORDY) else answer
@@ -158,7 +158,7 @@ def _wrong(right: str, spin: float) -> str:
 
 
 def judged(parts: dict[str, Any]) -> str:
-    """What the judge says: to one answer, or to two."""
+    """The judge's reply about one answer, or about two."""
     task = parts["task"]
 
     def passed(answer: str) -> bool:

@@ -91,7 +91,7 @@ class LoggedData:
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by cluster."""
+        """[n, K] of the logging policy: from the log, else from a model of its choices, cross-fitted by cluster."""
         if self.pmf is not None:
             return self.pmf
         return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))

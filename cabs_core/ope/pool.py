@@ -172,7 +172,7 @@ def evaluate_pool(
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows as an Arrow table whose types do not depend on what was refused."""
+    """The rows as an Arrow table, with the same types where estimates were refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
     names = [
         "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime",

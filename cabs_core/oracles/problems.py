@@ -96,7 +96,7 @@ def build_problems(
 
 
 def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """What the oracles say of the prompts of one split, by the name of the problem's array."""
+    """The oracles' predictions for the prompts of one split, by the name of the problem's array."""
     candidates = oracles.candidate_scores(x, lengths)
     predicted = candidates[oracles.chosen["accuracy"]]
     return {

@@ -125,11 +125,11 @@ class PointPolicy(StaticPolicy):
             self._drop(index)
 
     def _add_last(self) -> None:
-        """Give the arm that came last its place in what was learnt."""
+        """Make room in the learnt arrays for the arm that was added last."""
         raise NotImplementedError
 
     def _drop(self, index: int) -> None:
-        """Take an arm out of what was learnt."""
+        """Remove an arm from the learnt arrays."""
         raise NotImplementedError
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:

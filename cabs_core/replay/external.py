@@ -78,7 +78,7 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
 
 
 def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
-    """float64 [K], sum 1, of what `predict` returned."""
+    """The value that `predict` returned as probabilities, float64 [K] with sum 1."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < arms:
         certain: np.ndarray = np.eye(arms)[int(value)]
         return certain

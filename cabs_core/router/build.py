@@ -99,7 +99,7 @@ def choose_policy(
         np.add.at(total, played.order.ravel(), utility.ravel())
         return total / len(played.order)
 
-    # of a table with gaps, what was predicted earns nobody a place
+    # in a table with gaps, predicted cells do not count for the choice of a policy
     real = None if problem.observed is None else real_values(problem, rho).utility
     base = per_query(BEST_SINGLE)
     rows: list[dict[str, Any]] = []
@@ -217,7 +217,7 @@ def build_bundle(
         "fallback": fallback, "encoder": settings,
         "identity": encoding["identity"] + ("-int8" if transformer and defaults.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
-        # what is predicted, of a log or from prices, or what nobody can know, is no evidence
+        # predictions (from a log, from prices) are no evidence, nor are gaps that no prediction fits
         "evidence": {} if pool.logged or unknown or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
             **of_problem, "pool_settings": pool.content_hash(), "seed": seed,

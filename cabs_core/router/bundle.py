@@ -35,7 +35,7 @@ FORMAT = 1
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"
-#: what a hub, or who edits there, puts beside the files of a bundle
+#: files that a hub or its users put beside those of a bundle
 _ON_HUB = (CARD, "LICENSE", ".gitattributes")
 
 

@@ -1,4 +1,4 @@
-"""What a call is expected to cost: what is known of it before, and the one thing that has to be learnt.
+"""The expected cost of a call: the part that is known before it, and the one factor that has to be learnt.
 
     expected cost = price in x tokens in  +  predicted cost of the tokens out x factor of the model
 

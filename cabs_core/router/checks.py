@@ -132,7 +132,7 @@ def play_bundle(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference between what the policy reads for one prompt, computed alone, and what the problem holds."""
+    """Largest difference between the policy's inputs for one prompt, computed alone, and those of the problem."""
     embeddings, lengths = problem.embeddings, problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]

@@ -173,7 +173,7 @@ def export(
 
 
 def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | None]:
-    """(policy, rho) of what fulfils the goal of the command or of the pool; None where there is none.
+    """(policy, rho) of the choice that fulfils the goal of the command or of the pool; None without a goal.
 
     Raises:
         RouterError: no router fulfils it.

@@ -146,7 +146,7 @@ class Database:
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
-        # what the driver says of a failed connection quotes the URL, a mistyped password as well: known reasons only
+        # the driver's message of a failed connection quotes the URL, with a mistyped password: known reasons only
         message = getattr(getattr(error, "diag", None), "message_primary", None)
         why = message or next((reason for reason in _REASONS if reason in text), type(error).__name__)
         return f"the event log in PostgreSQL cannot be {what}: {why}"
@@ -275,7 +275,7 @@ class Database:
                 source.close()
 
     def close(self) -> None:
-        """Close the connection; what was appended is committed already."""
+        """Close the connection; appended rows are committed already."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

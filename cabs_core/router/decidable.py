@@ -1,4 +1,4 @@
-"""What a log of scored decisions can already decide: for which models it says what always asking them would earn."""
+"""For which models a log of scored decisions already tells the mean score of always asking that model."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class EventLog:
 
     @property
     def revision(self) -> int:
-        """How often something was taken back; what was learnt under another number has to be learnt again."""
+        """How often something was taken back; a state learnt under another number has to be learnt again."""
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ class EventLog:
         return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
-        """Folder of checkpoints of what this log teaches: beside a file; of a database beside the bundle. None: nowhere."""
+        """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle. None: nowhere."""
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
@@ -312,7 +312,7 @@ class EventLog:
         return self.database.stream(sql, (bundle,))
 
     def saved(self, bundle: str) -> tuple[int, float, float]:
-        """(answered draws of a bundle, what they and their failed attempts cost, what the fallback was expected to), USD."""
+        """(answered draws of a bundle, cost of them and their failed attempts, expected cost of the fallback), USD."""
         sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
             COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed_cost END), 0) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND kept IS NULL AND fixed_cost IS NOT NULL AND cost IS NOT NULL"""

@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Wish:
-    """One condition of a goal on a candidate: what was found, and how sure it is.
+    """One condition of a goal on a candidate: the measured value, and how sure it is.
 
     Attributes:
         name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a budget: spent
@@ -222,7 +222,7 @@ def _worth(goal: Goal, got: Outcome) -> float:
 
 
 def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[tuple[str, np.ndarray, float]]:
-    """(name, `[trials, n]` by how much a wish is fulfilled, what is asked for): its mean is 0 where it just holds."""
+    """(name, `[trials, n]` by how much a wish is fulfilled, its target): the mean is 0 where the wish just holds."""
     gaps = []
     if goal.quality is not None:
         target = goal.quality * (base.score if goal.of else np.ones_like(base.score))

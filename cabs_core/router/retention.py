@@ -1,4 +1,4 @@
-"""What leaves an event log: scores and rows that are taken back, and what is old and needed by nobody."""
+"""Removal from an event log: scores and decisions that are taken back, and old rows that nothing needs."""
 
 from __future__ import annotations
 

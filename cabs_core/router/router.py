@@ -1,4 +1,4 @@
-"""The router: from a prompt's text to a model, and what happened back into what it has learnt.
+"""The router: it chooses a model for a prompt's text, and its policy learns from the outcome.
 
     router = Router.load("router", log="router.events.sqlite")
     decision = router.route("prompt text")            # .id .model .propensity .scores .costs
@@ -45,7 +45,7 @@ from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
-#: what a decision may be named by
+#: identifiers by which a decision can be looked up
 NAMES = ("id", "response_id", "call_id", "session")
 
 
@@ -378,7 +378,7 @@ class Router:
     def charged(
         self, predicted: np.ndarray | None, length: float, tokens: float | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`.
+        """(expected cost, its part for the tokens in, predicted cost of the tokens out) `[K]`.
 
         None: neither the policy nor a price asks for costs.
         """
@@ -415,7 +415,7 @@ class Router:
         return np.stack([vector_of[key] for key in keys])
 
     def warm_up(self) -> None:
-        """Load and compile what the first decision would wait for; nothing is logged."""
+        """Load libraries and compile code, so that the first decision need not wait; nothing is logged."""
         embeddings = self.embed(["warm up"])
         self.heads.shown(embeddings[0], 7.0)
         request = self.heads.requests(embeddings, np.array([7.0]))[0]
@@ -558,7 +558,7 @@ class Router:
         return name
 
     def follow_budget(self) -> tuple[int, float]:
-        """Have the pacer take into account what the log says was spent today; returns (UTC day, USD spent on it)."""
+        """Tell the pacer how much was spent today, by the log; returns (UTC day, USD spent on it)."""
         day = int(time.time() // SECONDS_PER_DAY)
         calls, spent = self.log.totals(day)
         if self.pacer is not None:
@@ -641,7 +641,7 @@ class Router:
     # -- files ------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write a new bundle with what was learnt, and with a copy of the log where that is in memory."""
+        """Write a new bundle with the learnt state, and with a copy of the log where the log is in memory."""
         with self._lock:
             self.follow()
             keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
@@ -668,7 +668,7 @@ class Router:
         return Path(folder)
 
     def checkpoint(self) -> Path | None:
-        """Save what was learnt, in one atomic step. None: there is no place for it, or a newer checkpoint is there.
+        """Save the learnt state, in one atomic step. None: there is no place for it, or a newer checkpoint is there.
 
         Feedback from other threads waits: a checkpoint taken in the middle of a reward would learn it again.
         """

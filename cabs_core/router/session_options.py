@@ -1,4 +1,4 @@
-"""Settings of conversations that a router checks and holds; what they mean stands in `sessions`."""
+"""Settings of conversations that a router checks and holds; `sessions` explains them."""
 
 from __future__ import annotations
 

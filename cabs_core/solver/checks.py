@@ -1,4 +1,4 @@
-"""What a caller may pass to the solver, and the errors that say what is wrong with it."""
+"""Checks of the solver's arguments, with errors that name the fault."""
 
 from __future__ import annotations
 

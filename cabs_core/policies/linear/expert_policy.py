@@ -212,7 +212,7 @@ class ExpertPolicy(Policy):
         return Feedback(arm, data, kernel_arrays.Memory(*(value[None] for value in memory)))
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """As `Policy.redraw`, with what the other arm reveals."""
+        """As `Policy.redraw`; the memory becomes that of the other arm."""
         memory = kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 

@@ -61,7 +61,7 @@ from cabs_core.router.sessions import read_conversation, route_conversation, ses
 from cabs_core.threads import one_blas_thread
 
 SETTINGS = "CABS_SERVE_SETTINGS"
-#: a cost that a client reports may be at most so many times what was expected
+#: a client may report at most so many times the expected cost
 MOST_TIMES = 20.0
 #: fields of a request by which `sessions.read_conversation` knows a conversation
 _REQUEST = (
@@ -285,7 +285,7 @@ def _answered(answer: Answer) -> Response:
 
 
 async def embeddings(request: Request) -> Response:
-    """POST /v1/embeddings: to the model that it names; what it costs is counted like any call."""
+    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
     state, body = request.app.state, await body_of(request)
     name, upstreams = body.get("model"), state.forwarder.upstreams.embeddings
     if not isinstance(name, str) or name not in upstreams:
@@ -398,7 +398,7 @@ async def _owned(request: Request, body: dict[str, Any]) -> Any:
 
 
 async def retract(request: Request) -> Response:
-    """POST /v1/feedback/retract: the scores that the caller's key gave; what was learnt is learnt again beside requests."""
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave. The policy learns again in the background."""
     state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
@@ -426,7 +426,7 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /readyz: requests would be answered; what is wrong although they would."""
+    """GET /readyz: whether requests would be answered, and problems that do not stop them."""
     state = request.app.state
     forwarder, problems = state.forwarder, []
     try:

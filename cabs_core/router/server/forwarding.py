@@ -158,7 +158,7 @@ class Forwarder:
     # -- which models -----------------------------------------------------------------------------------------------
 
     def fit(self, router: Router, ask: Ask) -> list[str]:
-        """Models that can take a request, by what the upstreams file says of them. Raises Refused: there is none."""
+        """Models that can take a request, by their entries in the upstreams file. Raises Refused: there is none."""
         wanted = wants(ask.body, ask.dialect)
         size = ask.tokens + (most_output(ask.body) or 0.0)
         lacking = {arm: self.upstreams.models[arm].lacks(wanted, ask.dialect, size) for arm in router.arms}

@@ -19,7 +19,7 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """time (UTC), level, logger, message, request_id, and what a record brings in `extra`."""
+    """time (UTC), level, logger, message, request_id, and the fields of the record's `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""

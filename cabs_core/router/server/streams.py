@@ -1,4 +1,4 @@
-"""Server-sent events of an upstream: what passes on, and what they tell about the call."""
+"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of a call, as providers report them or as they are estimated, and what they cost."""
+"""Tokens of a call, reported by the provider or estimated, and their cost."""
 
 from __future__ import annotations
 
