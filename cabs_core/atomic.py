@@ -85,15 +85,15 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
         raise StorageError(f"{path} is a {'link' if path.is_symlink() else 'file'}, not a folder. {advice}.")
     if not path.exists():
         return
-    found = sorted(
+    names = sorted(
         p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_symlink() or not p.is_dir()
     )
-    if not found:
+    if not names:
         return
-    known = (contents.marker, *contents.names)
-    foreign = [name for name in found if not any(fnmatchcase(name, pattern) for pattern in known)]
+    patterns = (contents.marker, *contents.names)
+    foreign = [name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)]
     if not foreign and not _is_marker(path / contents.marker, contents.keys):
-        foreign = found
+        foreign = names
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise StorageError(
@@ -107,10 +107,10 @@ def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
     if not path.is_file():
         return False
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if keys else {}
+        content = json.loads(path.read_text(encoding="utf-8")) if keys else {}
     except (OSError, ValueError, RecursionError):
         return True
-    return isinstance(found, dict) and set(keys) <= set(found)
+    return isinstance(content, dict) and set(keys) <= set(content)
 
 
 @contextmanager
@@ -196,9 +196,9 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
         if full
         else f"{place} must be a folder that this user may write to; set CABS_HOME to another one"
     )
-    found = StorageError(f"{path} cannot be written: {reason}. {advice}. What was there before is unchanged.")
-    found.errno = getattr(error, "errno", None)
-    return found
+    fault = StorageError(f"{path} cannot be written: {reason}. {advice}. What was there before is unchanged.")
+    fault.errno = getattr(error, "errno", None)
+    return fault
 
 
 def exchange(one: Path, other: Path) -> bool:

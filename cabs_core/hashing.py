@@ -34,7 +34,7 @@ def _hashed(path: str, status: os.stat_result) -> str:
 
 def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """{relative name: {"sha256", "bytes"}} of every file below `folder`, those named `without` left out."""
-    found = {}
+    entries = {}
     for root, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(root, name)
@@ -44,5 +44,5 @@ def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[s
                 continue
             if name not in without and stat.S_ISREG(status.st_mode):  # not a socket
                 entry = {"sha256": _hashed(path, status), "bytes": status.st_size}
-                found[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
-    return dict(sorted(found.items()))
+                entries[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
+    return dict(sorted(entries.items()))

@@ -16,9 +16,9 @@ Sticky = Literal["session", "tools", "off"]
 
 
 def price(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
-    """rho c, what a call takes off its score; arrays of shapes that broadcast, rho >= 0."""
-    found: np.ndarray = rho * np.asarray(costs, dtype=np.float64)
-    return found
+    """rho c, the deduction of a call's cost from its score; arrays of shapes that broadcast, rho >= 0."""
+    deduction: np.ndarray = rho * np.asarray(costs, dtype=np.float64)
+    return deduction
 
 
 def utility(

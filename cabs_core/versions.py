@@ -23,10 +23,10 @@ _PACKAGES = (
 @lru_cache(maxsize=1)
 def package_versions() -> dict[str, str]:
     """Versions of the libraries that results may depend on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

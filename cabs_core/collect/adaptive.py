@@ -28,15 +28,15 @@ def cells_asked(
     collection: Collection, store: AnswerStore, models: Sequence[Target], last: int
 ) -> tuple[list[Cell], np.ndarray]:
     """(cells of the first `last` prompts of the order, prompt by prompt; costs `[last, K]`)."""
-    prompts, found = collection.prompts, []
+    prompts, cells = collection.prompts, []
     costs = np.empty((last, len(models)))
     for row, i in enumerate(collection.order[:last].tolist()):
         calls = [collection.call(target, i) for target in models]
-        known = store.get([call.key for call in calls])
+        answers = store.get([call.key for call in calls])
         for column, call in enumerate(calls):
-            answer = known[call.key]
+            answer = answers[call.key]
             costs[row, column] = answer.usd
-            found.append(
+            cells.append(
                 Cell(
                     prompts.ids[i],
                     prompts.texts[i],
@@ -47,7 +47,7 @@ def cells_asked(
                     answer.text,
                 )
             )
-    return found, costs
+    return cells, costs
 
 
 def looking(
@@ -63,20 +63,22 @@ def looking(
     def examine(last: int, models: Sequence[Target]) -> tuple[str, dict[str, str], dict[str, Any]]:
         cells, costs = cells_asked(collection, store, models, last)
         scores = score_cells(collection, cells, store, notify).score.reshape(last, len(models))
-        kept = ~np.isnan(scores).any(axis=1)
-        if kept.sum() < collection.collect.sample / 2:
+        full = ~np.isnan(scores).any(axis=1)
+        if full.sum() < collection.collect.sample / 2:
             return "", {}, {"decision": "unsure", "difference": None, "low": None, "high": None}
-        texts = [collection.prompts.texts[i] for i in collection.order[:last][kept].tolist()]
+        texts = [collection.prompts.texts[i] for i in collection.order[:last][full].tolist()]
         names = [t.name for t in models]
-        found = look(texts, names, scores[kept], costs[kept], rho, tuned=tuned, seed=collection.collect.seed)
-        figures = {k: v for k, v in asdict(found).items() if k not in ("n", "model")} | {
-            "best model": found.model,
+        verdict = look(
+            texts, names, scores[full], costs[full], rho, tuned=tuned, seed=collection.collect.seed
+        )
+        figures = {k: v for k, v in asdict(verdict).items() if k not in ("n", "model")} | {
+            "best model": verdict.model,
             "rho": rho,
         }
-        said = f"after {last:,} prompts: router minus {found.model} {found.difference:+.4f} ({found.low:+.4f} to {found.high:+.4f})"
-        notify(f"{said}: {found.decision}")
-        if found.decision != "unsure":
-            return f"the verdict is decided {said}: {found.decision}", {}, figures
-        return "", idle(names, scores[kept], costs[kept], rho), figures
+        gap = f"after {last:,} prompts: router minus {verdict.model} {verdict.difference:+.4f} ({verdict.low:+.4f} to {verdict.high:+.4f})"
+        notify(f"{gap}: {verdict.decision}")
+        if verdict.decision != "unsure":
+            return f"the verdict is decided {gap}: {verdict.decision}", {}, figures
+        return "", idle(names, scores[full], costs[full], rho), figures
 
     return examine

@@ -73,7 +73,7 @@ def collect_answers(
     notify: Callable[[str], None] = lambda text: None,
     look: Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
 ) -> Collected:
-    """Ask what has no answer yet.
+    """Make the calls that have no answer yet.
 
     Args:
         look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '', {model to drop: why}, figures);
@@ -95,41 +95,41 @@ def collect_answers(
             )
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = list(collection.models), dict[str, Lane]()
-        found = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
+        collected = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
         pauses = parts(collection, purse.most - purse.spent)
         progress = Progress(len(models) * pauses[-1])
         for last in pauses:
-            first = found.prompts
+            first = collected.prompts
 
             def calls(target: Target, first: int = first, last: int = last) -> Iterator[Any]:
                 return collection.calls(target, first, last)
 
             outcome = ask(calls, models, progress, collect, store, purse, notify, lanes)
-            found.spent += outcome.spent
+            collected.spent += outcome.spent
             complete = _complete(collection, store, models, first, last)
             _refuse_failures(collection, models, lanes, outcome.stopped)
             if outcome.stopped:
-                found.prompts = first + complete
-                found.stopped = (
+                collected.prompts = first + complete
+                collected.stopped = (
                     f"the budget: another call could have passed max_usd ({collect.max_usd:g} USD)"
                 )
                 break
-            found.prompts = last
+            collected.prompts = last
             if look is not None and collect.strategy == "adaptive":
                 reason, dropped, figures = look(last, models)
-                found.looks.append({"prompts": last, "paid": purse.spent, **figures})
-                found.dropped |= dropped
-                models = found.models = [t for t in models if t.name not in dropped]
+                collected.looks.append({"prompts": last, "paid": purse.spent, **figures})
+                collected.dropped |= dropped
+                models = collected.models = [t for t in models if t.name not in dropped]
                 if reason:
-                    found.stopped = reason if last < len(collection.prompts) else ""
+                    collected.stopped = reason if last < len(collection.prompts) else ""
                     break
-        found.paid = purse.spent
-    if found.prompts < min(FEWEST, len(collection.prompts)):
+        collected.paid = purse.spent
+    if collected.prompts < min(FEWEST, len(collection.prompts)):
         raise CollectError(
-            f"pool {collection.pool_file.pool.name}: {found.stopped or 'too few prompts'}; {found.prompts} prompts are answered by every "
+            f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; {collected.prompts} prompts are answered by every "
             f"model, and {FEWEST} are the least that a table is made of. Raise collect.max_usd: what was answered is kept"
         )
-    return found
+    return collected
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
@@ -144,11 +144,11 @@ def parts(collection: Collection, budget: float) -> list[int]:
         most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, wanted))
         step = max(_STEP, wanted // 50)
         return [wanted] if most <= budget else [*range(step, wanted, step), wanted]
-    found, size = [], float(min(collect.sample, n))
+    ends, size = [], float(min(collect.sample, n))
     while size < n:
-        found.append(int(size))
+        ends.append(int(size))
         size = max(size * 1.3, size + 10)
-    return [*found, n]
+    return [*ends, n]
 
 
 def _complete(
@@ -158,8 +158,8 @@ def _complete(
     least = last - first
     for target in models:
         keys = [call.key for call in collection.calls(target, first, last)]
-        known = store.known(keys)
-        missing = next((i for i, key in enumerate(keys) if key not in known), len(keys))
+        answered = store.known(keys)
+        missing = next((i for i, key in enumerate(keys) if key not in answered), len(keys))
         least = min(least, missing)
     return least
 
@@ -194,32 +194,32 @@ def described(lane: Lane) -> str:
 
 
 def write_answers(
-    collection: Collection, found: Collected, store: AnswerStore, folder: Path
+    collection: Collection, collected: Collected, store: AnswerStore, folder: Path
 ) -> dict[str, Any]:
     """Write `prompts.parquet` and `answers.parquet`, a block at a time; counts of what is in them, per model."""
-    chosen = np.sort(collection.order[: found.prompts])
-    kept = collection.prompts.take(chosen)
-    columns = sorted(kept.rows[0]) if len(kept) else []
-    table = {"query_id": kept.ids, "prompt": kept.texts, "task": kept.tasks}
-    if kept.splits is not None:
-        table["split"] = kept.splits
-    table |= {f"column {c}": [row[c] for row in kept.rows] for c in columns}
+    chosen = np.sort(collection.order[: collected.prompts])
+    prompts = collection.prompts.take(chosen)
+    columns = sorted(prompts.rows[0]) if len(prompts) else []
+    table = {"query_id": prompts.ids, "prompt": prompts.texts, "task": prompts.tasks}
+    if prompts.splits is not None:
+        table["split"] = prompts.splits
+    table |= {f"column {c}": [row[c] for row in prompts.rows] for c in columns}
     pq.write_table(
         pa.table({k: pa.array(v, pa.string()) for k, v in table.items()}),
         folder / PROMPTS,
         compression="zstd",
     )
-    counts: dict[str, dict[str, float]] = {t.name: {} for t in found.models}
+    counts: dict[str, dict[str, float]] = {t.name: {} for t in collected.models}
     hidden = collection.collect.keep == "hash"
     with pq.ParquetWriter(folder / ANSWERS, _SCHEMA, compression="zstd") as writer:
         for start in range(0, len(chosen), _BLOCK):
             rows: list[dict[str, Any]] = []
             block = chosen[start : start + _BLOCK]
-            for target in found.models:
+            for target in collected.models:
                 keys = [collection.call(target, int(i)).key for i in block]
-                known = store.get(keys)
+                answers = store.get(keys)
                 for i, key in zip(block, keys, strict=True):
-                    answer = known[key]
+                    answer = answers[key]
                     rows.append(_row(collection.prompts.ids[int(i)], target, answer, hidden))
                     _count(counts[target.name], answer)
             writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))

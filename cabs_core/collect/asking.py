@@ -125,18 +125,18 @@ class Progress:
     done: int = 0
     failed: int = 0
     began: float = field(default_factory=time.monotonic)
-    _told: float = field(default_factory=time.monotonic)
+    _last_notice: float = field(default_factory=time.monotonic)
 
     def tell(self, purse: Purse, notify: Callable[[str], None], *, every: float = 5.0) -> None:
         """Say it, at most once in `every` seconds."""
         now = time.monotonic()
-        if now - self._told < every:
+        if now - self._last_notice < every:
             return
-        self._told, seconds = now, max(now - self.began, 1e-9)
+        self._last_notice, seconds = now, max(now - self.began, 1e-9)
         rate = self.done / seconds
-        left = (self.total - self.done) / rate if rate > 0 else 0.0
+        remaining = (self.total - self.done) / rate if rate > 0 else 0.0
         notify(
-            f"{self.done:,} of {self.total:,} calls, {rate:.0f} a second, about {left / 60:.0f} min {left % 60:02.0f} s left; "
+            f"{self.done:,} of {self.total:,} calls, {rate:.0f} a second, about {remaining / 60:.0f} min {remaining % 60:02.0f} s left; "
             f"{purse.spent:.4f} of at most {purse.most:g} USD spent"
         )
 
@@ -218,19 +218,19 @@ async def _lane(
 
 def _unanswered(lane: Lane, calls: Iterator[Call], store: AnswerStore, progress: Progress) -> Iterator[Call]:
     """The calls that have no answer, looked up some at a time; one asked twice is made once."""
-    asked: set[str] = set()
+    yielded: set[str] = set()
     while True:
         part = [call for _, call in zip(range(_LOOKED_UP), calls, strict=False)]
         if not part:
             return
-        known = store.known([call.key for call in part])
+        answered = store.known([call.key for call in part])
         for call in part:
-            if call.key in known:
+            if call.key in answered:
                 lane.known += 1
                 progress.done += 1
                 progress.began = progress.began if lane.asked else time.monotonic()
-            elif call.key not in asked:
-                asked.add(call.key)
+            elif call.key not in yielded:
+                yielded.add(call.key)
                 yield call
 
 

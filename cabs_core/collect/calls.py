@@ -1,4 +1,4 @@
-"""What one call is: its request, what it can cost at most, and what a reply means."""
+"""One call: its request, its highest possible cost, and the meaning of a reply."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def targets(
     Raises:
         DataError: one is not among the upstreams, or has neither a price nor `free: true`.
     """
-    found = []
+    models = []
     for name in names:
         upstream = upstreams.get(name)
         if upstream is None:
@@ -98,8 +98,8 @@ def targets(
             )
         params = {**collect.params, **(getattr(upstream, "params", None) or {})}
         limits = [int(params[k]) for k in ("max_tokens", "max_completion_tokens") if k in params]
-        found.append(Target(name, upstream, params, max(limits)))
-    return found
+        models.append(Target(name, upstream, params, max(limits)))
+    return models
 
 
 def question(prompt: str, system: str | None) -> tuple[dict[str, str], ...]:
@@ -224,10 +224,10 @@ def _wait(headers: Mapping[str, str]) -> float | None:
     if value is None:
         return None
     try:
-        found = float(value)
+        seconds = float(value)
     except ValueError:
         try:
-            found = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (ValueError, TypeError):
             return None
-    return min(max(found, 0.0), 3600.0) if math.isfinite(found) else None
+    return min(max(seconds, 0.0), 3600.0) if math.isfinite(seconds) else None

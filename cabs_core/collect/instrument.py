@@ -123,10 +123,10 @@ def measure(
     error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
 
     def wrong(rows: np.ndarray) -> np.ndarray:
-        kept: np.ndarray = rows[~right[rows]]
-        return kept
+        wrong_rows: np.ndarray = rows[~right[rows]]
+        return wrong_rows
 
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "labelled": len(judged),
         "agreement": asdict(share(int(((judged >= 0.5) == (people >= 0.5)).sum()), len(judged))),
         "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
@@ -142,13 +142,13 @@ def measure(
     for model in sorted(set(models)):
         mine = names == model
         rows = np.flatnonzero(mine).tolist()
-        found["models"][model] = asdict(bootstrap([queries[i] for i in rows], _mean_of(error[rows])))
+        figures["models"][model] = asdict(bootstrap([queries[i] for i in rows], _mean_of(error[rows])))
     own = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
     if own.any() and not own.all():
-        found["own family"] = asdict(bootstrap(queries, lambda rows: _gap(error[rows], own[rows]))) | {
+        figures["own family"] = asdict(bootstrap(queries, lambda rows: _gap(error[rows], own[rows]))) | {
             "family": family_of(judge)
         }
-    return found
+    return figures
 
 
 def _mean_of(values: np.ndarray) -> Callable[[np.ndarray], float]:
@@ -174,23 +174,23 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about what was measured of a judge that limits what follows from its scores."""
+    """Sentences about measured errors of a judge that limit the use of its scores."""
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
-    said = []
-    found = Estimate(**measured["kappa"])
-    if not found.value >= LOW_KAPPA:
-        said.append(
-            f"agreement with people is low: kappa {found.value:.2f} ({found.low:.2f} to {found.high:.2f}), below {LOW_KAPPA:g}"
+    sentences = []
+    agreement = Estimate(**measured["kappa"])
+    if not agreement.value >= LOW_KAPPA:
+        sentences.append(
+            f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to {agreement.high:.2f}), below {LOW_KAPPA:g}"
         )
     long = Estimate(**measured["length"])
     if long.clear:
-        said.append(
+        sentences.append(
             f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of the length"
         )
     wrong = Estimate(**measured["length of wrong answers"])
     if wrong.clear and not (long.clear and long.value * wrong.value > 0):
-        said.append(
+        sentences.append(
             f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: {wrong} of score per doubling of "
             "the length"
         )
@@ -199,18 +199,18 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         family = own.pop("family")
         gap = Estimate(**own)
         if gap.low > 0:
-            said.append(
+            sentences.append(
                 f"it favours models of its own family ({family}): {gap} of score more than others, against people"
             )
     for model, data in measured["models"].items():
         bias = Estimate(**data)
         if bias.clear and abs(bias.value) >= NOTABLE:
-            said.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
+            sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
     if "position" in measured and Estimate(**measured["position"]["first"]).clear:
-        said.append(
+        sentences.append(
             f"the order of two answers matters: the first place is worth {Estimate(**measured['position']['first'])}"
         )
-    return said
+    return sentences
 
 
 def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:

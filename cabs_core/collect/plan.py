@@ -81,27 +81,27 @@ def collection_of(pool_file: PoolFile) -> Collection:
     path = pool_file.beside(collect.upstreams, "collect.upstreams")
     upstreams = load_upstreams(path).models
     models = [
-        _renamed(t, shown)
-        for t, shown in zip(targets(collect, upstreams, list(names.values()), str(path)), names, strict=True)
+        _renamed(t, name)
+        for t, name in zip(targets(collect, upstreams, list(names.values()), str(path)), names, strict=True)
     ]
     order = np.random.default_rng(collect.seed).permutation(len(prompts))
     return Collection(pool_file, collect, prompts, models, _judges(collect, upstreams, str(path)), order)
 
 
-def _renamed(target: Target, shown: str) -> Target:
+def _renamed(target: Target, name: str) -> Target:
     return Target(
-        shown, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
+        name, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
     )
 
 
 def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, Target]:
-    found = {}
+    judges = {}
     for judge in collect.judges:
         (target,) = targets(collect, upstreams, [judge.model], origin)
         own = getattr(target.upstream, "params", None) or {}
         params = {**own, "temperature": 0, "max_tokens": judge.max_tokens}
-        found[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
-    return found
+        judges[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
+    return judges
 
 
 def check_keys(targets: Iterable[Target]) -> None:
@@ -123,11 +123,11 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
     lines, out = [], {}
     for target in collection.models:
         calls = list(collection.calls(target, 0, wanted))
-        known = store.get([c.key for c in calls], texts=False)
-        seen = [a.tokens_out for a in known.values() if a.tokens_out is not None]
+        answers = store.get([c.key for c in calls], texts=False)
+        seen = [a.tokens_out for a in answers.values() if a.tokens_out is not None]
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
-        left = [c.characters for c in calls if c.key not in known]
-        lines.append(_line(target, "answers", len(calls), left, out[target.name]))
+        to_ask = [c.characters for c in calls if c.key not in answers]
+        lines.append(_line(target, "answers", len(calls), to_ask, out[target.name]))
     for judge in collect.judges:
         target = collection.judges[judge.called]
         lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out)))
@@ -137,7 +137,7 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
 def _judged(
     judge: Judge, collection: Collection, wanted: int, out: dict[str, float]
 ) -> tuple[int, list[int], float]:
-    """(calls, characters of each, output tokens) of a judge over all answers; what is known already is not seen here."""
+    """(calls, characters of each, output tokens) of a judge over all answers, known grades included."""
     compared = judge.against is not None
     models = [t.name for t in collection.models if t.name != judge.against]
     applies = [
@@ -154,8 +154,8 @@ def _judged(
     return len(sizes), sizes, min(30.0, judge.max_tokens)
 
 
-def _line(target: Target, role: str, calls: int, left: Sequence[int], out: float) -> Line:
-    characters, n = float(sum(left)), len(left)
+def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:
+    characters, n = float(sum(to_ask)), len(to_ask)
     tokens_in, tokens_out = characters / CHARACTERS, n * out
     return Line(
         target.name, role, calls, calls - n, tokens_in, tokens_out, target.usd(tokens_in, tokens_out),
@@ -180,26 +180,26 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
     """The plan in words, for `cabs plan` and `cabs collect --dry-run`."""
     collect = collection.collect
     width = max(5, *(len(line.model) for line in lines))
-    shown = [
+    text = [
         f"{'model':{width}s}  {'for':16s} {'calls':>8s} {'known':>8s} {'tokens in':>11s} {'out':>10s} {'USD':>10s}  range"
     ]
-    shown += [
+    text += [
         f"{x.model:{width}s}  {x.role:16.16s} {x.calls:8,} {x.known:8,} {x.tokens_in:11,.0f} {x.tokens_out:10,.0f} {x.usd:10.4f}"
         f"  {x.low:.4f} to {x.high:.4f}"
         for x in lines
     ]
     usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
-    shown.append(f"about {usd:.4f} USD ({low:.4f} to {high:.4f}); {spent:.4f} USD spent before")
+    text.append(f"about {usd:.4f} USD ({low:.4f} to {high:.4f}); {spent:.4f} USD spent before")
     caps = [
         f"{collect.max_usd:g} USD for answers",
         *(f"{j.max_usd:g} USD for {j.called}" for j in collect.judges),
     ]
-    shown.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
+    text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
     if collect.strategy == "adaptive":
-        shown.append(
+        text.append(
             f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
         )
-    return shown
+    return text
 
 
 def plan_in_words(pool_file: PoolFile) -> list[str]:

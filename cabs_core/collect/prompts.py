@@ -72,14 +72,14 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     frame, first = read_columns(path, sorted({*needed.values(), *map(str, read)}))
     if not len(frame):
         raise DataError(f"{path}: the table has no rows")
-    found = {f: text_column(frame[c], f, Place(str(path), first, c)).tolist() for f, c in needed.items()}
+    values_of = {f: text_column(frame[c], f, Place(str(path), first, c)).tolist() for f, c in needed.items()}
     extra = {str(c): ["" if pd.isna(v) else str(v) for v in frame[str(c)]] for c in read}
-    texts = found["prompt"]
-    ids = found.get("query_id") or [
+    texts = values_of["prompt"]
+    ids = values_of.get("query_id") or [
         hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
     ]
     prompts = Prompts(
-        ids, texts, found.get("task", ["all"] * len(texts)), found.get("split"),
+        ids, texts, values_of.get("task", ["all"] * len(texts)), values_of.get("split"),
         [{c: values[i] for c, values in extra.items()} for i in range(len(texts))],
     )  # fmt: skip
     if pool.tasks:
@@ -89,7 +89,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
                 f"{path}: no task {unknown[0]!r} in the table. It has: {listed(sorted(set(prompts.tasks)), 400)}"
             )
         prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
-    return _each_once(prompts, path, first, named="query_id" in found)
+    return _each_once(prompts, path, first, named="query_id" in values_of)
 
 
 def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:

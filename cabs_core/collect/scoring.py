@@ -71,7 +71,7 @@ def score_cells(
             a function is wrong.
     """
     n = len(cells)
-    found = Scored(np.full(n, np.nan), {})
+    scored = Scored(np.full(n, np.nan), {})
     lost = next((c for c in cells if c.text is None and c.state not in _WORTHLESS), None)
     if lost is not None:
         raise DataError(
@@ -86,7 +86,7 @@ def score_cells(
         values[applies & worthless] = 0.0
         places = np.flatnonzero(applies & ~worthless).tolist()
         if isinstance(scorer, Judge):
-            _judge(scorer, collection, cells, places, store, values, found, notify)
+            _judge(scorer, collection, cells, places, store, values, scored, notify)
         elif isinstance(scorer, Labels):
             _people(scorer, collection, cells, places, values)
         else:
@@ -97,12 +97,12 @@ def score_cells(
             )
             for i in places:
                 values[i] = score(cells[i].prompt, cells[i].text or "", cells[i].row)
-        found.parts[scorer.called] = values
+        scored.parts[scorer.called] = values
         there = ~np.isnan(values)
         total[there] += scorer.weight * values[there]
         weight[there] += scorer.weight
-    found.score[weight > 0] = total[weight > 0] / weight[weight > 0]
-    return found
+    scored.score[weight > 0] = total[weight > 0] / weight[weight > 0]
+    return scored
 
 
 def _people(
@@ -115,11 +115,11 @@ def _people(
 
 def _judge(
     judge: Judge, collection: Collection, cells: Sequence[Cell], places: Sequence[int], store: AnswerStore, values: np.ndarray,
-    found: Scored, notify: Callable[[str], None],
+    scored: Scored, notify: Callable[[str], None],
 ) -> None:  # fmt: skip
     target = collection.judges[judge.called]
-    asked = list(_questions(judge, target, cells, places))
-    keys = list(dict.fromkeys(call.key for _, call, _ in asked))
+    questions = list(_questions(judge, target, cells, places))
+    keys = list(dict.fromkeys(call.key for _, call, _ in questions))
     check_keys([target])
     with store.asking(notify):
         paid, perhaps, in_flight = store.spent(keys)
@@ -130,9 +130,9 @@ def _judge(
         purse = Purse(judge.max_usd, paid + perhaps)
 
         def calls(_: Target) -> Iterator[Call]:
-            return (call for _, call, _ in asked)
+            return (call for _, call, _ in questions)
 
-        outcome = ask(calls, [target], Progress(len(asked)), collection.collect, store, purse, notify)
+        outcome = ask(calls, [target], Progress(len(questions)), collection.collect, store, purse, notify)
     lane = outcome.lanes[target.name]
     if outcome.stopped or not lane.open or lane.unanswered:
         what = (
@@ -144,14 +144,14 @@ def _judge(
             f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What it said is kept; mend it and run "
             "it again"
         )
-    found.spent += outcome.spent
-    found.paid += purse.spent
-    found.perhaps += perhaps
-    said = store.get(keys)
+    scored.spent += outcome.spent
+    scored.paid += purse.spent
+    scored.perhaps += perhaps
+    replies = store.get(keys)
     unread = 0
     shares: dict[int, list[float]] = {}
-    for place, call, first in asked:
-        text = said[call.key].text or ""
+    for place, call, first in questions:
+        text = replies[call.key].text or ""
         value = judging.preference_of(text) if judge.against else judging.grade_of(text, judge.levels)
         if value is None:
             unread += 1
@@ -160,12 +160,12 @@ def _judge(
     for place, both in shares.items():
         values[place] = float(np.mean(both))
         if judge.against and len(both) == 2:
-            found.preferences.setdefault(judge.called, []).append((place, both[0], both[1]))
+            scored.preferences.setdefault(judge.called, []).append((place, both[0], both[1]))
     if judge.against:
         for i in places:
             if cells[i].model == judge.against:
                 values[i] = 0.5
-    found.unread[judge.called] = unread
+    scored.unread[judge.called] = unread
 
 
 def _questions(

@@ -27,25 +27,25 @@ def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
         columns=["query_id", "model", "n_input_tokens", "n_output_tokens", "cost", "latency"],
     ).to_pandas()
     scores = pq.read_table(inputs["scores"] / SCORES, columns=["query_id", "model", "score"]).to_pandas()
-    kept = [c for c in ("query_id", "prompt", "task", "split") if c in queries.columns]
-    frame = cells.merge(scores, on=["query_id", "model"]).merge(queries[kept], on="query_id")
+    columns = [c for c in ("query_id", "prompt", "task", "split") if c in queries.columns]
+    frame = cells.merge(scores, on=["query_id", "model"]).merge(queries[columns], on="query_id")
     return RawOutcomes.from_tidy(frame, origin="collected answers")
 
 
 def cells_of(answers: Path) -> list[Cell]:
     """The answers of the artifact with their prompts, for scoring."""
     queries = pq.read_table(answers / PROMPTS).to_pylist()
-    known = {q["query_id"]: q for q in queries}
+    query_of = {q["query_id"]: q for q in queries}
     rows = {
         name: {c.removeprefix(COLUMN): v for c, v in q.items() if c.startswith(COLUMN)}
-        for name, q in known.items()
+        for name, q in query_of.items()
     }
     table = pq.read_table(answers / ANSWERS, columns=["query_id", "model", "state", "text"]).to_pylist()
     return [
         Cell(
             a["query_id"],
-            known[a["query_id"]]["prompt"],
-            known[a["query_id"]]["task"],
+            query_of[a["query_id"]]["prompt"],
+            query_of[a["query_id"]]["task"],
             rows[a["query_id"]],
             a["model"],
             a["state"],

@@ -72,35 +72,35 @@ def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
 
 def make_traces(n: int, seed: int = 0) -> list[dict[str, Any]]:
     """n traces as Langfuse exports them: a model drawn by rules of thumb, and a thumb on a third of the answers."""
-    rng, found = random.Random(f"traces {seed}"), []
+    rng, traces = random.Random(f"traces {seed}"), []
     for i, row in enumerate(make_prompts(n, seed)):
         usual = {"sum": "coder", "json": "coder"}.get(row["kind"], "grand")
         model = usual if rng.random() < 0.5 else rng.choice(sorted(QUALITY))
-        said, (price_in, price_out) = answer_of(model, row["prompt"]), PRICES[model]
-        tokens = len(row["prompt"]) // 4 + 4, len(said) // 4 + 1
+        answer, (price_in, price_out) = answer_of(model, row["prompt"]), PRICES[model]
+        tokens = len(row["prompt"]) // 4 + 4, len(answer) // 4 + 1
         messages = [
             {"role": "system", "content": "You are helpful."},
             {"role": "user", "content": row["prompt"]},
         ]
-        right = said.endswith(row["answer"])
+        right = answer.endswith(row["answer"])
         thumb = (
             [{"name": "user-thumb", "value": int(right), "dataType": "BOOLEAN"}]
             if rng.random() < 1 / 3
             else []
         )
-        found.append(
+        traces.append(
             {
                 "id": f"trace-{i}", "sessionId": f"session-{i // 3}", "scores": thumb,
                 "observations": [
                     {
-                        "id": f"o-{i}", "type": "GENERATION", "model": model, "input": {"messages": messages}, "output": said,
+                        "id": f"o-{i}", "type": "GENERATION", "model": model, "input": {"messages": messages}, "output": answer,
                         "usageDetails": {"input": tokens[0], "output": tokens[1]},
                         "costDetails": {"total": (tokens[0] * price_in + tokens[1] * price_out) / 1e6},
                     }
                 ],
             }
         )  # fmt: skip
-    return found
+    return traces
 
 
 def kind_of(prompt: str) -> str:
@@ -143,10 +143,10 @@ def is_right(model: str, prompt: str) -> bool:
 
 
 def answer_of(model: str, prompt: str) -> str:
-    """What a model says to a prompt."""
+    """A model's answer to a prompt."""
     right = right_answer(prompt)
-    said = right if is_right(model, prompt) else _wrong(right, chance("wrong", model, prompt))
-    return f"{_FILLER}{said}" if any(word in model for word in WORDY) else said
+    answer = right if is_right(model, prompt) else _wrong(right, chance("wrong", model, prompt))
+    return f"{_FILLER}{answer}" if any(word in model for word in WORDY) else answer
 
 
 def _wrong(right: str, spin: float) -> str:
@@ -157,18 +157,18 @@ def _wrong(right: str, spin: float) -> str:
     return right[1:] + right[0] + "x"
 
 
-def judged(shown: dict[str, Any]) -> str:
-    """What the judge says: to one answer, or to two."""
-    task = shown["task"]
+def judged(parts: dict[str, Any]) -> str:
+    """The judge's reply about one answer, or about two."""
+    task = parts["task"]
 
     def passed(answer: str) -> bool:
         right = answer.endswith(right_answer(task))
         share = JUDGE_ERROR + (LENGTH_BIAS if not right and len(answer) >= LONG else 0.0)
         return right != (chance("judge", task, answer) < share)
 
-    if "answer" in shown:
-        return json.dumps({"grade": int(passed(shown["answer"]))})
-    first, second = passed(shown["first"]), passed(shown["second"])
+    if "answer" in parts:
+        return json.dumps({"grade": int(passed(parts["answer"]))})
+    first, second = passed(parts["first"]), passed(parts["second"])
     return json.dumps(
         {"better": "tie" if first == second and first else "first" if first or not second else "second"}
     )
@@ -200,12 +200,12 @@ class StandIn:
             return _error(429, "rate_limit_exceeded", "Too many requests", {"Retry-After": "0.05"})
         if "broken" in model and spin < 0.3:
             return _error(500, "server_error", "Internal error")
-        said = judged(json.loads(text)) if "judge" in model else answer_of(model, text)
+        answer = judged(json.loads(text)) if "judge" in model else answer_of(model, text)
         usage = {
             "prompt_tokens": sum(len(m["content"]) for m in body["messages"]) // 4 + 4,
-            "completion_tokens": len(said) // 4 + 1,
+            "completion_tokens": len(answer) // 4 + 1,
         }
-        message = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        message = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
         data = json.dumps(
             {
                 "id": f"stand-in-{number}",

@@ -120,10 +120,10 @@ class AnswerStore:
 
     def send(self, key: str, model: str, bound: float) -> int:
         """Note that a call leaves now; its number. bound: most that it can cost, USD."""
-        found = self._run(
+        cursor = self._run(
             "insert into sent (key, model, at, bound) values (?, ?, ?, ?)", (key, model, time.time(), bound)
         )
-        return int(found.lastrowid or 0)
+        return int(cursor.lastrowid or 0)
 
     def receive(self, number: int, answer: Answer) -> None:
         """Note how a call ended. Of two answers to one call the first is kept."""
@@ -143,7 +143,7 @@ class AnswerStore:
 
     def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, Answer]:
         """{key: its answer} of the calls that need not be made again."""
-        found = {}
+        answers = {}
         columns = _COLUMNS if texts else _COLUMNS.replace("text,", "null,", 1)
         for i in range(0, len(keys), _PART):
             part = keys[i : i + _PART]
@@ -151,8 +151,8 @@ class AnswerStore:
             for row in self._run(
                 f"select {columns} from received where final = 1 and key in ({marks})", part
             ):
-                found[row[0]] = Answer(**(dict(zip(_NAMES, row)) | {"estimated": bool(row[8])}))
-        return found
+                answers[row[0]] = Answer(**(dict(zip(_NAMES, row)) | {"estimated": bool(row[8])}))
+        return answers
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that have an answer."""

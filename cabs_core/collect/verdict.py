@@ -155,17 +155,17 @@ def idle(models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: floa
     away one after another, the dearest first, so that two that stand in for each other never both go.
     """
     utilities = clipped_utility(scores, costs, rho)
-    left, found = list(range(len(models))), {}
+    remaining, reasons = list(range(len(models))), {}
     for j in np.argsort(-costs.mean(axis=0), kind="stable").tolist():
-        others = [i for i in left if i != j]
+        others = [i for i in remaining if i != j]
         if len(others) < 2:
             break
         gain = np.maximum(utilities[:, j] - utilities[:, others].max(axis=1), 0.0)
         # a step of numpy a value: bounds of what cannot be below the margin are not worth it
         high = most(gain, LEVEL / len(models)) if gain.mean() < MARGIN else 1.0
         if high < MARGIN:
-            left.remove(j)
-            found[models[j]] = (
+            remaining.remove(j)
+            reasons[models[j]] = (
                 f"after {len(gain)} prompts: a router gains less than {MARGIN:g} by it (at most {high:.4f})"
             )
-    return found
+    return reasons

@@ -32,7 +32,7 @@ _IMPORT = re.compile(
 @functools.cache
 def _imports(path: Path) -> frozenset[Path]:
     """Files of cabs_core that a file names in its imports."""
-    found = set()
+    files = set()
     for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         candidates = [module or plain]
         candidates += [f"{module}.{name}" for name in re.findall(r"\w+", names)] if module else []
@@ -40,8 +40,8 @@ def _imports(path: Path) -> frozenset[Path]:
             base = _PACKAGE.joinpath(*candidate.split(".")[1:])
             for file in (base.with_suffix(".py"), base / "__init__.py"):
                 if file.is_file():
-                    found.add(file)
-    return frozenset(found)
+                    files.add(file)
+    return frozenset(files)
 
 
 @functools.cache

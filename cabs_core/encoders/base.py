@@ -42,5 +42,5 @@ class PromptEncoder(Protocol):
 def encoder_class(record: EncoderRecord) -> type[PromptEncoder]:
     """The class that a record names, imported now."""
     module, _, attribute = record.path.partition(":")
-    found: type[PromptEncoder] = getattr(importlib.import_module(module), attribute)
-    return found
+    cls: type[PromptEncoder] = getattr(importlib.import_module(module), attribute)
+    return cls

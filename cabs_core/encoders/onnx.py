@@ -95,10 +95,10 @@ class OnnxEncoder:
         ids = np.array([self.tokens(text)], dtype=np.int64)
         if not ids.size:
             return np.zeros(self.width, dtype=np.float32)
-        found: np.ndarray = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[
+        vector: np.ndarray = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[
             0
         ][0]
-        return found
+        return vector
 
 
 def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> float:

@@ -61,7 +61,7 @@ def resolve(encoder: Encoder) -> EncoderFiles:
             the pinned one.
     """
     name = encoder.name
-    known = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
+    record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
     local = Path(name).expanduser()
     if name not in encoders() and local.is_dir():
         if encoder.revision:
@@ -69,35 +69,35 @@ def resolve(encoder: Encoder) -> EncoderFiles:
                 f"encoder {name!r} is a local folder: it has no revision; remove encoder.revision"
             )
         return transformer_files(name, local)
-    if known.package and encoder.revision is None:
-        spec = importlib.util.find_spec(known.package)
+    if record.package and encoder.revision is None:
+        spec = importlib.util.find_spec(record.package)
         if spec is not None and spec.submodule_search_locations:
             folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-            return transformer_files(name, folder, known.sha256)
-    return transformer_files(name, _from_hub(name, known, encoder.revision), known.sha256)
+            return transformer_files(name, folder, record.sha256)
+    return transformer_files(name, _from_hub(name, record, encoder.revision), record.sha256)
 
 
-def _from_hub(name: str, known: EncoderRecord, revision: str | None) -> Path:
+def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415  (only where a model is looked for on the hub)
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only where a model is looked for on the hub)
 
     try:
         folder = Path(
             snapshot_download(
-                known.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "*.safetensors"]
+                record.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "*.safetensors"]
             )
         )
         if not list(folder.glob("*.safetensors")):
             # older models publish only a torch file, which is read with weights_only (no code is run)
             folder = Path(
                 snapshot_download(
-                    known.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "pytorch_model.bin"]
+                    record.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "pytorch_model.bin"]
                 )
             )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         at = f" at revision {revision!r}" if revision else ""
         hint = (
-            " pip install 'cabs-routing[offline-encoder]' has it without a network;" if known.package else ""
+            " pip install 'cabs-routing[offline-encoder]' has it without a network;" if record.package else ""
         )
         raise EncoderError(
             f"encoder {name!r}{at}: not in the local cache and not to be had from the model hub "
@@ -116,9 +116,9 @@ def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
     weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not weights:
         raise EncoderError(f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin")
-    if pin and (found := hash_file(weights[0])) != pin:
+    if pin and (digest := hash_file(weights[0])) != pin:
         raise EncoderError(
-            f"encoder {name!r}: {weights[0]} has SHA-256 {found}, expected {pin}: the weights are not the "
+            f"encoder {name!r}: {weights[0]} has SHA-256 {digest}, expected {pin}: the weights are not the "
             "published ones. Install or download them again"
         )
     return EncoderFiles(name, folder, tuple(weights), _pooling(folder))

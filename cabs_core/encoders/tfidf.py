@@ -68,20 +68,20 @@ class TfidfEncoder:
         texts = sorted(set(fit_prompts))
         if len(texts) > FIT:
             texts = [texts[i] for i in np.random.default_rng(FIT).choice(len(texts), FIT, replace=False)]
-        keys, found = _document_counts(texts)
+        keys, counts = _document_counts(texts)
         if not len(keys):
             raise EncoderError(f"tfidf-svd: the {len(texts)} prompts to fit on hold no words")
-        often = found >= (2 if len(texts) >= 50 else 1)
-        keys, found = keys[often], found[often]
+        often = counts >= (2 if len(texts) >= 50 else 1)
+        keys, counts = keys[often], counts[often]
         if len(keys) > MOST_RUNS:
-            kept = np.sort(np.argsort(-found, kind="stable")[:MOST_RUNS])
-            keys, found = keys[kept], found[kept]
+            commonest = np.sort(np.argsort(-counts, kind="stable")[:MOST_RUNS])
+            keys, counts = keys[commonest], counts[commonest]
         dim = min(DIM, len(texts) - 1, len(keys) - 1)
         if dim < 1:
             raise EncoderError(
                 f"tfidf-svd: {len(texts)} prompts with {len(keys)} runs of characters are too few to fit on"
             )
-        idf = (np.log((1.0 + len(texts)) / (1.0 + found)) + 1.0).astype(np.float32)
+        idf = (np.log((1.0 + len(texts)) / (1.0 + counts)) + 1.0).astype(np.float32)
         self._set(keys, idf, np.zeros((len(keys), dim), dtype=np.float32), normalize)
         columns, values, ends = [], [], [0]
         for text in texts:
@@ -136,10 +136,10 @@ class TfidfEncoder:
         """(places of the known runs, their weights of unit length, keys of the unknown runs)."""
         keys, times = np.unique(runs(text), return_counts=True)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        known = self.keys[place] == keys
-        column = place[known]
-        value = (1.0 + np.log(times[known])).astype(np.float32) * self.idf[column]
-        return column, value / max(float(np.linalg.norm(value)), 1e-12), keys[~known]
+        fitted = self.keys[place] == keys
+        column = place[fitted]
+        value = (1.0 + np.log(times[fitted])).astype(np.float32) * self.idf[column]
+        return column, value / max(float(np.linalg.norm(value)), 1e-12), keys[~fitted]
 
     def _unknown(self, keys: np.ndarray, total: int) -> np.ndarray:
         buckets = np.bincount((_mixed(keys) % np.uint64(_BUCKETS)).astype(np.int64), minlength=_BUCKETS)
@@ -155,11 +155,11 @@ def runs(text: str) -> np.ndarray:
     """
     code = text.lower().strip().encode("utf-32-le", "surrogatepass")
     first = np.frombuffer(code, dtype="<u4").astype(np.uint64) + np.uint64(1)
-    found, key = [first], first
+    keys, key = [first], first
     for length in range(2, LONGEST + 1):
         key = (key[:-1] << _BITS) | first[length - 1 :]
-        found.append(key)
-    return np.concatenate(found)
+        keys.append(key)
+    return np.concatenate(keys)
 
 
 def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -68,8 +68,8 @@ def hull_score(costs: ArrayLike, scores: ArrayLike, at: ArrayLike) -> np.ndarray
     """
     costs, scores = _points(costs, scores)
     hull = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
-    found: np.ndarray = np.interp(np.asarray(at, dtype=np.float64), *hull)
-    return found
+    score: np.ndarray = np.interp(np.asarray(at, dtype=np.float64), *hull)
+    return score
 
 
 def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -> float:

@@ -37,6 +37,6 @@ def effective_arms(shares: ArrayLike) -> np.ndarray:
 
 def latency_percentiles(seconds: ArrayLike) -> dict[str, float]:
     """{'p50', 'p95', 'p99'} of the values, linear interpolation between order statistics; NaN when empty."""
-    found: np.ndarray = np.asarray(seconds, dtype=np.float64).reshape(-1)
-    found = found[np.isfinite(found)]
-    return {f"p{p}": float(np.percentile(found, p)) if found.size else float("nan") for p in (50, 95, 99)}
+    finite: np.ndarray = np.asarray(seconds, dtype=np.float64).reshape(-1)
+    finite = finite[np.isfinite(finite)]
+    return {f"p{p}": float(np.percentile(finite, p)) if finite.size else float("nan") for p in (50, 95, 99)}

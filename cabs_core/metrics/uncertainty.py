@@ -159,8 +159,8 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     """[m] p-values adjusted for the family-wise error rate (Holm 1979); NaN stays NaN and is not counted."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    present = np.flatnonzero(~np.isnan(p))
+    order = present[np.argsort(p[present], kind="stable")]
     steps = p[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted

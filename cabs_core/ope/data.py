@@ -91,7 +91,7 @@ class LoggedData:
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the logging policy: what the log holds, else a model of what it played, cross-fitted by cluster."""
+        """[n, K] of the logging policy: from the log, else from a model of its choices, cross-fitted by cluster."""
         if self.pmf is not None:
             return self.pmf
         return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))
@@ -120,13 +120,13 @@ def read_events(
     """
     encoders = log.encoders()
     names = list(arms)
-    rows, found = [], []
+    rows, rewards = [], []
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
         if json.loads(d.decision)["arms"] == names:
             rows.append(d)
-            found.append(reward)
+            rewards.append(reward)
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
         raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
@@ -134,8 +134,8 @@ def read_events(
     every = np.ones(len(names), dtype=np.bool_)
     prompts = [d.prompt_hash for d in rows]
     return LoggedData(
-        arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in found]),
-        costs=np.array([r.cost for r in found]), features=leading(vectors, components),
+        arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in rewards]),
+        costs=np.array([r.cost for r in rewards]), features=leading(vectors, components),
         groups=np.array(prompts), propensities=np.array([d.p for d in rows]),
         pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
         available=np.stack([every if d.available is None else d.available for d in rows]),
@@ -163,8 +163,8 @@ def leading(vectors: np.ndarray, components: int) -> np.ndarray:
     """`[n, components]` float64: principal components of the rows."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
-    found: np.ndarray = centred @ basis[:, ::-1][:, :components]
-    return found
+    scores: np.ndarray = centred @ basis[:, ::-1][:, :components]
+    return scores
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
@@ -227,13 +227,13 @@ def read_table(
             )
         values[what] = column
     played = frame[names["model"]].astype(str).tolist()
-    known = sorted(set(played)) if arms is None else list(arms)
-    if unknown := sorted(set(played) - set(known)):
-        raise DataError(f"{origin}: model {unknown[0]!r} is none of {', '.join(known)}")
+    models = sorted(set(played)) if arms is None else list(arms)
+    if unknown := sorted(set(played) - set(models)):
+        raise DataError(f"{origin}: model {unknown[0]!r} is none of {', '.join(models)}")
     pmf = None
     if names["pmf"] in frame.columns:
         pmf = np.array(
-            [[float(json.loads(text).get(arm, 0.0)) for arm in known] for text in frame[names["pmf"]]]
+            [[float(json.loads(text).get(arm, 0.0)) for arm in models] for text in frame[names["pmf"]]]
         )
     if features is None:
         features = np.zeros((len(frame), 0)) if embeddings is None else leading(embeddings, components)
@@ -243,7 +243,7 @@ def read_table(
         sessions = text_or_blank(frame[names["session"]], "session", Place(origin, 1, str(names["session"])))
         clusters = clusters_of(prompts.tolist(), sessions.tolist())
     return LoggedData(
-        arms=known, actions=np.array([known.index(m) for m in played]), scores=values["score"], costs=values["cost"],
+        arms=models, actions=np.array([models.index(m) for m in played]), scores=values["score"], costs=values["cost"],
         features=np.asarray(features, dtype=np.float64), groups=prompts.to_numpy(),
         propensities=values.get("propensity"), pmf=pmf, embeddings=embeddings, clusters=clusters,
         lengths=None if embeddings is None else prompts.str.len().to_numpy(dtype=np.float64),

@@ -172,7 +172,7 @@ def evaluate(
         value = snips(w, outcome)
         mean = max(float(w.mean()), 1e-12)
         nothing, drift = np.zeros(n), float(outcome.mean()) - value
-        found = {
+        estimates = {
             "snips": (
                 value,
                 standard_error(nothing, w / mean, outcome - value, clusters, square, cautious=blind),
@@ -188,7 +188,7 @@ def evaluate(
             "dm": (float(model.mean()), 0.0, 0.0, _BIASED),
         }  # fmt: skip
         for estimator in ESTIMATORS:
-            value, se, gap_se, reason = found[estimator]
+            value, se, gap_se, reason = estimates[estimator]
             reason = reason or (_ASSUMED if facts["assumed"] else "")
             difference = value - float(outcome.mean())
             low, high = _ends(value, t * se, reason)

@@ -89,8 +89,8 @@ def propensity_model(features: np.ndarray, actions: np.ndarray, arms: int, fold:
             continue
         x = features if features.shape[1] else np.zeros((len(actions), 1))
         model = LogisticRegression(max_iter=1000).fit(x[train], actions[train])
-        found = np.zeros((int(test.sum()), arms))
-        found[:, model.classes_] = model.predict_proba(x[test])
-        mu[test] = found
+        predicted = np.zeros((int(test.sum()), arms))
+        predicted[:, model.classes_] = model.predict_proba(x[test])
+        mu[test] = predicted
     bounded: np.ndarray = np.maximum(mu, 1e-6)
     return bounded

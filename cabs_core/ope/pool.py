@@ -59,8 +59,8 @@ def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
     if not str(place).endswith((".csv", ".parquet")):
         log = EventLog(place, read_only="://" not in str(place))
         try:
-            found = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
-            return found if policy_class(manifest.policy).learns else replace(found, adaptive=False)
+            data = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
+            return data if policy_class(manifest.policy).learns else replace(data, adaptive=False)
         finally:
             log.close()
     frame = read_frame(place)
@@ -115,15 +115,15 @@ def probabilities(
             f"the log is of {', '.join(data.arms)}; pool {pool.name} has {', '.join(problem.arms)}"
         )
     with one_blas_thread():
-        made = build_policy(
+        built = build_policy(
             policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share,
             horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
             **tuned_options(inputs).get(policy, {}),
         )  # fmt: skip
-        heads = Heads(Oracles.load(inputs["oracles"]), needs_of(made))
+        heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
             mask = None if data.available is None else data.available[i]
-            target[i] = made.decide(replace(request, available=mask)).pmf
+            target[i] = built.decide(replace(request, available=mask)).pmf
     return target
 
 
@@ -152,7 +152,7 @@ def evaluate_pool(
         notify(f"{policy}: estimating from {len(data):,} decisions")
         for rho in rhos or pool.replay.rhos:
             try:
-                found = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
+                evaluation = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
             except (
                 PolicyError,
                 RouterError,
@@ -163,16 +163,16 @@ def evaluate_pool(
                     "anytime": data.adaptive,
                 })  # fmt: skip
                 continue
-            facts = {k: v for k, v in asdict(found).items() if k != "rows"}
+            facts = {k: v for k, v in asdict(evaluation).items() if k != "rows"}
             shared = {"pool": pool.name, "policy": policy, **facts}
-            if found.refused:
+            if evaluation.refused:
                 rows.append(shared | dict.fromkeys(_OUTCOME))
-            rows += [shared | asdict(row) for row in found.rows]
+            rows += [shared | asdict(row) for row in evaluation.rows]
     return rows
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows as an Arrow table whose types do not depend on what was refused."""
+    """The rows as an Arrow table, with the same types where estimates were refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
     names = [
         "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime",

@@ -157,10 +157,10 @@ def _wanted_score(
             if named not in call.scores and (value := at(records[call.number - 1], named)) is not None:
                 call.scores[named] = value
         if not any(named in call.scores for call in calls):
-            known = sorted({name for call in calls for name in call.scores})
+            titles = sorted({name for call in calls for name in call.scores})
             raise DataError(
                 f"{path}: no record has a score {named!r:.100} (source.columns.score: the name of a score, or a dotted path). "
-                f"{f'Scores are: {chr(44).join(known):.300}' if known else f'The first record has {shape(records[0])}'}"
+                f"{f'Scores are: {chr(44).join(titles):.300}' if titles else f'The first record has {shape(records[0])}'}"
             )
         return named
     names = Counter(name for call in calls for name in call.scores)
@@ -260,14 +260,14 @@ def _records(path: Path) -> Iterator[Record]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a log: {error}") from None
-    found: list[Any] = []
+    records: list[Any] = []
     try:
         whole = json.loads(text)
-        found = whole if isinstance(whole, list) else [whole]
+        records = whole if isinstance(whole, list) else [whole]
         if isinstance(whole, Mapping) and isinstance(
             inner := first(whole, "data", "observations", "records", "traces"), list
         ):
-            found = [*inner] if "observations" not in whole else [whole]
+            records = [*inner] if "observations" not in whole else [whole]
     except RecursionError:
         raise DataError(f"{path}: JSON that is nested too deeply") from None
     except ValueError:
@@ -275,16 +275,16 @@ def _records(path: Path) -> Iterator[Record]:
             if not line.strip():
                 continue
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except (ValueError, RecursionError) as error:
                 raise DataError(
                     f"{path}, line {number}: not JSON ({error}); expected one JSON object a line, or one JSON file"
                 ) from None
-    wrong = next((i for i, record in enumerate(found, 1) if not isinstance(record, Mapping)), 0)
-    if wrong or not found:
-        what = f"record {wrong} is {shape(found[wrong - 1])}" if wrong else "there are no records"
+    wrong = next((i for i, record in enumerate(records, 1) if not isinstance(record, Mapping)), 0)
+    if wrong or not records:
+        what = f"record {wrong} is {shape(records[wrong - 1])}" if wrong else "there are no records"
         raise DataError(f"{path}: {what}; expected JSON objects")
-    yield from found
+    yield from records
 
 
 def _named(scores: Any) -> dict[str, Any]:
@@ -301,14 +301,14 @@ def _named(scores: Any) -> dict[str, Any]:
 
 def _feedback(record: Record) -> dict[str, Any]:
     """Scores where users of a format without scores put them: beside the call, or in its metadata."""
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for place in ("", "metadata.", "metadata.requester_metadata.", "metadata.spend_logs_metadata."):
         for name in ("score", "rating", "feedback", "thumbs", "thumb", "stars", "user_feedback"):
             value = at(record, place + name)
             if value is not None and not isinstance(value, dict | list):
-                found.setdefault(name, value)
-        found |= _named(at(record, place + "scores"))
-    return {name: value for name, value in found.items() if value is not None}
+                scores.setdefault(name, value)
+        scores |= _named(at(record, place + "scores"))
+    return {name: value for name, value in scores.items() if value is not None}
 
 
 #: kinds of LiteLLM's calls that answer a prompt, without the `a` of those that were awaited
@@ -352,12 +352,12 @@ def _langfuse(records: Iterable[Record]) -> Iterator[Call]:
                 first(r, "sessionId", "traceId") or trace,
             )  # fmt: skip
             calls.append((trace, call))
-            said = r.get("scores")
-            if isinstance(said, list) and generations:
-                mine = [s for s in said if isinstance(s, Mapping) and s.get("observationId") == o.get("id")]
+            raw = r.get("scores")
+            if isinstance(raw, list) and generations:
+                mine = [s for s in raw if isinstance(s, Mapping) and s.get("observationId") == o.get("id")]
                 call.scores |= _named([s for s in mine if s.get("observationId") is not None])
             elif not generations:
-                call.scores |= _named(said)
+                call.scores |= _named(raw)
         if generations and isinstance(r.get("scores"), list):
             late[trace] |= _named(
                 [s for s in r["scores"] if isinstance(s, Mapping) and not s.get("observationId")]
@@ -398,11 +398,11 @@ def _otel(records: Iterable[Record]) -> Iterator[Call]:
                 *_objects(span.get("events")),
                 *([span] if name == _EVALUATED else []),
             ]:
-                said = values if event is span else _attributes(event.get("attributes"))
-                if first(said, "event.name") == _EVALUATED or first(event, "name", "eventName") == _EVALUATED:
-                    title = str(said.get("gen_ai.evaluation.name") or "score")
-                    value = first(said, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
-                    for place in (owner, said.get("gen_ai.response.id")):
+                data = values if event is span else _attributes(event.get("attributes"))
+                if first(data, "event.name") == _EVALUATED or first(event, "name", "eventName") == _EVALUATED:
+                    title = str(data.get("gen_ai.evaluation.name") or "score")
+                    value = first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
+                    for place in (owner, data.get("gen_ai.response.id")):
                         if place is not None:
                             evaluations[place][title] = value
             if name == _EVALUATED or not any(
@@ -447,12 +447,12 @@ def _objects(value: Any) -> list[Record]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _attributes(found: Any) -> dict[str, Any]:
+def _attributes(entries: Any) -> dict[str, Any]:
     """Attributes as a mapping; OTLP writes them as a list of {key, value: {stringValue | intValue | ...}}."""
-    if isinstance(found, Mapping):
-        return dict(found)
+    if isinstance(entries, Mapping):
+        return dict(entries)
     values = {}
-    for item in _objects(found):
+    for item in _objects(entries):
         value = item.get("value")
         values[str(item.get("key"))] = (
             next(iter(value.values()), None) if isinstance(value, Mapping) else value
@@ -462,25 +462,25 @@ def _attributes(found: Any) -> dict[str, Any]:
 
 def _numbered(old: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Messages of `gen_ai.prompt.0.role`, `gen_ai.prompt.0.content`, ..."""
-    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    messages: dict[int, dict[str, Any]] = defaultdict(dict)
     for key, value in old.items():
         number, _, name = key.removeprefix("gen_ai.prompt.").partition(".")
         if number.isdigit():
-            found[int(number)][name] = value
-    return [found[i] for i in sorted(found)]
+            messages[int(number)][name] = value
+    return [messages[i] for i in sorted(messages)]
 
 
 def _message_events(span: Record) -> list[dict[str, Any]]:
     """Messages of the events `gen_ai.user.message`, ..."""
-    found = []
+    messages = []
     for event in _objects(span.get("events")):
         name = str(event.get("name") or "")
         if name.startswith("gen_ai.") and name.endswith(".message"):
-            said = _attributes(event.get("attributes"))
-            found.append(
-                {"role": name.split(".")[1], "content": first(said, "content", "gen_ai.event.content")}
+            data = _attributes(event.get("attributes"))
+            messages.append(
+                {"role": name.split(".")[1], "content": first(data, "content", "gen_ai.event.content")}
             )
-    return found
+    return messages
 
 
 def _vllm_sr(records: Iterable[Record]) -> Iterator[Call]:

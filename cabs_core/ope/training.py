@@ -59,8 +59,8 @@ def pseudo_outcomes(
 
 def unseen(data: LoggedData, prompts: Sequence[str]) -> np.ndarray:
     """Rows of the log whose prompts are none of these (of an event log, by their hashes)."""
-    known = {*prompts, *map(prompt_hash, prompts)}
-    return np.flatnonzero([group not in known for group in data.groups])
+    excluded = {*prompts, *map(prompt_hash, prompts)}
+    return np.flatnonzero([group not in excluded for group in data.groups])
 
 
 def with_log(

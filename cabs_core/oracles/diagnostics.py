@@ -47,8 +47,8 @@ def diagnose(
         rows = np.sort(np.random.default_rng(SAMPLE).choice(rows, SAMPLE, replace=False))
     x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
     y, c = outcomes.scores[rows], outcomes.costs[rows]
-    known = oracles.candidate_scores(x, lengths)
-    predicted = {n: known[n] for n in candidates(oracles, "accuracy")}
+    scores = oracles.candidate_scores(x, lengths)
+    predicted = {n: scores[n] for n in candidates(oracles, "accuracy")}
     used = predicted[oracles.chosen["accuracy"]]
     costs = {n: oracles.predict_costs(x, lengths, model=n) for n in candidates(oracles, "cost")}
     unit = np.maximum(c.std(axis=0), 1e-12)

@@ -103,17 +103,17 @@ def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:
     if value is None:
         return None
     try:
-        found = np.asarray(value, dtype=np.float64)
+        matrix = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} are no numbers: {error}") from None
-    if found.ndim != 2 or len(found) != n or not found.shape[1]:
+    if matrix.ndim != 2 or len(matrix) != n or not matrix.shape[1]:
         raise DataError(
-            f"{name} have shape {found.shape}, expected [{n}, features]: one row a query, as scores"
+            f"{name} have shape {matrix.shape}, expected [{n}, features]: one row a query, as scores"
         )
-    if not np.isfinite(found).all():
-        row, column = np.argwhere(~np.isfinite(found))[0]
-        raise DataError(f"{name}[{row}, {column}] is {found[row, column]}, expected a finite number")
-    return found
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise DataError(f"{name}[{row}, {column}] is {matrix[row, column]}, expected a finite number")
+    return matrix
 
 
 def _given_split(split: Sequence[str], n: int) -> np.ndarray:

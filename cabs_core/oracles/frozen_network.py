@@ -62,12 +62,12 @@ class NetworkShape:
             "trunk.0": (h, n), "trunk.4": (h, h), "accuracy": (k, h), "cost": (k, h), "cost_skip": (k, n),
             "features.0": (f, h), "readout": (k, f), "to_u": (p, h), "from_u": (k, p),
         }  # fmt: skip
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for name, shape in layers.items():
-            found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
         for name in ("trunk.1", "trunk.5"):
-            found |= {f"{name}.weight": (h,), f"{name}.bias": (h,)}
-        return found | {"anchor": (k, p), "anchor_surprise": (k, p), "direct": (k, k)}
+            shapes |= {f"{name}.weight": (h,), f"{name}.bias": (h,)}
+        return shapes | {"anchor": (k, p), "anchor_surprise": (k, p), "direct": (k, k)}
 
 
 class FrozenNetwork:
@@ -123,19 +123,19 @@ class FrozenNetwork:
         surprise = (scores - ybar)[:, :, None]
         u = self._linear("to_u", h)[:, None] + self.weights["anchor"]
         u = _gelu(u + surprise * self.weights["anchor_surprise"])
-        found: np.ndarray = ybar[:, None] + surprise * self.weights["direct"] + self._linear("from_u", u)
-        return found
+        surrogates: np.ndarray = ybar[:, None] + surprise * self.weights["direct"] + self._linear("from_u", u)
+        return surrogates
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = x @ self.weights[f"{name}.weight"].T
-        found += self.weights[f"{name}.bias"]
-        return found
+        product: np.ndarray = x @ self.weights[f"{name}.weight"].T
+        product += self.weights[f"{name}.bias"]
+        return product
 
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
         x = x - x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True) + _EPSILON)
-        found: np.ndarray = x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
-        return found
+        values: np.ndarray = x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return values
 
     def save(self, path: str | Path) -> None:
         """Write the arrays as safetensors, by torch's names."""
@@ -158,5 +158,5 @@ class FrozenNetwork:
 
 def _gelu(x: np.ndarray) -> np.ndarray:
     """x times the standard normal distribution function of x, as torch's default."""
-    found: np.ndarray = np.float32(0.5) * x * (np.float32(1.0) + erf(x * np.float32(2.0**-0.5)))
-    return found
+    values: np.ndarray = np.float32(0.5) * x * (np.float32(1.0) + erf(x * np.float32(2.0**-0.5)))
+    return values

@@ -103,15 +103,15 @@ class Oracles:
 
     def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
         """`predict_scores` of every static predictor, the network and the mixtures."""
-        found = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
+        scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
         if "tasks" in self.predictors:
-            found["tasks"] = self.predict_scores(embeddings, prompt_lengths, model="tasks")
+            scores["tasks"] = self.predict_scores(embeddings, prompt_lengths, model="tasks")
         if self.network is not None:
-            found["network"] = self._network("scores", embeddings, prompt_lengths)
+            scores["network"] = self._network("scores", embeddings, prompt_lengths)
         if "accuracy" in self.blend:
             share = self.blend["accuracy"]
-            found["blend"] = share * found["network"] + (1.0 - share) * found["kernel_ridge"]
-        return found
+            scores["blend"] = share * scores["network"] + (1.0 - share) * scores["kernel_ridge"]
+        return scores
 
     def surrogate_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, model: str | None = None,

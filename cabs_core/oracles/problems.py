@@ -96,18 +96,18 @@ def build_problems(
 
 
 def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """What the oracles say of the prompts of one split, by the name of the problem's array."""
-    found = oracles.candidate_scores(x, lengths)
-    predicted = found[oracles.chosen["accuracy"]]
+    """The oracles' predictions for the prompts of one split, by the name of the problem's array."""
+    candidates = oracles.candidate_scores(x, lengths)
+    predicted = candidates[oracles.chosen["accuracy"]]
     return {
         "predicted_scores": predicted,
         "predicted_costs": oracles.predict_costs(x, lengths),
         "surrogate_deltas": oracles.surrogate_deltas(x, lengths, scores, predicted),
-        "static_scores": {predictor: found[predictor] for predictor in STATIC},
+        "static_scores": {predictor: candidates[predictor] for predictor in STATIC},
     }
 
 
 def _unknown(outcomes: Outcomes) -> dict[str, list[str]]:
     """Models whose missing answers no prediction fits; nothing of a table without gaps."""
     gaps = outcomes.report.get("gaps", {})
-    return {"unknown": [arm for arm, found in gaps.items() if not found["at_random"]]} if gaps else {}
+    return {"unknown": [arm for arm, gap in gaps.items() if not gap["at_random"]]} if gaps else {}

@@ -268,8 +268,8 @@ def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, towar
     if size == 0.0:
         return toward
     n = len(target)
-    found = float(np.clip((gap * (target - second)).sum() / size, 0.0, 1.0))
-    return (n * found + _PRIOR_QUERIES * toward) / (n + _PRIOR_QUERIES)
+    weight = float(np.clip((gap * (target - second)).sum() / size, 0.0, 1.0))
+    return (n * weight + _PRIOR_QUERIES * toward) / (n + _PRIOR_QUERIES)
 
 
 def _least(errors: dict[str, float]) -> str:

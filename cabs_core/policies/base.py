@@ -128,10 +128,10 @@ class Policy(Guarded):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(x) for x in first["loc"]) or "options"
-            known = ", ".join(settings.model_fields)
+            names = ", ".join(settings.model_fields)
             raise PolicyError(
                 f"{name}: option {place}: {first['msg']} (got {checks.text(repr(first.get('input')))}). "
-                f"Options: {known}."
+                f"Options: {names}."
             ) from None
 
     @classmethod

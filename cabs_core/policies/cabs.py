@@ -139,11 +139,11 @@ def expert_specs(value: Any) -> tuple[Any, ...]:
     return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
 
 
-def known_experts(value: tuple[ExpertSpec, ...], known: tuple[str, ...]) -> tuple[ExpertSpec, ...]:
+def known_experts(value: tuple[ExpertSpec, ...], names: tuple[str, ...]) -> tuple[ExpertSpec, ...]:
     """The experts, if all names are known; ValueError otherwise."""
     for name, _ in value:
-        if name not in known:
-            raise ValueError(f"unknown expert {name!r}; known: {', '.join(known)}")
+        if name not in names:
+            raise ValueError(f"unknown expert {name!r}; known: {', '.join(names)}")
     return value
 
 
@@ -216,7 +216,7 @@ class CabsD(LinearPolicy):
         options = self.settings
         common = {"penalty": options.penalty, "warm": options.warm, "regression": options.regression}
         common["target"] = options.target
-        found = []
+        members = []
         for name, own in options.experts:
             if own.get("target", options.target) != options.target:
                 raise PolicyError(f"{self.name}: all experts learn the same target, {options.target!r}")
@@ -227,11 +227,11 @@ class CabsD(LinearPolicy):
                     )
                 preset = CabsC.PRESETS[options.cabs_preset]
                 settings = CabsC.parse("cabs_c_linear", {**preset, **common, **own})
-                found.append(cabs_expert(settings))
+                members.append(cabs_expert(settings))
             else:
                 settings = _bandit_options(name, {**common, **own})
-                found.append(bandit_expert(name, settings))
-        return found
+                members.append(bandit_expert(name, settings))
+        return members
 
     def mixture(self) -> kernel_arrays.Mixture:
         """Loss, learning rate and grid of the weights."""

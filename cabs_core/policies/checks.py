@@ -90,14 +90,14 @@ def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
         or not value.flags.carray
     ):
         value = _converted(where, what, value, field)
-    found: np.ndarray = value
-    if low is None or (dtype is F8 and inside(found.ravel(), low, high)):
-        return found
-    bad = np.argwhere(~((found >= low) & (found <= high)))
+    values: np.ndarray = value
+    if low is None or (dtype is F8 and inside(values.ravel(), low, high)):
+        return values
+    bad = np.argwhere(~((values >= low) & (values <= high)))
     if len(bad):
         place = tuple(int(i) for i in bad[0])
-        raise PolicyError(f"{where}: {what}{list(place)} is {found[place]}, expected {_range(low, high)}")
-    return found
+        raise PolicyError(f"{where}: {what}{list(place)} is {values[place]}, expected {_range(low, high)}")
+    return values
 
 
 def _range(low: float, high: float) -> str:
@@ -118,18 +118,18 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         raise PolicyError(f"{where}: {what} is a masked array: {wanted}; fill in what is masked")
     try:
-        found = np.asarray(value)
+        plain = np.asarray(value)
     except Exception as error:  # an array-like object can raise anything here
         raise PolicyError(f"{where}: {what} is no array ({type(error).__name__}): {wanted}") from None
     kinds = {F8: "fiub", I8: "iu", B1: "b"}[field.dtype]
-    if found.dtype.kind not in kinds or found.shape != field.shape:
-        raise PolicyError(f"{where}: {what} has shape {list(found.shape)} of {found.dtype}: {wanted}")
-    return np.array(found, dtype=field.dtype, order="C").view(np.ndarray)
+    if plain.dtype.kind not in kinds or plain.shape != field.shape:
+        raise PolicyError(f"{where}: {what} has shape {list(plain.shape)} of {plain.dtype}: {wanted}")
+    return np.array(plain, dtype=field.dtype, order="C").view(np.ndarray)
 
 
 def number(where: str, what: str, value: Any, low: float = -FINITE, high: float = FINITE) -> float:
     """A real number in [low, high] as a float; PolicyError otherwise, also for text."""
-    found: float = value
+    real: float = value
     if type(value) is not float:
         try:
             plain = isinstance(value, (float, int))
@@ -137,12 +137,12 @@ def number(where: str, what: str, value: Any, low: float = -FINITE, high: float 
                 isinstance(value, (str, bytes, bytearray)) or np.ndim(value) or np.iscomplexobj(value)
             ):
                 raise TypeError
-            found = float(value)
+            real = float(value)
         except Exception:  # a number-like object can raise anything here
-            found = math.nan
-    if not low <= found <= high:
+            real = math.nan
+    if not low <= real <= high:
         raise PolicyError(f"{where}: {what} is {_shown(value)}, expected {_range(low, high)}")
-    return found
+    return real
 
 
 def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUNDS) -> int:
@@ -160,8 +160,8 @@ def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUN
 
 def text(value: Any, most: int = 200) -> str:
     """`value` as text of at most `most` characters."""
-    found = str(value)
-    return found if len(found) <= most else found[: most - 3] + "..."
+    full = str(value)
+    return full if len(full) <= most else full[: most - 3] + "..."
 
 
 def _shown(value: Any) -> str:
@@ -174,27 +174,27 @@ def _shown(value: Any) -> str:
 def names(where: str, values: Any) -> tuple[str, ...]:
     """Names of arms: at least one, each once, none empty."""
     try:
-        found = () if isinstance(values, (str, bytes)) else tuple(values)
+        arms = () if isinstance(values, (str, bytes)) else tuple(values)
     except TypeError:
-        found = ()
-    if not found:
+        arms = ()
+    if not arms:
         raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of at least one name")
-    if any(not isinstance(a, str) or not a for a in found) or len(set(found)) != len(found):
-        raise PolicyError(f"{where}: arms {_shown(found)}: expected at least one name, each once")
-    return tuple(str(a) for a in found)
+    if any(not isinstance(a, str) or not a for a in arms) or len(set(arms)) != len(arms):
+        raise PolicyError(f"{where}: arms {_shown(arms)}: expected at least one name, each once")
+    return tuple(str(a) for a in arms)
 
 
 def stream_keys_of(where: str, keys: Any) -> np.ndarray:
     """Keys of the random streams, uint64 [12 or more, 2] (`rng.stream_keys`)."""
-    found = np.asarray(keys)
-    if found.dtype.kind not in "iu" or found.ndim != 2 or found.shape[0] < 12 or found.shape[1] != 2:
+    values = np.asarray(keys)
+    if values.dtype.kind not in "iu" or values.ndim != 2 or values.shape[0] < 12 or values.shape[1] != 2:
         raise PolicyError(
-            f"{where}: keys have shape {list(found.shape)} of {found.dtype}, expected uint64 [12, 2] as "
+            f"{where}: keys have shape {list(values.shape)} of {values.dtype}, expected uint64 [12, 2] as "
             "`rng.stream_keys` makes them"
         )
-    if found.dtype.kind == "i" and (found < 0).any():
+    if values.dtype.kind == "i" and (values < 0).any():
         raise PolicyError(f"{where}: keys must not be negative")
-    return np.array(found, dtype=np.uint64, order="C")  # a copy: `reseed` writes into it
+    return np.array(values, dtype=np.uint64, order="C")  # a copy: `reseed` writes into it
 
 
 def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
@@ -231,11 +231,11 @@ def fitting(
 ) -> dict[str, np.ndarray]:
     """The arrays, each as its field says, named sizes equal wherever they occur; PolicyError otherwise."""
     sizes: dict[str, int] = {}
-    found = {}
+    checked = {}
     for name, field in fields.items():
         shape = resolved(where, name, np.shape(arrays[name]), field, sizes)
-        found[name] = array(where, name, arrays[name], field._replace(shape=shape))
-    return found
+        checked[name] = array(where, name, arrays[name], field._replace(shape=shape))
+    return checked
 
 
 def resolved(
@@ -352,7 +352,7 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
     if type(memory) is not dict or memory.keys() != fields.keys():
         names = sorted(map(str, memory)) if isinstance(memory, dict) else memory
         raise PolicyError(f"{where}: Decision.memory holds {_shown(names)}, expected {sorted(fields)}")
-    kept = memory
+    checked = memory
     for name, (shape, low, high, dtype) in fields.items():
         value = memory[name]
         # `array` in place, for the common case: it is called a dozen times per update
@@ -363,8 +363,8 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
             or not value.flags.carray
             or (low is not None and not inside(value if len(shape) == 1 else value.ravel(), low, high))
         ):
-            kept = {**kept, name: array(where, name, value, Field(shape, low, high, dtype))}
-    return kept
+            checked = {**checked, name: array(where, name, value, Field(shape, low, high, dtype))}
+    return checked
 
 
 # -- replay -------------------------------------------------------------------------------------------------------

@@ -56,17 +56,17 @@ def class_of(name: str) -> type[Policy]:
 
     def load(cls: type[Policy], folder: str | Path) -> Policy:
         """The policy that `save` wrote. Raises ProvenanceError, and PolicyError where it is another policy's."""
-        found = load_policy(folder)
-        if found.base != name:
-            raise PolicyError(f"{folder} holds {found.name}, not {name}: use load_policy")
-        return found
+        policy = load_policy(folder)
+        if policy.base != name:
+            raise PolicyError(f"{folder} holds {policy.name}, not {name}: use load_policy")
+        return policy
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("arms", keyword)]
     parameters += [inspect.Parameter(key, keyword, default=value) for key, value in _SHARED.items()]
     parameters += [inspect.Parameter("preset", keyword, default=record.presets[0])]
     parameters += [inspect.Parameter(option.name, keyword, default=option.default) for option in options]
-    shown = "\n".join(f"    {signature_text(option)}" for option in options) or "    none."
+    lines = "\n".join(f"    {signature_text(option)}" for option in options) or "    none."
     sources = "; ".join(record.references)
     text = (
         f"{record.description[:1].upper()}{record.description[1:]}\n\nPresets: {', '.join(record.presets)}."
@@ -74,7 +74,7 @@ def class_of(name: str) -> type[Policy]:
     text += (
         "\n\nArgs:\n    arms, dim, rho, offline, horizon, seed, keys, binary_share: as for `build_policy`."
     )
-    text += f"\n\nOptions:\n{shown}" + (f"\n\nSource: {sources}" if sources else "")
+    text += f"\n\nOptions:\n{lines}" + (f"\n\nSource: {sources}" if sources else "")
     title = next(key for key, value in class_names().items() if value == name)
     members = {
         "__init__": init,

@@ -142,10 +142,8 @@ def fit_linear(
         return total / len(rows) + 0.5 * penalty * float((w[:-1] ** 2).sum()), gradient.ravel()
 
     first = np.zeros((x.shape[1] + 1) * arms) if start is None else start.ravel()
-    found = minimize(
-        value, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS, "gtol": 1e-8}
-    )
-    weights: np.ndarray = found.x.reshape(-1, arms)
+    fit = minimize(value, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS, "gtol": 1e-8})
+    weights: np.ndarray = fit.x.reshape(-1, arms)
     return weights
 
 
@@ -190,15 +188,15 @@ class DecisionPolicy(PointPolicy):
             held = held_out_part(len(points), 0)
             rows, left_out = every[~held], every[held]
             best, weights = -np.inf, None
-            for tried in PENALTIES:  # from the largest: each starts where the one before ended
-                weights = fit_linear(points, loss, rows, k, tried, weights)
+            for strength in PENALTIES:  # from the largest: each starts where the one before ended
+                weights = fit_linear(points, loss, rows, k, strength, weights)
                 played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
                 value = targets[left_out, played].mean()
                 if value > best:
-                    best, penalty, start = value, tried, weights
+                    best, penalty, start = value, strength, weights
         assert penalty is not None
-        found = fit_linear(points, loss, every, k, penalty, start)
-        return found[:-1].T, found[-1]
+        solution = fit_linear(points, loss, every, k, penalty, start)
+        return solution[:-1].T, solution[-1]
 
     def score(self, points: np.ndarray) -> np.ndarray:
         """The linear rule."""
@@ -276,14 +274,14 @@ def _estimated(points: np.ndarray, played: np.ndarray, arms: int, fold: np.ndarr
     """[N, K]: how the log seems to have played; an assumption, not a measurement."""
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
-    found = np.full((len(points), arms), 1.0 / arms)
+    shares = np.full((len(points), arms), 1.0 / arms)
     for f in np.unique(fold):
         rest, out = fold != f, fold == f
         if len(np.unique(played[rest])) > 1:
             model = LogisticRegression(max_iter=1000).fit(points[rest], played[rest])
-            found[out] = 0.0
-            found[np.ix_(np.flatnonzero(out), model.classes_)] = model.predict_proba(points[out])
-    bounded: np.ndarray = np.maximum(found, 0.01)
+            shares[out] = 0.0
+            shares[np.ix_(np.flatnonzero(out), model.classes_)] = model.predict_proba(points[out])
+    bounded: np.ndarray = np.maximum(shares, 0.01)
     return bounded
 
 

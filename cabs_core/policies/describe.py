@@ -53,12 +53,12 @@ def policy_options(name: str) -> list[PolicyOption]:
     schema = cls.settings_for(base).model_json_schema()
     values = {preset: cls.parse(f"{base}@{preset}", {}).model_dump(mode="json") for preset in record.presets}
     first = values[record.presets[0]]
-    found = []
+    options = []
     for key, entry in schema.get("properties", {}).items():
         kind, limits = _type_and_range(entry, schema.get("$defs", {}))
         others = {preset: v[key] for preset, v in values.items() if v[key] != first[key]}
-        found.append(PolicyOption(key, kind, first[key], limits, others, entry.get("description", "")))
-    return found
+        options.append(PolicyOption(key, kind, first[key], limits, others, entry.get("description", "")))
+    return options
 
 
 def _type_and_range(entry: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[str, str]:

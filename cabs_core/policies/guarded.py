@@ -176,9 +176,9 @@ class Guarded(ABC):
             if fields is None:
                 fields = {name: tuple(field) for name, field in self.memory_layout(k).items()}
                 self._memory_fields[k] = fields
-            kept = checks.check_decision(self.name, decision, fields)
+            checked = checks.check_decision(self.name, decision, fields)
             outcome = checks.outcome(
-                self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, kept
+                self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, checked
             )
             key = decision.instance, decision.round
             if not self.learns or key in self.learnt or not self._learn(decision, outcome):
@@ -190,10 +190,10 @@ class Guarded(ABC):
         if not isinstance(decision, Decision):
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
-            said = isinstance(decision.router, str) and decision.router
-            made = f"router {checks.text(decision.router, 40)}" if said else "an unnamed router"
+            named = isinstance(decision.router, str) and decision.router
+            maker = f"router {checks.text(decision.router, 40)}" if named else "an unnamed router"
             raise PolicyError(
-                f"{self.name}: the decision was made by {made}, this is router {self.router}; give its feedback to "
+                f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its feedback to "
                 "the router that made it"
             )
         if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
@@ -290,8 +290,8 @@ class Guarded(ABC):
         """Index of the played arm among the current arms, given `places` from `today`; -1: it has been removed."""
         if places is None:
             return decision.arm
-        found = np.flatnonzero(places == decision.arm)
-        return int(found[0]) if len(found) else -1
+        indices = np.flatnonzero(places == decision.arm)
+        return int(indices[0]) if len(indices) else -1
 
     # -- files -------------------------------------------------------------------------------------------------
 

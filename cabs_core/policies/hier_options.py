@@ -133,9 +133,9 @@ class HierOptions(Options):
 
     @model_validator(mode="after")
     def _known_base(self) -> Self:
-        known = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
-        if self.base not in known:
-            raise ValueError(f"base must be one of {', '.join(known)}")
+        bases = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
+        if self.base not in bases:
+            raise ValueError(f"base must be one of {', '.join(bases)}")
         if sum(c.weight for c in self.corrections) >= 1.0:
             raise ValueError("the weights of the corrections must add up to less than 1")
         return self

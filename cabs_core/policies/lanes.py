@@ -53,16 +53,16 @@ class Offline:
         """Value of `compute()`, computed at the first call with this key (lanes share what they start from)."""
         if key not in self._cache:
             self._cache[key] = compute()
-        found: T = self._cache[key]
-        return found
+        value: T = self._cache[key]
+        return value
 
     def fit_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """As `once`, for what does not depend on rho: the first stream of a problem that needs it computes it."""
         with _FITTING:  # lanes of one replay run in threads
             if key not in self.fits:
                 self.fits[key] = compute()
-            found: T = self.fits[key]
-            return found
+            value: T = self.fits[key]
+            return value
 
     @property
     def points(self) -> np.ndarray:
@@ -126,8 +126,8 @@ class Stream:
         """As `Offline.once`, in `fitted`."""
         if key not in self.fitted:
             self.fitted[key] = compute()
-        found: T = self.fitted[key]
-        return found
+        value: T = self.fitted[key]
+        return value
 
     def latency_penalty(self, row: int, arm: int) -> float:
         """rho1 times the latency of an arm on a query; 0 where latency has no weight."""

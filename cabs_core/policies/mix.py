@@ -340,6 +340,6 @@ class CabsMix(CompiledPolicy):
 
     def _shrink(self, index: int) -> None:
         names = ("inv_a", "th_a", "inv_c", "th_c", "th_b", "bias", "group")
-        left = {name: np.delete(getattr(self.model, name), index, axis=0) for name in names}
-        used, left["group"] = np.unique(left["group"], return_inverse=True)
-        self.model = self.model._replace(inv_b=np.ascontiguousarray(self.model.inv_b[used]), **left)
+        arrays = {name: np.delete(getattr(self.model, name), index, axis=0) for name in names}
+        used, arrays["group"] = np.unique(arrays["group"], return_inverse=True)
+        self.model = self.model._replace(inv_b=np.ascontiguousarray(self.model.inv_b[used]), **arrays)

@@ -86,8 +86,8 @@ class PointPolicy(StaticPolicy):
         first = getattr(self, self._ARRAYS[0])
         if first is not None:
             point = checks.array(self.name, part, point, checks.Field(first.shape[1:]))
-        found: np.ndarray = self._scores(np.asarray(point)[None])[0]
-        return found
+        scores: np.ndarray = self._scores(np.asarray(point)[None])[0]
+        return scores
 
     def table(self, stream: Stream) -> np.ndarray:
         """Values for all rows; lanes share them."""
@@ -125,11 +125,11 @@ class PointPolicy(StaticPolicy):
             self._drop(index)
 
     def _add_last(self) -> None:
-        """Give the arm that came last its place in what was learnt."""
+        """Make room in the learnt arrays for the arm that was added last."""
         raise NotImplementedError
 
     def _drop(self, index: int) -> None:
-        """Take an arm out of what was learnt."""
+        """Remove an arm from the learnt arrays."""
         raise NotImplementedError
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -207,9 +207,9 @@ class AvengersPro(PointPolicy):
             return centers, votes(o.weight)
         member = soft_membership(points, centers, o.top, o.beta)
         rows = np.arange(len(points))
-        tried = [votes(w) for w in WEIGHTS]
-        found = [offline.utilities[rows, np.argmax(member @ v, axis=1)].mean() for v in tried]
-        return centers, tried[int(np.argmax(found))]
+        tables = [votes(w) for w in WEIGHTS]
+        utilities = [offline.utilities[rows, np.argmax(member @ v, axis=1)].mean() for v in tables]
+        return centers, tables[int(np.argmax(utilities))]
 
     def score(self, points: np.ndarray) -> np.ndarray:
         """Votes of the nearest clusters."""

@@ -124,19 +124,19 @@ def _forget(
     if gamma < 1.0:
         decay = gamma ** min(now - updated[arm], MAX_STALENESS)
         d = theta.shape[1]
-        left = floor[arm] * decay
+        faded = floor[arm] * decay
         for i in range(d):
             moment[arm, i] *= decay
             for k in range(d):
                 precision[arm, i, k] *= decay
-        if left < penalty * LEAST_SHARE:
+        if faded < penalty * LEAST_SHARE:
             for i in range(d):
-                precision[arm, i, i] += penalty - left
+                precision[arm, i, i] += penalty - faded
             inverse[arm] = np.linalg.inv(precision[arm])
             theta[arm] = np.dot(inverse[arm], moment[arm])
             floor[arm] = penalty
         else:
-            floor[arm] = left
+            floor[arm] = faded
             for i in range(d):
                 for k in range(d):
                     inverse[arm, i, k] /= decay
@@ -170,9 +170,9 @@ def log_costs(means: np.ndarray) -> np.ndarray:
 
 def counting(contexts: np.ndarray) -> np.ndarray:
     """Contexts [..., d] whose last feature, the constant, is 1."""
-    found = np.array(contexts, dtype=np.float64)
-    found[..., -1] = 1.0
-    return found
+    inputs = np.array(contexts, dtype=np.float64)
+    inputs[..., -1] = 1.0
+    return inputs
 
 
 def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
@@ -227,8 +227,8 @@ class ParetoBandit(CompiledPolicy):
         costs = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
 
         def penalties() -> np.ndarray:
-            found = self._penalties(stream.static_costs, self.rho)
-            return np.ascontiguousarray(np.broadcast_to(found, stream.scores.shape))
+            values = self._penalties(stream.static_costs, self.rho)
+            return np.ascontiguousarray(np.broadcast_to(values, stream.scores.shape))
 
         return Data(
             stream.once("pareto_bandit", lambda: counting(stream.contexts)),

@@ -19,12 +19,12 @@ from cabs_core.policies.saving import read_header
 def policy_class(name: str) -> type[Policy]:
     """The class that implements a policy name. Raises PolicyError for unknown names."""
     module, _, attribute = policy_record(name).path.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if not (isinstance(found, type) and issubclass(found, Policy)):
+    cls = getattr(importlib.import_module(module), attribute)
+    if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise PolicyError(
             f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.policies.base.Policy"
         )
-    return found
+    return cls
 
 
 class _Registry(Mapping[str, "type[Policy]"]):

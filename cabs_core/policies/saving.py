@@ -82,13 +82,13 @@ class Saved:
         """The class's arrays, checked; PolicyError where one is absent, foreign, or not what the class expects."""
         where = f"{self.folder / ARRAYS}"
         with zipfile.ZipFile(self.folder / ARRAYS) as stored:
-            found = _shapes(where, stored)
-            fields = _present(where, policy, set(found) - {_PLACES, _BITS})
+            shapes = _shapes(where, stored)
+            fields = _present(where, policy, set(shapes) - {_PLACES, _BITS})
             sizes: dict[str, int] = {}
             for name, field in fields.items():
-                checks.resolved(where, name, found[name], field, sizes)
-            checks.check_size(where, {n: checks.Field(found[n]) for n in fields})
-            arrays = {name: _array(stored, name) for name in found}
+                checks.resolved(where, name, shapes[name], field, sizes)
+            checks.check_size(where, {n: checks.Field(shapes[n]) for n in fields})
+            arrays = {name: _array(stored, name) for name in shapes}
         places, bits = arrays.pop(_PLACES), arrays.pop(_BITS)
         if places.dtype != np.int64 or bits.dtype != np.uint8:
             raise PolicyError(f"{where}: {_PLACES} and {_BITS} are {places.dtype} and {bits.dtype}")
@@ -98,9 +98,9 @@ class Saved:
 
 def sound(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a state of this policy, each as its class expects it; PolicyError otherwise."""
-    found = checks.fitting(where, arrays, _present(where, policy, set(arrays)))
-    policy.check_state(where, found)
-    return found
+    checked = checks.fitting(where, arrays, _present(where, policy, set(arrays)))
+    policy.check_state(where, checked)
+    return checked
 
 
 def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field]:
@@ -117,10 +117,10 @@ def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field
 
 def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
     """{name: shape} from the headers alone; ValueError for an entry that is no plain .npy of the stated size."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for entry in stored.infolist():
         name = entry.filename.removesuffix(".npy")
-        if name in found or name == entry.filename:
+        if name in shapes or name == entry.filename:
             raise ValueError(f"unexpected entry {checks.text(entry.filename, 60)!r}")
         with stored.open(entry) as file:
             version = np.lib.format.read_magic(file)
@@ -131,8 +131,8 @@ def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
                 or dtype.itemsize * int(np.prod(shape, dtype=object)) != entry.file_size - file.tell()
             ):
                 raise ValueError(f"{name} does not have the size that its header states")
-        found[name] = shape
-    return found
+        shapes[name] = shape
+    return shapes
 
 
 def _array(stored: zipfile.ZipFile, name: str) -> np.ndarray:

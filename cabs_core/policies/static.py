@@ -247,7 +247,7 @@ class Predicted(StaticPolicy):
         return bool(self.predictor_settings) or self.key not in STATIC
 
     def reads(self) -> Reads:
-        """The oracles' predictions of its key; else what its own predictor is asked with."""
+        """The inputs of its own predictor where it has one, else the oracles' predictions under its key."""
         if self.own_predictor:
             return Reads(
                 costs=True, embedding=self.on_embeddings, context=not self.on_embeddings, length=True

@@ -202,8 +202,8 @@ def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights `[m]` >= 0 of members `[n, m]` with the least squared error of a target `[n]`."""
     from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, where predictors are fitted)
 
-    found: np.ndarray = nnls(members, target)[0]
-    return found
+    weights: np.ndarray = nnls(members, target)[0]
+    return weights
 
 
 def contrasts(values: np.ndarray) -> np.ndarray:

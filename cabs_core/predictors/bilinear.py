@@ -258,16 +258,16 @@ class FactorisationPredictor(_Bilinear):
             return
         s = self._logits(x)
         rows = np.stack([(s - s.mean(axis=1, keepdims=True)).ravel(), np.ones(s.size)], axis=1)
-        found = np.array([0.0, _logit(y.mean())])
+        coefficients = np.array([0.0, _logit(y.mean())])
         for _ in range(30):
-            p = expit(rows @ found)
-            gradient = rows.T @ (p - y.ravel()) + 1e-6 * found
+            p = expit(rows @ coefficients)
+            gradient = rows.T @ (p - y.ravel()) + 1e-6 * coefficients
             hessian = (rows * (p * (1 - p))[:, None]).T @ rows + 1e-6 * np.eye(2)
             move = np.linalg.solve(hessian, gradient)
-            found = found - np.clip(move, -2.0, 2.0)
+            coefficients = coefficients - np.clip(move, -2.0, 2.0)
             if np.abs(move).max() < 1e-10:
                 break
-        self.calibration_ = [float(v) for v in found]
+        self.calibration_ = [float(v) for v in coefficients]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         s = self._logits(self._scale(x))

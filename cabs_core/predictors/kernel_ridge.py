@@ -149,8 +149,8 @@ class KernelPredictor(ScorePredictor):
         moment = basis.T @ moment
 
         def weights(penalty: float) -> np.ndarray:
-            found: np.ndarray = to_marks @ (moment / (values + penalty)[:, None])
-            return found
+            at_marks: np.ndarray = to_marks @ (moment / (values + penalty)[:, None])
+            return at_marks
 
         first, rest = self.penalties
         self.fixed_ = np.hstack([weights(first)[:, :1], weights(rest)[:, 1:]])

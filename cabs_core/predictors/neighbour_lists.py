@@ -103,8 +103,8 @@ class NeighbourLists:
         near = _read(path, len(rows))
         if near is None:
             near = np.empty((len(rows), LENGTH), dtype=np.int32)
-            for part, found in search(points, halves(points), rows, LENGTH):
-                near[part] = found
+            for part, indices in search(points, halves(points), rows, LENGTH):
+                near[part] = indices
             with atomic_path(path) as temporary:
                 save_file({"near": near}, temporary, metadata={"sha256": _checksum(near)})
         return cls(points, rows, near)

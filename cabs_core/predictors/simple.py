@@ -177,13 +177,13 @@ class KnnPredictor(ScorePredictor):
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
         """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), from the lists where they have all of them."""
-        known = self.lists.of(x, top) if self.lists is not None and self._known else None
-        if known is None:
+        listed = self.lists.of(x, top) if self.lists is not None and self._known else None
+        if listed is None:
             yield from search(self.points_, self.half_, x, top)
             return
         for start in range(0, len(x), 512):
             rows = slice(start, min(start + 512, len(x)))
-            yield rows, known[rows]
+            yield rows, listed[rows]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), self.scores_.shape[1]))

@@ -84,8 +84,8 @@ class TaskPredictor(ScorePredictor):
         self.weights_ = self._logistic(self._features(x[rows]), which[rows], count)
 
     def _features(self, x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = (x - self.center_) / self.scale_
-        return found
+        features: np.ndarray = (x - self.center_) / self.scale_
+        return features
 
     def _logistic(self, features: np.ndarray, which: np.ndarray, count: int) -> np.ndarray:
         """Weights `[e + 1, tasks]`; those of a task that no row is of give it no chance."""
@@ -96,16 +96,16 @@ class TaskPredictor(ScorePredictor):
         if len(seen) < 2:
             return weights
         model = LogisticRegression(C=1.0 / self.penalty, max_iter=STEPS).fit(features, which)
-        found = np.vstack([model.coef_.T, model.intercept_])
+        fitted = np.vstack([model.coef_.T, model.intercept_])
         weights[-1] = _NEVER
-        weights[:, seen] = found if len(seen) > 2 else np.hstack([np.zeros_like(found), found])
+        weights[:, seen] = fitted if len(seen) > 2 else np.hstack([np.zeros_like(fitted), fitted])
         return weights
 
     def task_probabilities(self, embeddings: np.ndarray) -> np.ndarray:
         """Probability `[n, tasks]` of every task of the train split, in the order of `numpy.unique`."""
         features = self._features(np.asarray(embeddings, dtype=np.float64))
-        found: np.ndarray = softmax(features @ self.weights_[:-1] + self.weights_[-1], axis=1)
-        return found
+        probabilities: np.ndarray = softmax(features @ self.weights_[:-1] + self.weights_[-1], axis=1)
+        return probabilities
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         scores: np.ndarray = self.task_probabilities(x) @ self.means_

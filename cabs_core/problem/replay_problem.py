@@ -34,11 +34,11 @@ def _plain(array: ArrayLike) -> np.ndarray:
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     """Real numbers as float64 (float32 for the large ones); TypeError for text, dates, complex and masked arrays."""
-    found = np.asarray(value)
-    if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
-        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {found.dtype}"
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {array.dtype}"
         raise TypeError(f"{name} is {kind}, expected real numbers")
-    return _plain(np.ascontiguousarray(found, dtype=np.float32 if name in _SINGLE else np.float64))
+    return _plain(np.ascontiguousarray(array, dtype=np.float32 if name in _SINGLE else np.float64))
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,11 @@ class ReplayProblem:
     @property
     def fits(self) -> dict[Any, Any]:
         """What policies have fitted on the train split so far, for any rho; belongs to this object, not to its files."""
-        found = self.__dict__.get("_fits")
-        if found is None:
-            found = {}
-            object.__setattr__(self, "_fits", found)
-        return found
+        fits = self.__dict__.get("_fits")
+        if fits is None:
+            fits = {}
+            object.__setattr__(self, "_fits", fits)
+        return fits
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -340,8 +340,8 @@ class ReplayProblem:
                 f"{folder}: cannot be read as a replay problem ({str(error)[:200]}); build it again"
             ) from None
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            found = str(meta.get("format") if isinstance(meta, dict) else meta)[:80]
-            raise ProvenanceError(f"{folder}: format {found}, this version reads {FORMAT}; build it again")
+            version = str(meta.get("format") if isinstance(meta, dict) else meta)[:80]
+            raise ProvenanceError(f"{folder}: format {version}, this version reads {FORMAT}; build it again")
         expected = {
             "arms": list,
             "name": str,
@@ -355,11 +355,11 @@ class ReplayProblem:
                 raise ProvenanceError(
                     f"{folder}/meta.json: {key} is no {kind.__name__}; build the problem again"
                 )
-        known = {item.name for item in fields(cls)}
+        names = {item.name for item in fields(cls)}
         values: dict[str, Any] = {"static_scores": {}}
         for name, digest in meta["arrays"].items():
             base, _, key = name.partition(".")
-            if base not in known:
+            if base not in names:
                 raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
             path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"
             if path.parent != folder:

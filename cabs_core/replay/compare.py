@@ -76,19 +76,19 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
     if isinstance(policies, str):
         policies = [policies]
     items = policies.items() if isinstance(policies, Mapping) else ((None, item) for item in policies)
-    found = []
+    labelled = []
     for label, item in items:
         pair = isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)
         policy, options = (item[0], dict(item[1])) if pair else (item, {})
         name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
-        told = ", ".join(f"{key}={value}" for key, value in options.items())
-        found.append((label or (f"{name} ({told})" if told else str(name)), policy, options))
-    twice = {label for label, _, _ in found if [other for other, _, _ in found].count(label) > 1}
+        text = ", ".join(f"{key}={value}" for key, value in options.items())
+        labelled.append((label or (f"{name} ({text})" if text else str(name)), policy, options))
+    twice = {label for label, _, _ in labelled if [other for other, _, _ in labelled].count(label) > 1}
     if twice:
         raise PolicyError(
             f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels of your own"
         )
-    return found
+    return labelled
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     if queries > 1:
         replicates = bootstrap_ratio(sums[plays > 0], plays[plays > 0].astype(np.float64))
         se_queries = float(np.std(replicates, ddof=1))
-    known = [(se, n - 1) for se, n in ((se_trials, trials), (se_queries, queries)) if np.isfinite(se)]
-    se, df = max(known, default=(float("nan"), 1))
+    errors = [(se, n - 1) for se, n in ((se_trials, trials), (se_queries, queries)) if np.isfinite(se)]
+    se, df = max(errors, default=(float("nan"), 1))
     margin = float(special.stdtrit(df, 0.975) * se)
     p_value = float(2 * special.stdtr(df, -abs(value) / se)) if se > 0 else float(value == 0)
     return PairedDifference(
@@ -190,6 +190,6 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
         raise DataError(
             f"frontier: expected rows with columns {columns}; missing are {missing or 'the rows'}"
         )
-    found = table[columns].sort_values(["cost", "score"], ignore_index=True)
-    found["on_frontier"] = pareto_mask(found["cost"], found["score"])
-    return found
+    points = table[columns].sort_values(["cost", "score"], ignore_index=True)
+    points["on_frontier"] = pareto_mask(points["cost"], points["score"])
+    return points

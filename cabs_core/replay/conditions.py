@@ -84,11 +84,11 @@ def _conversations(
     problem: ReplayProblem, orders: list[np.ndarray], trials: Sequence[int], options: Sessions, seed: int, pool: str, rounds: int,
 ) -> tuple[list[np.ndarray], list[Turns]]:  # fmt: skip
     """(orders, turns) of the first rounds of every trial."""
-    made = [
+    played = [
         in_conversations(o, problem.tasks, problem.times, options, _generator("sessions", seed, pool, i))
         for o, i in zip(orders, trials, strict=True)
     ]
-    return [o for o, _ in made], [Turns(own.number[:rounds], own.in_tools[:rounds]) for _, own in made]
+    return [o for o, _ in played], [Turns(own.number[:rounds], own.in_tools[:rounds]) for _, own in played]
 
 
 def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:

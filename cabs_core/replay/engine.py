@@ -228,7 +228,7 @@ def replay(
 
 
 def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
-    """What `sessions` says; PolicyError where it is out of place, or says what cannot be."""
+    """The option `sessions`, checked; PolicyError where it does not apply or is impossible."""
     if given is not None and condition != "sessions":
         raise PolicyError(f"replay: sessions is for condition 'sessions'; the condition is {condition!r:.60}")
     if given is None or isinstance(given, Sessions):

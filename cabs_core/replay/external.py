@@ -77,19 +77,19 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
             )
 
 
-def _probabilities(name: str, found: Any, arms: int) -> np.ndarray:
-    """float64 [K], sum 1, of what `predict` returned."""
-    if isinstance(found, int | np.integer) and not isinstance(found, bool) and 0 <= found < arms:
-        certain: np.ndarray = np.eye(arms)[int(found)]
+def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
+    """The value that `predict` returned as probabilities, float64 [K] with sum 1."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < arms:
+        certain: np.ndarray = np.eye(arms)[int(value)]
         return certain
     try:
-        pmf: np.ndarray = np.asarray(found, dtype=np.float64)
+        pmf: np.ndarray = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         pmf = np.empty(0)
     if pmf.shape == (arms,) and np.isfinite(pmf).all() and (pmf >= 0).all() and abs(pmf.sum() - 1.0) < 1e-6:
         scaled: np.ndarray = pmf / pmf.sum()
         return scaled
     raise PolicyError(
-        f"{name}: predict returned {checks.text(repr(found), 80)}; expected the index of an arm, 0 to {arms - 1}, or "
+        f"{name}: predict returned {checks.text(repr(value), 80)}; expected the index of an arm, 0 to {arms - 1}, or "
         f"{arms} probabilities with sum 1"
     )

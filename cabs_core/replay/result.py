@@ -85,19 +85,19 @@ class ReplayResult:
 
     def per_round(self, measure: str) -> np.ndarray:
         """`[trials, T]` of utility, score, cost or regret. Raises DataError where it is not known."""
-        known = {
+        table = {
             "utility": self.rewards,
             "score": self.scores,
             "cost": self.costs,
             "regret": self.best_rewards - self.rewards,
         }
-        found: np.ndarray | None = known.get(measure)
-        if found is None:
+        values: np.ndarray | None = table.get(measure)
+        if values is None:
             why = (
-                "this result does not hold it" if measure in known else f"expected one of {', '.join(known)}"
+                "this result does not hold it" if measure in table else f"expected one of {', '.join(table)}"
             )
             raise DataError(f"{self.policy}: measure {measure!r}: {why}")
-        return found
+        return values
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward, best_reward,
@@ -128,8 +128,8 @@ class ReplayResult:
         if self.turns is None:
             raise DataError(f"{self.policy}: only a replay under condition sessions has conversations")
         changed = (self.actions[:, 1:] != self.actions[:, :-1]) & (self.turns[:, 1:] > 0)
-        found: np.ndarray = changed.sum(axis=1) / (self.turns == 0).sum(axis=1)
-        return found
+        switches: np.ndarray = changed.sum(axis=1) / (self.turns == 0).sum(axis=1)
+        return switches
 
     def utilities(self) -> np.ndarray:
         """Mean clipped utility of every trial, `[trials]`."""

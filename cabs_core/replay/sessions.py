@@ -71,12 +71,12 @@ def tokens_of(problem: ReplayProblem, options: Sessions) -> Tokens:
             np.asarray(x, dtype=np.float64) for x in (problem.input_tokens, problem.output_tokens)
         )
         return Tokens(read, written, problem.input_prices)
-    lengths, known = problem.prompt_lengths, problem.offline_prompt_lengths
+    lengths, offline = problem.prompt_lengths, problem.offline_prompt_lengths
     read = np.ones(problem.n) if lengths is None else np.maximum(lengths / CHARACTERS, 1.0)
     costs, counts = problem.costs, read
     if len(problem.offline_costs):
         costs = problem.offline_costs
-        counts = np.ones(len(costs)) if known is None else np.maximum(known / CHARACTERS, 1.0)
+        counts = np.ones(len(costs)) if offline is None else np.maximum(offline / CHARACTERS, 1.0)
     price = options.input_share * costs.mean(axis=0) / counts.mean()
     out = (1.0 - options.input_share) * problem.costs / np.where(price > 0, ANSWER_PRICE * price, np.inf)
     return Tokens(np.repeat(read[:, None], problem.K, axis=1), out, price)
@@ -141,10 +141,10 @@ class Context:
 
     def costs(self, table: np.ndarray) -> np.ndarray:
         """USD `[K]` of a turn whose query alone costs `table` `[K]`."""
-        found: np.ndarray = table + self.context_costs()
+        usd: np.ndarray = table + self.context_costs()
         if self.last >= 0:
-            found[self.last] -= self.cache_worth()
-        return found
+            usd[self.last] -= self.cache_worth()
+        return usd
 
     def answered(self, row: int, arm: int) -> None:
         """Model `arm` answered the turn with query `row`."""
@@ -171,8 +171,8 @@ def kept_costs(
             cache = before + tokens.read[row]
             before = cache + tokens.written[row]
         plays[order] += 1
-    found: np.ndarray = problem.costs + total / np.maximum(plays, 1)[:, None]
-    return found
+    usd: np.ndarray = problem.costs + total / np.maximum(plays, 1)[:, None]
+    return usd
 
 
 class Talk:

@@ -154,8 +154,8 @@ def tune(
     result = TuningResult(untuned={p: why for p in dict.fromkeys(policies) if (why := why_untuned(p))})
     names = [p for p in dict.fromkeys(policies) if p not in result.untuned]
     if not names:
-        told = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
-        raise PolicyError(f"there is nothing to tune. {told}")
+        reasons = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
+        raise PolicyError(f"there is nothing to tune. {reasons}")
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         records: list[dict[str, Any]] = []

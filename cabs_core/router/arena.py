@@ -53,11 +53,11 @@ class Chooser:
 
     def __call__(self, prompts: Sequence[str]) -> list[str]:
         """RouterArena's name of the likeliest model for every prompt."""
-        found: list[str] = []
+        names: list[str] = []
         for start in range(0, len(prompts), _BATCH):
             routed = self.router.route_many(prompts[start : start + _BATCH])
-            found += [self.names[max(r.probabilities, key=lambda arm: r.probabilities[arm])] for r in routed]
-        return found
+            names += [self.names[max(r.probabilities, key=lambda arm: r.probabilities[arm])] for r in routed]
+        return names
 
 
 def class_for(base: type) -> type:
@@ -194,26 +194,26 @@ def score(predictions: str | Path, robustness: str | Path | None = None) -> dict
             "llm_evaluation/run.py on it first"
         )
     accuracy, cost = sum(right) / len(right), 1000 * sum(costs) / len(own)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "accuracy": accuracy, "cost_per_1000": cost, "arena_score": arena_score(cost, accuracy), "queries": len(own),
         **_optimality(own, [e for e in entries if e.get("for_optimality")]),
     }  # fmt: skip
     if robustness is not None:
-        found["robustness"] = robustness_score(own, _entries(robustness))
-    return found
+        figures["robustness"] = robustness_score(own, _entries(robustness))
+    return figures
 
 
 def _optimality(own: Sequence[Entry], others: Sequence[Entry]) -> dict[str, float]:
-    asked = {_index(e) for e in others}
-    known: dict[str | None, dict[str, tuple[float, float]]] = {}
+    in_others = {_index(e) for e in others}
+    by_query: dict[str | None, dict[str, tuple[float, float]]] = {}
     for e in [*own, *others]:
         known_both = e.get("accuracy") is not None and e.get("cost") is not None
-        if _index(e) in asked and known_both and (e["accuracy"] or e["cost"]):
-            known.setdefault(_index(e), {})[e["prediction"]] = (float(e["accuracy"]), float(e["cost"]))
+        if _index(e) in in_others and known_both and (e["accuracy"] or e["cost"]):
+            by_query.setdefault(_index(e), {})[e["prediction"]] = (float(e["accuracy"]), float(e["cost"]))
     queries = taken = 0
     best_right = own_right = best_cost = own_cost = 0.0
     for e in own:
-        answers = known.get(_index(e), {})
+        answers = by_query.get(_index(e), {})
         perfect = {m: c for m, (a, c) in answers.items() if a >= 1.0}
         if e.get("prediction") not in answers or not perfect:
             continue
@@ -233,8 +233,8 @@ def _optimality(own: Sequence[Entry], others: Sequence[Entry]) -> dict[str, floa
 
 
 def _index(entry: Entry) -> str | None:
-    found = entry.get("global index") or entry.get("global_index")
-    return None if found is None else str(found)
+    index = entry.get("global index") or entry.get("global_index")
+    return None if index is None else str(index)
 
 
 def _entries(path: str | Path) -> list[dict[str, Any]]:

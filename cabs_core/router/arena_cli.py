@@ -80,18 +80,18 @@ def score(predictions: Path, robustness: Path | None, as_json: bool) -> None:
     """RouterArena's figures of PREDICTIONS that its llm_evaluation/run.py has evaluated."""
     from cabs_core.router.arena import score as score_of
 
-    found = score_of(predictions, robustness)
+    figures = score_of(predictions, robustness)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(figures))
         return
-    click.echo(f"RouterArena score {found['arena_score']:.4f}")
+    click.echo(f"RouterArena score {figures['arena_score']:.4f}")
     click.echo(
-        f"accuracy {found['accuracy']:.4f} at {found['cost_per_1000']:.4f} USD per 1,000 of {found['queries']:,} queries"
+        f"accuracy {figures['accuracy']:.4f} at {figures['cost_per_1000']:.4f} USD per 1,000 of {figures['queries']:,} queries"
     )
-    if "opt_sel" in found:
+    if "opt_sel" in figures:
         click.echo(
-            f"optimality over {found['optimality_queries']:,} queries: selection {found['opt_sel']:.4f}, "
-            f"cost {found['opt_cost']:.4f}, accuracy {found['opt_acc']:.4f}"
+            f"optimality over {figures['optimality_queries']:,} queries: selection {figures['opt_sel']:.4f}, "
+            f"cost {figures['opt_cost']:.4f}, accuracy {figures['opt_acc']:.4f}"
         )
-    if found.get("robustness") is not None:
-        click.echo(f"robustness {found['robustness']:.4f}")
+    if figures.get("robustness") is not None:
+        click.echo(f"robustness {figures['robustness']:.4f}")

@@ -78,8 +78,8 @@ def spending(
     grid = np.unique([low, *np.geomspace(high / 1000, high, 16).clip(low, high)])
     usd = []
     for rho in grid.tolist():
-        found = replay(problem, policy, rho, [0], seed, pool=pool, options=options)
-        usd.append(float(problem.costs[found.order, found.actions].mean()))
+        played = replay(problem, policy, rho, [0], seed, pool=pool, options=options)
+        usd.append(float(problem.costs[played.order, played.actions].mean()))
     return {"rhos": grid.tolist(), "usd": usd}
 
 

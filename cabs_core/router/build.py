@@ -91,15 +91,15 @@ def choose_policy(
         raise RouterError(f"none of {', '.join(policies)} can be deployed: name one that decides from a text")
 
     def per_query(policy: str) -> np.ndarray:
-        found = replay(
+        played = replay(
             problem, policy, rho, trials, seed, latency_weight=latency_weight, options=(options or {}).get(policy)
         )  # fmt: skip
-        got = found.rewards if real is None else real[found.order, found.actions]
+        utility = played.rewards if real is None else real[played.order, played.actions]
         total = np.zeros(problem.n)
-        np.add.at(total, found.order.ravel(), got.ravel())
-        return total / len(found.order)
+        np.add.at(total, played.order.ravel(), utility.ravel())
+        return total / len(played.order)
 
-    # of a table with gaps, what was predicted earns nobody a place
+    # in a table with gaps, predicted cells do not count for the choice of a policy
     real = None if problem.observed is None else real_values(problem, rho).utility
     base = per_query(BEST_SINGLE)
     rows: list[dict[str, Any]] = []
@@ -162,9 +162,9 @@ def build_bundle(
         RouterError: an arm without a price, or a policy that exists in replay only.
         ProvenanceError: the artifacts do not belong together.
     """
-    said = pool.router
-    policy, epsilon = policy or said.policy, said.epsilon if epsilon is None else epsilon
-    rho = next(float(r) for r in (rho, said.rho, typical_rho(pool.replay.rhos)) if r is not None)
+    defaults = pool.router
+    policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
+    rho = next(float(r) for r in (rho, defaults.rho, typical_rho(pool.replay.rhos)) if r is not None)
     check_mode(mode, epsilon)
     table, split, vectors = outcomes_of(inputs), split_of(inputs), embeddings_of(inputs)
     options = tuned_options(inputs)
@@ -181,7 +181,7 @@ def build_bundle(
     test = _problem(inputs, "test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
-    made = build_policy(
+    built = build_policy(
         name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, binary_share=stream.share,
         keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
     )  # fmt: skip
@@ -190,11 +190,11 @@ def build_bundle(
     )
     of_problem = {"problem": test.content_hash(), "horizon": test.n}
     names, fallback = test.arms, test.arms[int(means.argmax())]
-    made.fit_for_serving(stream.offline)
+    built.fit_for_serving(stream.offline)
     del test, stream
     ends = min(pool.replay.rhos), max(pool.replay.rhos)
     spends = None
-    if made.any_rho_now() and ends[0] < ends[1]:
+    if built.any_rho_now() and ends[0] < ends[1]:
         spends = spending(
             _problem(inputs, "validation"), name, ends, seed=seed, pool=pool.name, options=options.get(name)
         )
@@ -205,35 +205,35 @@ def build_bundle(
             f"{vectors.shape[1]}-d) do not belong together: run the chain again"
         )
     train = np.flatnonzero(split == "train")
-    arms = arms_of(table, train, (*said.free, *free))
+    arms = arms_of(table, train, (*defaults.free, *free))
     encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
     settings = pool.encoder.model_dump(mode="json")
-    known = encoder_record(settings["name"])
-    transformer = known is None or not known.path
+    record = encoder_record(settings["name"])
+    transformer = record is None or not record.path
     if transformer:
         settings["dtype"] = encoding["dtype"]
     manifest = {
         "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
         "fallback": fallback, "encoder": settings,
-        "identity": encoding["identity"] + ("-int8" if transformer and said.int8 else ""),
+        "identity": encoding["identity"] + ("-int8" if transformer and defaults.int8 else ""),
         "epsilon": float(epsilon), "mode": mode,
-        # what is predicted, of a log or from prices, or what nobody can know, is no evidence
+        # predictions (from a log, from prices) are no evidence, nor are gaps that no prediction fits
         "evidence": {} if pool.logged or unknown or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
             **of_problem, "pool_settings": pool.content_hash(), "seed": seed,
-            "options": made.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,
+            "options": built.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,
             "versions": {p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")},
             **(provenance or {}),
         },
     }  # fmt: skip
-    made.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
+    built.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
     with writing(target, manifest) as folder:
-        made.save(folder / "policy")
-        cut_oracles(oracles, needs_of(made)).save(folder / "oracles")
-        del made, oracles
+        built.save(folder / "policy")
+        cut_oracles(oracles, needs_of(built)).save(folder / "oracles")
+        del built, oracles
         if transformer:
-            write_transformer(pool.encoder, encoding, folder / ENCODER, int8=said.int8)
-            if said.int8:
+            write_transformer(pool.encoder, encoding, folder / ENCODER, int8=defaults.int8)
+            if defaults.int8:
                 held_out = [table.prompts[i] for i in validation_rows(split)]
                 check_int8(folder, settings, _problem(inputs, "validation"), held_out, rho)
         else:

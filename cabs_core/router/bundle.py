@@ -35,7 +35,7 @@ FORMAT = 1
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"
-#: what a hub, or who edits there, puts beside the files of a bundle
+#: files that a hub or its users put beside those of a bundle
 _ON_HUB = (CARD, "LICENSE", ".gitattributes")
 
 
@@ -142,8 +142,8 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
         raise ProvenanceError(
             f"{path}: format {data.get('format')!r}, this version reads format {FORMAT}: {what}"
         )
-    known = {item.name for item in fields(Manifest)}
-    if unknown := sorted(set(data) - known):
+    names = {item.name for item in fields(Manifest)}
+    if unknown := sorted(set(data) - names):
         raise ProvenanceError(f"{path}: unknown entries {unknown}: export the router again")
     try:
         manifest = Manifest(**data)
@@ -157,24 +157,24 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
 
 
 def _verify(folder: Path, manifest: Manifest) -> None:
-    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {HEADER}
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {HEADER}
     for name, digest in manifest.files.items():
         path = folder / name
         if folder.resolve() not in path.resolve().parents:
             raise ProvenanceError(f"{folder}/{HEADER} names a file outside the bundle: {name!r}")
-        if name not in found:
+        if name not in files:
             raise ProvenanceError(f"{path} is missing: export the router again")
         if hash_file(path) != digest:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
-    found -= {name for name in found if name in _ON_HUB or name.startswith(".cache/huggingface/")}
-    if extra := sorted(found - set(manifest.files)):
+    files -= {name for name in files if name in _ON_HUB or name.startswith(".cache/huggingface/")}
+    if extra := sorted(files - set(manifest.files)):
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
 
 
 def prompt_hashes(prompts: Sequence[str]) -> np.ndarray:
     """`[n]` uint64, from BLAKE2b of each text."""
-    found = [hashlib.blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in prompts]
-    return np.frombuffer(b"".join(found), dtype="<u8")
+    digests = [hashlib.blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in prompts]
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def seen_prompts(folder: str | Path) -> np.ndarray:

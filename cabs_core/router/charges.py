@@ -1,4 +1,4 @@
-"""What a call is expected to cost: what is known of it before, and the one thing that has to be learnt.
+"""The expected cost of a call: the part that is known before it, and the one factor that has to be learnt.
 
     expected cost = price in x tokens in  +  predicted cost of the tokens out x factor of the model
 
@@ -36,8 +36,8 @@ class Charges:
     @property
     def factors(self) -> np.ndarray:
         """Mean ratio of paid to predicted cost of the output, per model."""
-        found: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
-        return found
+        ratio: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
+        return ratio
 
     def learn(self, arm: int, paid: float, predicted: float) -> None:
         """An output cost `paid` USD, where the predictor said `predicted` > 0."""

@@ -90,22 +90,22 @@ def check_bundle_matches_replay(
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
     largest = 0.0
     with one_blas_thread():
-        found = play_bundle(folder, heads, problem, rows, problem.embeddings)
+        actions = play_bundle(folder, heads, problem, rows, problem.embeddings)
         for row in rows[:: max(1, len(rows) // 200)]:
             largest = max(largest, _difference(heads, problem, int(row)))
-        different = np.flatnonzero(found != expected[: len(rows)])
-        again, gap = np.zeros(0, dtype=np.int64), 0.0
-        some = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
-        if prompts is not None and len(some):
+        different = np.flatnonzero(actions != expected[: len(rows)])
+        actions_from_texts, gap = np.zeros(0, dtype=np.int64), 0.0
+        text_rows = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
+        if prompts is not None and len(text_rows):
             encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
             vectors = np.zeros_like(problem.embeddings)
-            for row in some:
+            for row in text_rows:
                 vectors[row] = encoder.encode([prompts[int(row)]])[0]
-            gap = float(np.abs(vectors[some] - problem.embeddings[some]).max())
-            again = play_bundle(folder, heads, problem, some, vectors)
+            gap = float(np.abs(vectors[text_rows] - problem.embeddings[text_rows]).max())
+            actions_from_texts = play_bundle(folder, heads, problem, text_rows, vectors)
     return Match(
         len(rows), len(different), int(different[0]) if len(different) else None, largest,
-        len(some), int((again != expected[: len(some)]).sum()), gap,
+        len(text_rows), int((actions_from_texts != expected[: len(text_rows)]).sum()), gap,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def play_bundle(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference between what the policy reads for one prompt, computed alone, and what the problem holds."""
+    """Largest difference between the policy's inputs for one prompt, computed alone, and those of the problem."""
     embeddings, lengths = problem.embeddings, problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]

@@ -24,10 +24,10 @@ class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
         if is_remote(value):
             return str(value)
-        found = Path(value)
-        if found.is_file():
-            self.fail(f"{found} is a file: expected the folder of a router", param, ctx)
-        return found
+        path = Path(value)
+        if path.is_file():
+            self.fail(f"{path} is a file: expected the folder of a router", param, ctx)
+        return path
 
 
 ROUTER = click.option(
@@ -118,7 +118,7 @@ def export(
     write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=keep or hub)
     if not cold and policy is None and rho is None:
         policy, rho = _wanted(pool, goal)
-    asked = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
+    choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
         check_replaceable(out, contents_of(out))
@@ -127,11 +127,11 @@ def export(
         beside = out.parent
     with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
         candidate = Path(temporary) / "router"
-        made = ready(asked)
-        if made is not None:
-            candidate = made
+        ready_made = ready(choices)
+        if ready_made is not None:
+            candidate = ready_made
         else:
-            write(candidate, **asked)
+            write(candidate, **choices)
         if hub:
             from cabs_core.router.hub import write_hub_folder
 
@@ -142,14 +142,14 @@ def export(
             promote(candidate, out)
         else:
             publish(candidate, out)
-    found = manifest.evidence
+    evidence = manifest.evidence
     click.echo(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth {dollars(manifest.rho)} "
         f"(rho {manifest.rho:g})"
     )
-    if found:
+    if evidence:
         click.echo(
-            f"on validation it gains {found['mean']:+.4f} ± {found['se']:.4f} right answers a request, its cost deducted, against always "
+            f"on validation it gains {evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, against always "
             f"{manifest.fallback}"
         )
     elif cold:
@@ -173,7 +173,7 @@ def export(
 
 
 def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | None]:
-    """(policy, rho) of what fulfils the goal of the command or of the pool; None where there is none.
+    """(policy, rho) of the choice that fulfils the goal of the command or of the pool; None without a goal.
 
     Raises:
         RouterError: no router fulfils it.
@@ -212,13 +212,13 @@ def _measured(
         )
     chain = Chain(ArtifactStore(), find_pool(pool))
     inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
-    made = chain.status(chain.stage("router"))
-    said = {**chain.pool.router.model_dump(), "mode": "route"}
+    status = chain.status(chain.stage("router"))
+    defaults = {**chain.pool.router.model_dump(), "mode": "route"}
 
-    def ready(asked: dict[str, Any]) -> Path | None:
-        folder = chain.store.folder(made.target.parts) / BUNDLE
-        default = all(v is None or v == said[k] for k, v in asked.items()) and not free and prompts
-        return folder if default and made.state == "fresh" and folder.is_dir() else None
+    def ready(choices: dict[str, Any]) -> Path | None:
+        folder = chain.store.folder(status.target.parts) / BUNDLE
+        default = all(v is None or v == defaults[k] for k, v in choices.items()) and not free and prompts
+        return folder if default and status.state == "fresh" and folder.is_dir() else None
 
     return partial(build_bundle, pool=chain.pool, inputs=inputs, free=free, prompts=prompts), ready
 
@@ -233,7 +233,7 @@ def _cold(
     if models is None:
         raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
     upstreams = load_upstreams(models).models
-    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda asked: None
+    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda _: None
 
 
 @click.command()
@@ -263,23 +263,23 @@ def route(
     router = Router.load(folder, log=_log(folder, log))
     names = None if available is None else [n.strip() for n in available.split(",") if n.strip()]
     decision = router.route(text, rho=rho, budget=budget, available=names)
-    found: dict[str, Any] = {
+    routed: dict[str, Any] = {
         "id": decision.id, "model": decision.model, "propensity": decision.propensity, "rho": decision.rho,
         "scores": decision.scores, "costs": decision.costs, "probabilities": decision.probabilities,
     }  # fmt: skip
     if explain:
-        found["explanation"] = router.explain(decision)
+        routed["explanation"] = router.explain(decision)
     router.close()
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(routed, indent=1))
         return
     click.echo(f"{decision.model}\n")
     click.echo(f"{'model':36s} {'score':>6s} {'cost, USD':>11s} {'probability':>12s}")
     for name in decision.scores:
         click.echo(
-            f"{name:36s} {found['scores'][name]:6.3f} {found['costs'][name]:11.6f} {found['probabilities'][name]:12.3f}"
+            f"{name:36s} {routed['scores'][name]:6.3f} {routed['costs'][name]:11.6f} {routed['probabilities'][name]:12.3f}"
         )
-    for near in found.get("explanation", {}).get("neighbours", []):
+    for near in routed.get("explanation", {}).get("neighbours", []):
         best = ", ".join(f"{k} {v:.2f}" for k, v in near["scores"].items())
         click.echo(f"\nnear ({near['distance']:.2f}): {near['text'][:100]!r}\n  {best}")
     click.echo(f"\nwhen you know how good the answer was: cabs feedback {decision.id} --score 1")
@@ -313,9 +313,9 @@ def feedback(
     router = Router.load(folder, log=_log(folder, log))
     try:
         if retract:
-            found = router.named(**{by: decision})
-            gone = router.retract(found.id, source=source, row=row)
-            click.echo(f"scores taken back: {gone}{', and the decision' if row else ''}")
+            decided = router.named(**{by: decision})
+            count = router.retract(decided.id, source=source, row=row)
+            click.echo(f"scores taken back: {count}{', and the decision' if row else ''}")
             return
         result = router.feedback_by(**{by: decision}, score=score, cost=cost, source=source or "user")
         click.echo(result)
@@ -355,10 +355,10 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
         raise RouterError(f"there is no log at {place}: name it with --log")
     events = EventLog(place)
     try:
-        found = run(events, time.time() - older_than * 86_400.0)
+        counts = run(events, time.time() - older_than * 86_400.0)
     finally:
         events.close()
-    click.echo(f"{found['removed']} rows removed, {found['left']} left")
+    click.echo(f"{counts['removed']} rows removed, {counts['left']} left")
 
 
 @click.command()
@@ -372,42 +372,42 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
     """
     from cabs_core.router.doctor import examine
 
-    found = examine(_local(folder), log)
+    facts = examine(_local(folder), log)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(facts, indent=1))
     else:
-        click.echo(f"router {found['bundle']}: {found['policy']} of pool {found['pool']}, log {found['log']}")
+        click.echo(f"router {facts['bundle']}: {facts['policy']} of pool {facts['pool']}, log {facts['log']}")
         click.echo(
-            f"{found['decisions']} decisions, {found['rewards']} scored, {found['unscored']} waiting "
-            f"({found['unscored_old']} for more than a week), {found['failed']} calls failed"
+            f"{facts['decisions']} decisions, {facts['rewards']} scored, {facts['unscored']} waiting "
+            f"({facts['unscored_old']} for more than a week), {facts['failed']} calls failed"
         )
         click.echo(
             f"\n{'model':36s} {'plays':>7s} {'scored':>7s} {'score':>6s} {'cost, USD':>10s}  over time"
         )
-        for arm in found["arms"]:
+        for arm in facts["arms"]:
             score = "" if arm["mean_score"] is None else f"{arm['mean_score']:.3f}"
             cost = "" if arm["mean_cost"] is None else f"{arm['mean_cost']:.6f}"
             curve = " ".join(f"{v:.2f}" for v in arm["curve"])
             click.echo(
                 f"{arm['model']:36s} {arm['decisions']:7d} {arm['scored']:7d} {score:>6s} {cost:>10s}  {curve}"
             )
-        curve = " ".join(f"{v:.3f}" for v in found["curve"]["utility"])
+        curve = " ".join(f"{v:.3f}" for v in facts["curve"]["utility"])
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
-        if (saved := found["saved"]) is not None:
+        if (saved := facts["saved"]) is not None:
             click.echo(
                 f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was expected to cost "
                 f"{saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
             )
-        for one in found["failures"]:
+        for one in facts["failures"]:
             click.echo(
                 f"failed: {one['calls']} calls of {one['model']}: {one['reason'] or 'no reason was logged'}"
             )
-        if found["lease"]:
-            click.echo(f"lease: {found['lease']['holder']}, {found['lease']['seconds_left']:.0f} s left")
-        click.echo(f"what the log can decide: {found['decides']}")
-        for problem in found["problems"]:
+        if facts["lease"]:
+            click.echo(f"lease: {facts['lease']['holder']}, {facts['lease']['seconds_left']:.0f} s left")
+        click.echo(f"what the log can decide: {facts['decides']}")
+        for problem in facts["problems"]:
             click.secho(f"problem: {problem}", fg="yellow")
-    if found["problems"]:
+    if facts["problems"]:
         raise SystemExit(1)
 
 

@@ -63,8 +63,8 @@ def prior_scores(prices: np.ndarray) -> np.ndarray:
     if not len(paid):
         return np.full(len(prices), MEAN)
     logs = np.log10(np.where(prices > 0, prices, paid.min() / 10))
-    found: np.ndarray = np.clip(MEAN + PER_DECADE * (logs - logs.mean()), LOWEST, HIGHEST)
-    return found
+    scores: np.ndarray = np.clip(MEAN + PER_DECADE * (logs - logs.mean()), LOWEST, HIGHEST)
+    return scores
 
 
 def build_cold(

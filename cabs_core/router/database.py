@@ -138,17 +138,17 @@ class Database:
                 self._db.execute(f"PRAGMA wal_autocheckpoint={_PAGES}")
         except (OSError, self._driver.Error) as error:
             self._failed = time.monotonic()
-            self._why = self._said("opened", error)
+            self._why = self._failure("opened", error)
             raise LogError(self._why) from None
 
-    def _said(self, what: str, error: Exception) -> str:
+    def _failure(self, what: str, error: Exception) -> str:
         """That the log cannot be `what`, and why, without where a database is and how one gets in."""
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
-        # what the driver says of a failed connection quotes the URL, a mistyped password as well: known reasons only
-        said = getattr(getattr(error, "diag", None), "message_primary", None)
-        why = said or next((reason for reason in _REASONS if reason in text), type(error).__name__)
+        # the driver's message of a failed connection quotes the URL, with a mistyped password: known reasons only
+        message = getattr(getattr(error, "diag", None), "message_primary", None)
+        why = message or next((reason for reason in _REASONS if reason in text), type(error).__name__)
         return f"the event log in PostgreSQL cannot be {what}: {why}"
 
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
@@ -171,7 +171,7 @@ class Database:
                         self._db = None
                         if not last:
                             continue
-                    raise LogError(self._said("used", error)) from None
+                    raise LogError(self._failure("used", error)) from None
             raise AssertionError  # pragma: no cover (the loop returns or raises)
 
     def _once(self, work: Callable[[Run], T], append: bool) -> T:
@@ -187,9 +187,9 @@ class Database:
                 run("BEGIN IMMEDIATE" if append else "BEGIN")
             elif append:
                 run("SELECT pg_advisory_xact_lock(?)", (_APPEND_LOCK,))
-            found = work(run)
+            result = work(run)
             self._db.commit()
-            return found
+            return result
         except BaseException:
             with suppress(*self._errors):
                 self._db.rollback()
@@ -219,7 +219,7 @@ class Database:
                 while rows := cursor.fetchmany(_ROWS):
                     yield from rows
             except self._errors as error:
-                raise LogError(self._said("read", error)) from None
+                raise LogError(self._failure("read", error)) from None
             finally:
                 with suppress(*self._errors):
                     if cursor is not None:
@@ -236,7 +236,7 @@ class Database:
             with closing(sqlite3.connect(uri, uri=True)) as aside:
                 aside.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except sqlite3.Error as error:
-            raise LogError(self._said("synced", error)) from None
+            raise LogError(self._failure("synced", error)) from None
 
     def shrink(self, pages: int = 2_000) -> bool:
         """Give free pages of an SQLite file back, so many at most; whether there may be more."""
@@ -246,10 +246,10 @@ class Database:
             try:
                 (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
                 self._db.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
-                (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
-                return bool(0 < left < free)
+                (still_free,) = self._db.execute("PRAGMA freelist_count").fetchone()
+                return bool(0 < still_free < free)
             except sqlite3.Error as error:
-                raise LogError(self._said("made smaller", error)) from None
+                raise LogError(self._failure("made smaller", error)) from None
 
     def copy_to(self, path: str | Path) -> Path:
         """Write all of it into a new SQLite file."""
@@ -275,7 +275,7 @@ class Database:
                 source.close()
 
     def close(self) -> None:
-        """Close the connection; what was appended is committed already."""
+        """Close the connection; appended rows are committed already."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

@@ -1,4 +1,4 @@
-"""What a log of scored decisions can already decide: for which models it says what always asking them would earn."""
+"""For which models a log of scored decisions already tells the mean score of always asking that model."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     return Reach(model, n_eff, half, needed)
 
 
-def in_words(found: Sequence[Reach]) -> str:
+def in_words(reaches: Sequence[Reach]) -> str:
     """What the log can decide, and when it can decide more."""
-    ready = [r for r in found if r.half_width is not None]
-    said = []
+    ready = [r for r in reaches if r.half_width is not None]
+    sentences = []
     if len(ready) >= 2:
-        shown = ", ".join(f"{r.model} (±{r.half_width:.3f})" for r in ready)
-        said.append(
-            f"the log can tell mean scores of {shown} apart where they differ by more; make it a pool (source kind logs)"
+        models = ", ".join(f"{r.model} (±{r.half_width:.3f})" for r in ready)
+        sentences.append(
+            f"the log can tell mean scores of {models} apart where they differ by more; make it a pool (source kind logs)"
         )
-    for r in found:
+    for r in reaches:
         if r.half_width is None:
-            said.append(
+            sentences.append(
                 f"{r.model}: no scored decision yet" if r.needed is None
                 else f"{r.model}: about {r.needed:,} more scored decisions until the log can say anything"
             )  # fmt: skip
-    return "; ".join(said)
+    return "; ".join(sentences)

@@ -99,12 +99,12 @@ class EventLog:
 
     @property
     def revision(self) -> int:
-        """How often something was taken back; what was learnt under another number has to be learnt again."""
+        """How often something was taken back; a state learnt under another number has to be learnt again."""
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
-        found = self._all(sql, values)
-        return found[0] if found else ()
+        rows = self._all(sql, values)
+        return rows[0] if rows else ()
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self.database.transaction(lambda run: run(sql, values).fetchall())
@@ -121,7 +121,7 @@ class EventLog:
         return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
-        """Folder of checkpoints of what this log teaches: beside a file; of a database beside the bundle. None: nowhere."""
+        """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle. None: nowhere."""
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
@@ -141,11 +141,11 @@ class EventLog:
         def work(run: Run) -> None:
             for row in rows:
                 values = {**row, "status": row.get("status", "decided")}
-                made = run(light, [values.get(name) for name in names]).fetchall()
-                if not made:  # done again after the connection was lost: it is there
+                added = run(light, [values.get(name) for name in names]).fetchall()
+                if not added:  # done again after the connection was lost: it is there
                     continue
                 if row.get("kept") is None:
-                    run(heavy, [made[0][0], *body_of(row)])
+                    run(heavy, [added[0][0], *body_of(row)])
                 tally(run, values["ts"], values["bundle"], values["arm"], values["status"], n=1)
 
         self.database.transaction(work, append=True)
@@ -161,10 +161,10 @@ class EventLog:
 
         def work(run: Run) -> None:
             sql = "SELECT ts, bundle, arm, status, cost FROM decisions WHERE id = ?"
-            found = run(sql, (decision_id,)).fetchall()
-            if not found:
+            rows = run(sql, (decision_id,)).fetchall()
+            if not rows:
                 return
-            ts, bundle, arm, before, cost = found[0]
+            ts, bundle, arm, before, cost = rows[0]
             run(f"UPDATE decisions SET status = ?{sets} WHERE id = ?", (status, *given.values(), decision_id))
             new = given.get("cost", cost)
             if status != before or new != cost:
@@ -230,15 +230,15 @@ class EventLog:
         """
 
         def work(run: Run) -> str:
-            known = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
-            if known is not None:
-                same = known[0] == decision_id and float(known[1]) == float(score)
+            recorded = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
+            if recorded is not None:
+                same = recorded[0] == decision_id and float(recorded[1]) == float(score)
                 return "duplicate" if same else "conflict"
             sql = "SELECT 1 FROM rewards WHERE decision_id = ? AND retracted = 0 LIMIT 1"
             earlier = run(sql, (decision_id,)).fetchone()
             sql = "SELECT ts, bundle, arm, status FROM decisions WHERE id = ? AND retracted = 0"
-            made = run(sql, (decision_id,)).fetchone()
-            if made is None:
+            decided = run(sql, (decision_id,)).fetchone()
+            if decided is None:
                 raise RouterError(f"unknown decision: id {decision_id!r:.80} is not in {self.name}")
             run(
                 "INSERT INTO rewards (decision_id, ts, score, cost, source, key, teaches, turn) "
@@ -254,7 +254,7 @@ class EventLog:
                     turn,
                 ),
             )
-            tally(run, *made, rewards=1)
+            tally(run, *decided, rewards=1)
             return "recorded"
 
         return self.database.transaction(work, append=True)
@@ -287,8 +287,8 @@ class EventLog:
                 AND d.bundle IN ({marks}) ORDER BY r.seq"""
             rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
             width = len(REWARDS)
-            found = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
-            return found, len(numbers), numbers[-1]
+            pairs = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
+            return pairs, len(numbers), numbers[-1]
 
         return self.database.transaction(work)
 
@@ -312,7 +312,7 @@ class EventLog:
         return self.database.stream(sql, (bundle,))
 
     def saved(self, bundle: str) -> tuple[int, float, float]:
-        """(answered draws of a bundle, what they and their failed attempts cost, what the fallback was expected to), USD."""
+        """(answered draws of a bundle, cost of them and their failed attempts, expected cost of the fallback), USD."""
         sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
             COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed_cost END), 0) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND kept IS NULL AND fixed_cost IS NOT NULL AND cost IS NOT NULL"""

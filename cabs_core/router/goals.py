@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Wish:
-    """One condition of a goal on a candidate: what was found, and how sure it is.
+    """One condition of a goal on a candidate: the measured value, and how sure it is.
 
     Attributes:
         name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a budget: spent
@@ -165,9 +165,10 @@ def answer_goal(
         if policy is None or rho is None:
             order, actions = rows, np.full((1, problem.n), problem.arms.index(name))
         else:
-            found = replay(problem, policy, rho, trials, seed, options=(options or {}).get(policy))
-            place = np.argsort(found.order, axis=1)
-            order, actions = rows.repeat(len(place), axis=0), np.take_along_axis(found.actions, place, axis=1)
+            played = replay(problem, policy, rho, trials, seed, options=(options or {}).get(policy))
+            place = np.argsort(played.order, axis=1)
+            order = rows.repeat(len(place), axis=0)
+            actions = np.take_along_axis(played.actions, place, axis=1)
         quick = np.ones(order.shape)
         if goal.latency is not None and problem.latencies is not None:
             quick = (problem.latencies[order, actions] <= goal.latency).astype(float)
@@ -175,15 +176,15 @@ def answer_goal(
         return Outcome(cells.score[order, actions], cells.cost[order, actions], quick)
 
     reference = goal.of or validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
-    tried = [(c, outcome(validation, c)) for c in candidates]
+    outcomes = [(c, outcome(validation, c)) for c in candidates]
     base = outcome(validation, (None, None, reference))
     ratio = math.sqrt(validation.n / test.n)
     best, promising = None, -math.inf
     nearest, distance = candidates[0], -math.inf
-    for candidate, got in tried:
+    for candidate, got in outcomes:
         gaps = [(gap.mean(), _error(gap).se) for _, gap, _ in _gaps(goal, got, base)]
         # what test will ask for, and one standard error of validation: likely to be confirmed
-        slack = min((mean - (1 + _Z * ratio) * _known(se) for mean, se in gaps), default=0.0)
+        slack = min((mean - (1 + _Z * ratio) * _or_infinity(se) for mean, se in gaps), default=0.0)
         worth = _worth(goal, got)
         if slack >= 0 and worth > promising:
             best, promising = candidate, worth
@@ -192,11 +193,11 @@ def answer_goal(
     chosen = best or nearest
     total = table_queries or validation.n + test.n
     got, base = outcome(test, chosen), outcome(test, (None, None, reference))
-    wishes = tuple(_wish(name, gap, unit, total) for name, gap, unit in _gaps(goal, got, base))
+    wishes = tuple(_wish(name, gap, target, total) for name, gap, target in _gaps(goal, got, base))
     policy, rho, name = chosen
     figures = [float(a.mean()) for a in (got.score, 1000 * got.cost, base.score, 1000 * base.cost)]
     confirmed = all(w.held for w in wishes)
-    shown = name if policy is None else label(policy)
+    choice_label = name if policy is None else label(policy)
     draft = Answer(
         goal.text,
         name,
@@ -211,7 +212,7 @@ def answer_goal(
         wishes,
         "",
     )
-    return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, shown, test.n)})
+    return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label, test.n)})
 
 
 def _worth(goal: Goal, got: Outcome) -> float:
@@ -221,17 +222,17 @@ def _worth(goal: Goal, got: Outcome) -> float:
 
 
 def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[tuple[str, np.ndarray, float]]:
-    """(name, `[trials, n]` by how much a wish is fulfilled, what is asked for): its mean is 0 where it just holds."""
-    found = []
+    """(name, `[trials, n]` by how much a wish is fulfilled, its target): the mean is 0 where the wish just holds."""
+    gaps = []
     if goal.quality is not None:
-        asked = goal.quality * (base.score if goal.of else np.ones_like(base.score))
-        found.append(("quality", got.score - asked, float(asked.mean())))
+        target = goal.quality * (base.score if goal.of else np.ones_like(base.score))
+        gaps.append(("quality", got.score - target, float(target.mean())))
     if goal.budget_per_month is not None and goal.requests_per_month is not None:
         allowed = goal.budget_per_month / goal.requests_per_month
-        found.append(("budget", allowed - got.cost, allowed))
+        gaps.append(("budget", allowed - got.cost, allowed))
     if goal.latency is not None:
-        found.append(("latency", got.quick - goal.share, goal.share))
-    return found
+        gaps.append(("latency", got.quick - goal.share, goal.share))
+    return gaps
 
 
 def _error(gap: np.ndarray) -> TwoWayError:
@@ -246,44 +247,44 @@ def _error(gap: np.ndarray) -> TwoWayError:
     return two_way_error(trials, over_queries, max(len(gap), 2), n)
 
 
-def _known(se: float) -> float:
+def _or_infinity(se: float) -> float:
     return math.inf if math.isnan(se) else se
 
 
-def _wish(name: str, gap: np.ndarray, asked: float, total: int) -> Wish:
+def _wish(name: str, gap: np.ndarray, target: float, total: int) -> Wish:
     error, mean = _error(gap), float(gap.mean())
     reach = math.inf if math.isnan(error.se) else float(stdtrit(min(error.df, 1e9), _SURE)) * error.se
     sign = -1 if name == "budget" else 1
-    asked = asked if asked > 0 else 1e-300
+    target = target if target > 0 else 1e-300
     needed = None
     if mean > 0 and math.isfinite(reach):
         needed = math.ceil(total * ((_Z + _POWER_Z) * error.se / mean) ** 2)
-    return Wish(name, 1 + sign * mean / asked, 1 + sign * (mean - reach) / asked, mean - reach >= 0, needed)
+    return Wish(name, 1 + sign * mean / target, 1 + sign * (mean - reach) / target, mean - reach >= 0, needed)
 
 
 def _usd(value: float) -> str:
     return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
 
 
-def _sentence(goal: Goal, a: Answer, shown: str, queries: int) -> str:
+def _sentence(goal: Goal, a: Answer, choice_label: str, queries: int) -> str:
     """The answer in words, for somebody who knows models and money."""
-    said = []
+    parts = []
     for wish in a.wishes:
         if wish.name == "quality" and goal.quality is not None:
             of = f"{a.against}'s quality" if goal.of else "mean score"
-            found, sure = (100 * goal.quality * x for x in (wish.found, wish.sure))
-            said.append(
-                f"{found:.1f} % of {of} (at least {sure:.1f} %)"
+            reached, sure = (100 * goal.quality * x for x in (wish.found, wish.sure))
+            parts.append(
+                f"{reached:.1f} % of {of} (at least {sure:.1f} %)"
                 if goal.of
-                else f"a mean score of {found / 100:.3f} (at least {sure / 100:.3f})"
+                else f"a mean score of {reached / 100:.3f} (at least {sure / 100:.3f})"
             )
         elif wish.name == "budget" and goal.budget_per_month is not None:
-            said.append(
+            parts.append(
                 f"{_usd(goal.budget_per_month * wish.found)} a month (at most {_usd(goal.budget_per_month * wish.sure)})"
             )
         elif wish.name == "latency":
-            found, sure = (100 * goal.share * x for x in (wish.found, wish.sure))
-            said.append(f"{found:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)")
+            reached, sure = (100 * goal.share * x for x in (wish.found, wish.sure))
+            parts.append(f"{reached:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)")
     money = (
         f"{100 * a.cost / a.against_cost:.0f} % of its money"
         if a.against_cost > 0
@@ -296,11 +297,11 @@ def _sentence(goal: Goal, a: Answer, shown: str, queries: int) -> str:
         if goal.quality is not None
         else f"mean score {a.score:.3f} ({a.against} alone: {a.against_score:.3f})"
     )
-    figures = ", ".join(filter(None, [" and ".join(said), quality])) + f" for {money}"
+    figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {money}"
     if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
-        asked = f"{100 * (goal.quality or 0):g} % of {shown}'s quality"
-        return f"Nothing cheaper is sure to reach {asked} on {queries:,} held-out queries: keep {shown}, {money}."
-    what = f"keep {shown}" if a.policy is None else f"deploy {shown}"
+        wanted = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
+        return f"Nothing cheaper is sure to reach {wanted} on {queries:,} held-out queries: keep {choice_label}, {money}."
+    what = f"keep {choice_label}" if a.policy is None else f"deploy {choice_label}"
     if a.policy is not None and a.rho:
         what += f" with a right answer valued at {_usd(1 / a.rho)}"
     if a.confirmed:
@@ -311,7 +312,7 @@ def _sentence(goal: Goal, a: Answer, shown: str, queries: int) -> str:
     if all(m is not None for m in more):
         advice = f"about {_round_up(max(m or 0 for m in more)):,} queries in the table would tell"
     return (
-        f"It cannot be said that the {' and the '.join(w.name for w in failed)} asked for is kept. Closest comes {shown}: "
+        f"It cannot be said that the {' and the '.join(w.name for w in failed)} asked for is kept. Closest comes {choice_label}: "
         f"{figures} on {queries:,} held-out queries; {advice}."
     )
 

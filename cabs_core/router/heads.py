@@ -22,7 +22,7 @@ SHOWN = "ridge"
 
 
 def needs_of(policy: Policy) -> Reads:
-    """What a router computes for `policy.decide` and `policy.update`: what the policy says that it reads.
+    """The inputs that a policy reads in `decide` and `update`; the router computes them.
 
     Raises:
         RouterError: it needs outcomes that no live router sees.
@@ -94,13 +94,13 @@ class Heads:
         def deltas(arm: int, score: float) -> np.ndarray:
             scores = np.full((1, len(self.oracles.arms)), float(score))
             parts = self.oracles.surrogate_scores(embedding[None], np.array([length]), scores)
-            found: np.ndarray = deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
-            return found
+            values: np.ndarray = deltas_from_surrogates(parts, scores)[0, arm].astype(np.float64)
+            return values
 
         return deltas
 
     def shown(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
-        """(scores, costs) `[K]` to expect: what the policy itself uses, where it uses predictions."""
+        """Expected (scores, costs) `[K]`: those that the policy uses, where it uses predictions."""
         x, long = embedding[None], np.array([float(length)])
         scores = self.oracles.predict_scores(x, long, self.needs.static)[0]
         return scores, self.oracles.predict_costs(x, long)[0]

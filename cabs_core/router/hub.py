@@ -62,14 +62,14 @@ def hub_card(manifest: dict[str, Any], files: list[str]) -> str:
     """
     card = model_card(manifest)
     before, _, _ = card.partition("## Serving it")
-    made = card.rstrip().rpartition("\n")[2]
-    return f"---\n{metadata(manifest).to_yaml()}\n---\n\n{before}{_USE.format(holds=_holds(files))}\n{made}\n"
+    last_line = card.rstrip().rpartition("\n")[2]
+    return f"---\n{metadata(manifest).to_yaml()}\n---\n\n{before}{_USE.format(holds=_holds(files))}\n{last_line}\n"
 
 
 def metadata(manifest: dict[str, Any]) -> ModelCardData:
     """What stands before the card: library, tags, the encoder's model, and the result on validation where there is one."""
     evidence = manifest["evidence"]
-    found = [
+    results = [
         EvalResult(
             task_type="text-classification", task_name="choice of a language model", dataset_name=f"pool {manifest['pool']}",
             dataset_type=re.sub(r"[^\w.-]", "-", manifest["pool"]), dataset_split="validation", metric_type="utility",
@@ -78,23 +78,23 @@ def metadata(manifest: dict[str, Any]) -> ModelCardData:
         )
     ] if evidence else None  # fmt: skip
     encoder = manifest["encoder"]["name"]
-    known = encoder_record(encoder)
-    base = known.hub_id if known else encoder if re.fullmatch(r"[\w.-]+/[\w.-]+", encoder) else ""
+    record = encoder_record(encoder)
+    base = record.hub_id if record else encoder if re.fullmatch(r"[\w.-]+/[\w.-]+", encoder) else ""
     policy = manifest["policy"].replace("@", "-")
     return ModelCardData(
         library_name="cabs-routing", pipeline_tag="text-classification", base_model=base or None,
-        model_name=f"router-{manifest['pool']}" if found else None,
-        tags=["llm-routing", "model-selection", "contextual-bandit", policy], eval_results=found,
+        model_name=f"router-{manifest['pool']}" if results else None,
+        tags=["llm-routing", "model-selection", "contextual-bandit", policy], eval_results=results,
     )  # fmt: skip
 
 
 def _holds(files: list[str]) -> str:
-    said = [
+    contents = [
         "numbers that were learnt from them, embeddings among them where the policy compares prompts",
         "hashes (`seen.npy`), by which one can tell whether a text was among them",
     ]
     if any(name.startswith("neighbours/") for name in files):
-        said.append("some of them in full (`neighbours/`), to explain decisions")
+        contents.append("some of them in full (`neighbours/`), to explain decisions")
     if f"{ENCODER}/{VALUES}" in files:
-        said.append("the words that occur in them (`encoder/`)")
-    return "; ".join(said) + "."
+        contents.append("the words that occur in them (`encoder/`)")
+    return "; ".join(contents) + "."

@@ -129,11 +129,11 @@ class Learner:
             limit: apply so many rewards at most; None: all.
         """
         taught = 0
-        left = math.inf if limit is None else limit
-        while left > 0:
+        remaining = math.inf if limit is None else limit
+        while remaining > 0:
             # rewards first, so that every decision they belong to is among those counted after
-            asked, bundles = int(min(left, BATCH)), sorted(self.lineage)
-            lessons, looked, applied = self.log.lessons(self.applied, asked, bundles)
+            batch, bundles = int(min(remaining, BATCH)), sorted(self.lineage)
+            lessons, read, applied = self.log.lessons(self.applied, batch, bundles)
             last, plays = self.log.played(self.counted, bundles)
             for arm in sorted(plays):
                 for _ in range(plays[arm]):
@@ -144,11 +144,11 @@ class Learner:
             self.applied = applied
             taught += len(lessons)
             self.learnt += len(lessons)
-            self.passed += looked - len(lessons)
-            left -= looked
-            if plays or looked:
+            self.passed += read - len(lessons)
+            remaining -= read
+            if plays or read:
                 self.version += 1
-            if looked < asked or not looked:
+            if read < batch or not read:
                 break
         return taught
 
@@ -195,8 +195,8 @@ class Learner:
         Live evidence decides once there are 30 rewards of it; until then that of the bundle (validation) does.
         """
         live = self.evidence.summary()
-        found = live if live["n"] >= 30 else self.manifest.evidence
+        evidence = live if live["n"] >= 30 else self.manifest.evidence
         try:
-            return float(found["mean"]) > z * float(found["se"])
+            return float(evidence["mean"]) > z * float(evidence["se"])
         except KeyError:
             return False

@@ -65,7 +65,7 @@ class Neighbours:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
 
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
-        """The `count` nearest prompts (Euclidean), nearest first, with what the models that answered scored on them."""
+        """The `count` nearest prompts (Euclidean), nearest first, with the scores of the models that answered them."""
         distance = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
         order = np.argsort(distance, kind="stable")[: max(0, int(count))]
         return [

@@ -37,15 +37,15 @@ def plot_learning(router: str | Path, out: str | Path, log: str | Path | None = 
         )
     manifest = read_manifest(router)
     events = EventLog(default_log(router) if log is None else log, read_only=True)
-    found = list(events.scored())
+    scored = list(events.scored())
     events.close()
-    made, rewards = [d for d, _ in found], [r for _, r in found]
-    if not made:
+    decisions, rewards = [d for d, _ in scored], [r for _, r in scored]
+    if not decisions:
         raise RouterError(f"{events.name} holds no scored decision yet: there is nothing to draw")
     figure = learning_figure(
         f"{manifest.policy} of pool {manifest.pool}",
-        {arm: np.array([d.arm == arm for d in made]) for arm in manifest.names},
-        rhos=np.array([d.rho for d in made]),
+        {arm: np.array([d.arm == arm for d in decisions]) for arm in manifest.names},
+        rhos=np.array([d.rho for d in decisions]),
         scores=np.array([r.score for r in rewards]),
         costs=np.array([r.cost for r in rewards]),
     )
@@ -63,7 +63,7 @@ def learning_figure(
         rhos, scores, costs: [n] of the scored decisions; costs in USD.
     """
     t = np.arange(1, len(scores) + 1)
-    shown = np.unique(np.linspace(0, len(t) - 1, min(len(t), _POINTS)).astype(int))
+    points = np.unique(np.linspace(0, len(t) - 1, min(len(t), _POINTS)).astype(int))
     utility = np.cumsum(clipped_utility(scores, costs, rhos)) / t
     styles = default_styles(list(played))
     scale = alt.Scale(domain=list(played), range=[style.token for style in styles.values()])
@@ -72,7 +72,7 @@ def learning_figure(
 
     def panel(values: dict[str, np.ndarray], heading: str) -> alt.Chart:
         frames = [
-            pd.DataFrame({"t": t[shown], "value": v[shown], "model": name}) for name, v in values.items()
+            pd.DataFrame({"t": t[points], "value": v[points], "model": name}) for name, v in values.items()
         ]
         y = alt.Y("value:Q", title=heading)
         return alt.Chart(pd.concat(frames)).encode(x=x, y=y).properties(width=640, height=170)

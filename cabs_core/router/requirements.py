@@ -59,24 +59,24 @@ def closure(roots: Iterable[str]) -> list[str]:
     Raises:
         RouterError: one of them is not installed.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [_plain(name) for name in roots]
     while waiting:
         name = waiting.pop()
-        if name in found or name == OWN:
+        if name in names or name == OWN:
             continue
-        found.add(name)
+        names.add(name)
         for line in _distribution(name).requires or []:
             wanted = Requirement(line)
             if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
                 waiting.append(_plain(wanted.name))
-    return sorted(found)
+    return sorted(names)
 
 
 def _distributions(paths: Iterable[str]) -> list[str]:
     """The distributions that classes `module:Class` come from."""
-    known = metadata.packages_distributions()
-    return [name for path in paths for name in known.get(path.partition(".")[0].partition(":")[0], [])]
+    by_package = metadata.packages_distributions()
+    return [name for path in paths for name in by_package.get(path.partition(".")[0].partition(":")[0], [])]
 
 
 def _distribution(name: str) -> metadata.Distribution:

@@ -1,4 +1,4 @@
-"""What leaves an event log: scores and rows that are taken back, and what is old and needed by nobody."""
+"""Removal from an event log: scores and decisions that are taken back, and old rows that nothing needs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
             sql, values = f"{sql} AND turn = ?", [*values, decision_id]
         if source is not None:
             sql, values = f"{sql} AND source = ?", [*values, source]
-        gone = [reward_of(found) for found in run(sql, values).fetchall()]
+        gone = [reward_of(columns) for columns in run(sql, values).fetchall()]
         for reward in gone:
             key = f"retracted:{reward.seq}:{reward.key}"
             run("UPDATE rewards SET retracted = 1, teaches = 0, key = ? WHERE seq = ?", (key, reward.seq))
@@ -82,8 +82,8 @@ def compact(log: EventLog, before: float) -> dict[str, int]:
             break
     while log.database.shrink():
         pass
-    (left,) = log.database.transaction(lambda run: run("SELECT COUNT(*) FROM decisions").fetchone())
-    return {"removed": removed, "left": int(left)}
+    (remaining,) = log.database.transaction(lambda run: run("SELECT COUNT(*) FROM decisions").fetchone())
+    return {"removed": removed, "left": int(remaining)}
 
 
 def _fold(run: Run, before: float, after: int) -> tuple[int, int]:

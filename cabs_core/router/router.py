@@ -1,4 +1,4 @@
-"""The router: from a prompt's text to a model, and what happened back into what it has learnt.
+"""The router: it chooses a model for a prompt's text, and its policy learns from the outcome.
 
     router = Router.load("router", log="router.events.sqlite")
     decision = router.route("prompt text")            # .id .model .propensity .scores .costs
@@ -45,7 +45,7 @@ from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
-#: what a decision may be named by
+#: identifiers by which a decision can be looked up
 NAMES = ("id", "response_id", "call_id", "session")
 
 
@@ -260,7 +260,7 @@ class Router:
         embeddings = self.embed(texts)
         lengths = np.array([len(text) for text in texts], dtype=np.float64)
         requests = self.heads.requests(embeddings, lengths)
-        rows, found = [], []
+        rows, routed = [], []
         with self._lock:
             for i, text in enumerate(texts):
                 used = self.rho_of(rho)
@@ -268,8 +268,8 @@ class Router:
                 costs = requests[i].predicted_costs if parts is None else parts[0]
                 usable = mask
                 if budget is not None:
-                    known = self.heads.shown(embeddings[i], lengths[i])[1] if costs is None else costs
-                    usable = self._affordable(mask, known, budget)
+                    likely_costs = self.heads.shown(embeddings[i], lengths[i])[1] if costs is None else costs
+                    usable = self._affordable(mask, likely_costs, budget)
                 predicted = None if requests[i].predicted_costs is None else costs
                 request = replace(requests[i], rho=used, available=usable, predicted_costs=predicted)
                 decision, target, wanted, explored, name = self._decide(request, usable)
@@ -292,10 +292,12 @@ class Router:
                         "session": session,
                     }
                 )  # fmt: skip
-                shown = None if parts is None else costs
-                found.append(self._routed(name, decision, wanted, explored, embeddings[i], lengths[i], shown))
+                charged = None if parts is None else costs
+                routed.append(
+                    self._routed(name, decision, wanted, explored, embeddings[i], lengths[i], charged)
+                )
         self.log.add_decisions(rows)
-        return found
+        return routed
 
     def _decide(
         self, request: Request, usable: np.ndarray | None
@@ -376,7 +378,7 @@ class Router:
     def charged(
         self, predicted: np.ndarray | None, length: float, tokens: float | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(expected cost, its part for the tokens in, what was predicted for those out) `[K]`.
+        """(expected cost, its part for the tokens in, predicted cost of the tokens out) `[K]`.
 
         None: neither the policy nor a price asks for costs.
         """
@@ -402,18 +404,18 @@ class Router:
         """Embeddings `[n, e]` float32; those of recent texts are remembered."""
         keys = [prompt_hash(text) for text in texts]
         new = [i for i, key in enumerate(keys) if key not in self._recent]
-        found = dict(self._recent) if not new else {k: self._recent[k] for k in keys if k in self._recent}
+        vector_of = dict(self._recent) if not new else {k: self._recent[k] for k in keys if k in self._recent}
         if new:
             vectors = self.encoder.encode([texts[i] for i in new])
-            found |= {keys[i]: vector for i, vector in zip(new, vectors, strict=True)}
+            vector_of |= {keys[i]: vector for i, vector in zip(new, vectors, strict=True)}
             with self._lock:
-                self._recent |= {keys[i]: found[keys[i]] for i in new}
+                self._recent |= {keys[i]: vector_of[keys[i]] for i in new}
                 while len(self._recent) > RECENT:
                     self._recent.pop(next(iter(self._recent)))
-        return np.stack([found[key] for key in keys])
+        return np.stack([vector_of[key] for key in keys])
 
     def warm_up(self) -> None:
-        """Load and compile what the first decision would wait for; nothing is logged."""
+        """Load libraries and compile code, so that the first decision need not wait; nothing is logged."""
         embeddings = self.embed(["warm up"])
         self.heads.shown(embeddings[0], 7.0)
         request = self.heads.requests(embeddings, np.array([7.0]))[0]
@@ -488,8 +490,8 @@ class Router:
         logged = self.named(**where)
         if cost is None:
             own = logged.cost if "session" not in where else self.log.mean_cost(logged.kept or logged.id)
-            known = (own, logged.expected_cost, self._mean_cost(logged.arm))
-            cost = next(float(c) for c in known if c is not None)
+            candidates = (own, logged.expected_cost, self._mean_cost(logged.arm))
+            cost = next(float(c) for c in candidates if c is not None)
         # a session is scored once, at whichever of its turns; a turn is scored by itself
         scored = logged.kept or logged.id if "session" in where else logged.id
         result = self.log.add_reward(
@@ -556,7 +558,7 @@ class Router:
         return name
 
     def follow_budget(self) -> tuple[int, float]:
-        """Have the pacer take into account what the log says was spent today; returns (UTC day, USD spent on it)."""
+        """Tell the pacer how much was spent today, by the log; returns (UTC day, USD spent on it)."""
         day = int(time.time() // SECONDS_PER_DAY)
         calls, spent = self.log.totals(day)
         if self.pacer is not None:
@@ -600,16 +602,16 @@ class Router:
         """
         name = decision if isinstance(decision, str) else decision.id
         logged = self.named(id=name)
-        made = Decision.from_dict(json.loads(logged.decision))
+        decided = Decision.from_dict(json.loads(logged.decision))
         if logged.embedding is None:
             raise RouterError(
                 f"decision {name!r:.80} was logged without the prompt's embedding: nothing explains it"
             )
         scores, costs = self.heads.shown(logged.embedding, logged.prompt_length)
         utilities = clipped_utility(scores, costs, logged.rho)
-        values = made.memory.get("baseline")  # the policy's own predicted utilities, where it has them
+        values = decided.memory.get("baseline")  # the policy's own predicted utilities, where it has them
         rows = []
-        for j, arm in enumerate(made.arms):
+        for j, arm in enumerate(decided.arms):
             row = {
                 "model": arm, "score": float(scores[j]), "cost": float(costs[j]), "utility": float(utilities[j]),
                 "probability": float(logged.pmf[j]), "policy_probability": float(logged.target[j]),
@@ -617,7 +619,7 @@ class Router:
             }  # fmt: skip
             if values is not None:
                 row["learnt_utility"] = float(np.ravel(values)[j])
-                row["bonus"] = self._bonus(made, j)
+                row["bonus"] = self._bonus(decided, j)
             rows.append(row)
         near = Neighbours.load(self.folder / "neighbours")
         return {
@@ -625,21 +627,21 @@ class Router:
             "neighbours": [] if near is None else near.nearest(logged.embedding, neighbours),
         }  # fmt: skip
 
-    def _bonus(self, made: Decision, arm: int) -> float | None:
+    def _bonus(self, decided: Decision, arm: int) -> float | None:
         """What uncertainty adds to an arm's predicted utility (LinUCB), or its standard deviation (LinTS)."""
         settings = self.policy.settings
         scale = getattr(settings, "alpha", getattr(settings, "v", None))
         model = getattr(self.learner.policy, "model", None)
         if scale is None or model is None or arm >= model.inverse.shape[1]:
             return None
-        x, lower = made.memory["context"], np.tril(model.inverse[0, arm])
+        x, lower = decided.memory["context"], np.tril(model.inverse[0, arm])
         inverse = lower + np.tril(lower, -1).T
         return float(scale * math.sqrt(max(float(x @ inverse @ x), 0.0)))
 
     # -- files ------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write a new bundle with what was learnt, and with a copy of the log where that is in memory."""
+        """Write a new bundle with the learnt state, and with a copy of the log where the log is in memory."""
         with self._lock:
             self.follow()
             keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
@@ -666,7 +668,7 @@ class Router:
         return Path(folder)
 
     def checkpoint(self) -> Path | None:
-        """Save what was learnt, in one atomic step. None: there is no place for it, or a newer checkpoint is there.
+        """Save the learnt state, in one atomic step. None: there is no place for it, or a newer checkpoint is there.
 
         Feedback from other threads waits: a checkpoint taken in the middle of a reward would learn it again.
         """

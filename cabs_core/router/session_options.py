@@ -1,4 +1,4 @@
-"""Settings of conversations that a router checks and holds; what they mean stands in `sessions`."""
+"""Settings of conversations that a router checks and holds; `sessions` explains them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def cache_savings(
         prices: {model: (USD per one million tokens in, the same when cached or None)}.
     """
     pairs = [(prices or {}).get(arm, (0.0, None)) for arm in arms]
-    found = [SAVED * full if cached is None else max(full - cached, 0.0) for full, cached in pairs]
-    return np.array(found) / 1e6
+    savings = [SAVED * full if cached is None else max(full - cached, 0.0) for full, cached in pairs]
+    return np.array(savings) / 1e6
 
 
 def check_options(sticky: str, route_by: str) -> None:
     """RouterError for settings that there are not."""
-    for what, value, known in (("sticky", sticky, STICKY), ("route_by", route_by, ROUTE_BY)):
-        if value not in known:
-            raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(known)}")
+    for what, value, choices in (("sticky", sticky, STICKY), ("route_by", route_by, ROUTE_BY)):
+        if value not in choices:
+            raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(choices)}")

@@ -122,29 +122,29 @@ def _routed_by(users: list[str], route_by: str) -> str | None:
 
 def _turns(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(role, its text) of the messages; role 'tool' for answers of tools, in every dialect."""
-    found: list[tuple[str, str]] = []
+    turns: list[tuple[str, str]] = []
     for name in ("system", "instructions"):
         if body.get(name):
-            found.append(("system", _content(body[name])))
+            turns.append(("system", _content(body[name])))
     messages: Any = next((body[n] for n in ("messages", "input", "prompt") if body.get(n) is not None), [])
     if isinstance(messages, str):
-        return [*found, ("user", messages)]
+        return [*turns, ("user", messages)]
     for item in messages if isinstance(messages, list) else []:
         if isinstance(item, str):  # a list of prompts
-            found.append(("user", item))
+            turns.append(("user", item))
         if not isinstance(item, dict):
             continue
         kind, content = str(item.get("type") or ""), item.get("content")
         role = str(item.get("role") or "")
         if role in ("tool", "function") or kind.endswith("_call_output"):
-            found.append(("tool", _content(content if content is not None else item.get("output"))))
+            turns.append(("tool", _content(content if content is not None else item.get("output"))))
         elif kind.endswith("_call") or kind == "reasoning":
-            found.append(("assistant", _content(item.get("arguments"))))
+            turns.append(("assistant", _content(item.get("arguments"))))
         elif isinstance(content, list) and any(_kind(part) == "tool_result" for part in content):
-            found.append(("tool", _content(content)))
+            turns.append(("tool", _content(content)))
         elif role:
-            found.append((role, _content(content)))
-    return found
+            turns.append((role, _content(content)))
+    return turns
 
 
 def _kind(part: Any) -> str:
@@ -172,11 +172,11 @@ def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
     claude = _CLAUDE.search(_text(about.get("user_id")))
-    found = (
+    candidates = (
         *(headers.get(name) for name in HEADERS), about.get("session_id"), conversation,
         body.get("litellm_session_id"), claude and claude[1],
     )  # fmt: skip
-    return next((value for value in found if isinstance(value, str) and value.strip()), None)
+    return next((value for value in candidates if isinstance(value, str) and value.strip()), None)
 
 
 def route_conversation(

@@ -37,10 +37,10 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
     from cabs_core.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
 
     files = resolve(encoder)
-    found = files.identity(encoder, encoding["dtype"])
-    if found != encoding["identity"]:
+    installed = files.identity(encoder, encoding["dtype"])
+    if installed != encoding["identity"]:
         raise ProvenanceError(
-            f"the embeddings were made with encoder {encoder.name!r} of content {encoding['identity']}, here it is {found} "
+            f"the embeddings were made with encoder {encoder.name!r} of content {encoding['identity']}, here it is {installed} "
             f"({files.folder}): install the same weights and tokenizer, or embed again"
         )
     torch_encoder = TransformerEncoder(files, max_length=encoder.max_length, normalize=encoder.normalize)
@@ -81,10 +81,10 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     record = encoder_record(encoder.name)
     assert record is not None  # an encoder without a record is a transformer
     kind = encoder_class(record)
-    found = kind.identity(encoder, train_prompts)
-    if found != identity:
+    installed = kind.identity(encoder, train_prompts)
+    if installed != identity:
         raise ProvenanceError(
-            f"the embeddings were made by {encoder.name} fitted on other prompts ({identity}, here {found}): embed again"
+            f"the embeddings were made by {encoder.name} fitted on other prompts ({identity}, here {installed}): embed again"
         )
     arrays, values = kind(train_prompts, encoder.normalize).state()
     folder.mkdir()

@@ -87,10 +87,10 @@ def make_workspace(arms: int) -> np.ndarray:
 
 def _own_workspace(arms: int) -> np.ndarray:
     """This thread's workspace for K = `arms`, kept for the next call."""
-    kept = getattr(_local, "kept", None)
-    if kept is None or kept[0] != (os.getpid(), arms):
-        _local.kept = kept = ((os.getpid(), arms), make_workspace(arms))
-    return kept[1]
+    owned = getattr(_local, "kept", None)
+    if owned is None or owned[0] != (os.getpid(), arms):
+        _local.kept = owned = ((os.getpid(), arms), make_workspace(arms))
+    return owned[1]
 
 
 @kernel
@@ -166,11 +166,11 @@ def solve_exploration(
 def _solve_by_cvxpy(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationSolution:
     from cabs_core.solver.reference import CvxpyParametric  # noqa: PLC0415  (cvxpy takes a second to import)
 
-    found = CvxpyParametric(f.shape[1])(f[0], G[0], float(gammas[0]))
-    if found.q is None:
+    point = CvxpyParametric(f.shape[1])(f[0], G[0], float(gammas[0]))
+    if point.q is None:
         raise SolverError(f"cvxpy found no point at gamma {gammas[0]:g}; use method='kernel'")
-    gap = float(certificate(found.p, found.q, f[0], G[0], float(gammas[0])))
-    return ExplorationSolution(found.p, found.objective, gap, found.iterations, gap <= tol, found.q)
+    gap = float(certificate(point.p, point.q, f[0], G[0], float(gammas[0])))
+    return ExplorationSolution(point.p, point.objective, gap, point.iterations, gap <= tol, point.q)
 
 
 def solve_exploration_batch(

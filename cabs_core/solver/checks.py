@@ -1,4 +1,4 @@
-"""What a caller may pass to the solver, and the errors that say what is wrong with it."""
+"""Checks of the solver's arguments, with errors that name the fault."""
 
 from __future__ import annotations
 
@@ -39,12 +39,10 @@ def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.nda
     if type(value) is np.ndarray and value.dtype is _F8 and value.ndim == dimensions and value.flags.carray:
         return value
     try:
-        found = np.asarray(value)
-        if found.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
-            raise TypeError(
-                f"found {'masked' if isinstance(value, np.ma.MaskedArray) else found.dtype} values"
-            )
-        array = np.require(found, _F8, ["C", "A", "W"])  # one layout, so that kernels compile once
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
+            raise TypeError(f"found {'masked' if isinstance(value, np.ma.MaskedArray) else raw.dtype} values")
+        array = np.require(raw, _F8, ["C", "A", "W"])  # one layout, so that kernels compile once
     except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(
             f"{name} must be real numbers ({meaning}); got {type(value).__name__}: {error}"

@@ -104,14 +104,14 @@ class CvxpyParametric:
     def __call__(self, losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
         f = np.asarray(losses, dtype=np.float64)
         self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
-        found = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
-        if not np.isfinite(found.p).all():
-            return found
+        solution = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
+        if not np.isfinite(solution.p).all():
+            return solution
         # stationarity in t: the multipliers of the K epigraphs sum to 1, and are the adversary's distribution
         weights = np.clip(np.nan_to_num(np.asarray(self.epigraphs.dual_value, dtype=np.float64)), 0.0, None)
         q = weights / weights.sum() if weights.sum() > 0 else np.full(len(f), 1.0 / len(f))
         stats = self.problem.solver_stats
-        return replace(found, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)
+        return replace(solution, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)
 
 
 def clarabel_direct(

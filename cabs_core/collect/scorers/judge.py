@@ -22,48 +22,48 @@ _COMPARE = (
     'order of the two count only where the rubric says so. Reply with JSON and nothing else: {"better": "first"}, '
     '{"better": "second"} or {"better": "tie"}.'
 )
-_FOUND = re.compile(r'"grade"\s*:\s*"?(\d+)')
+_GRADE_GIVEN = re.compile(r'"grade"\s*:\s*"?(\d+)')
 _BETTER = re.compile(r'"better"\s*:\s*"(first|second|tie)"', re.IGNORECASE)
 _WORDS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 
 def grading(judge: Judge, target: Target, prompt: str, answer: str, row: dict[str, str]) -> Call:
     """The call that has one answer graded."""
-    shown = {"rubric": judge.rubric, "task": prompt, **_reference(judge, row), "answer": answer}
-    return _call(target, _GRADE % (judge.levels - 1), shown)
+    parts = {"rubric": judge.rubric, "task": prompt, **_reference(judge, row), "answer": answer}
+    return _call(target, _GRADE % (judge.levels - 1), parts)
 
 
 def comparing(
     judge: Judge, target: Target, prompt: str, first: str, second: str, row: dict[str, str]
 ) -> Call:
     """The call that has two answers compared in this order."""
-    shown = {
+    parts = {
         "rubric": judge.rubric,
         "task": prompt,
         **_reference(judge, row),
         "first": first,
         "second": second,
     }
-    return _call(target, _COMPARE, shown)
+    return _call(target, _COMPARE, parts)
 
 
 def grade_of(text: str, levels: int) -> float | None:
     """The score in [0, 1] of a grading reply; None: it holds no grade."""
-    found = _FOUND.search(text)
-    word = found.group(1) if found else text.strip() if text.strip().isdigit() else ""
+    match = _GRADE_GIVEN.search(text)
+    word = match.group(1) if match else text.strip() if text.strip().isdigit() else ""
     return int(word) / (levels - 1) if word and len(word) < 9 and int(word) < levels else None
 
 
 def preference_of(text: str) -> float | None:
     """1 where the first answer is better, 0 the second, 0.5 a tie; None: the reply does not say."""
-    found = _BETTER.search(text)
-    return _WORDS[found.group(1).lower()] if found else None
+    match = _BETTER.search(text)
+    return _WORDS[match.group(1).lower()] if match else None
 
 
 def _reference(judge: Judge, row: dict[str, str]) -> dict[str, str]:
     return {"reference": row[judge.reference]} if judge.reference and row[judge.reference] else {}
 
 
-def _call(target: Target, system: str, shown: dict[str, str]) -> Call:
-    text = json.dumps(shown, ensure_ascii=False, indent=1)
+def _call(target: Target, system: str, parts: dict[str, str]) -> Call:
+    text = json.dumps(parts, ensure_ascii=False, indent=1)
     return Call(target, ({"role": "system", "content": system}, {"role": "user", "content": text}))

@@ -57,19 +57,19 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
     columns = [by] if by == ITEM else [by, "model"]
     frame, first = read_columns(path, sorted({*columns, SCORE}))
     values = number_column(frame[SCORE], SCORE, Place(str(path), first, SCORE), score_range)
-    found: dict[tuple[str, ...], float] = {}
+    scores: dict[tuple[str, ...], float] = {}
     for row, (value, key) in enumerate(
         zip(values, frame[columns].astype(str).itertuples(index=False, name=None), strict=True)
     ):
         if np.isnan(value):
             continue
-        if found.setdefault(key, float(value)) != value:
+        if scores.setdefault(key, float(value)) != value:
             raise DataError(
-                f"{path}, row {row + first}: {', '.join(key):.100} has two scores, {found[key]:g} and {value:g}"
+                f"{path}, row {row + first}: {', '.join(key):.100} has two scores, {scores[key]:g} and {value:g}"
             )
-    if not found:
+    if not scores:
         raise DataError(f"{path} holds no score: fill in the column {SCORE}")
-    return LabelTable(found, by)
+    return LabelTable(scores, by)
 
 
 def blank_sheet(prompts: list[str], answers: list[str]) -> pd.DataFrame:

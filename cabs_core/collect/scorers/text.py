@@ -30,17 +30,17 @@ _LETTER = (
 
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
     """A text for comparison: white space as single spaces, no full stop or quotes around it."""
-    found = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
-    return found.casefold() if ignore_case else found
+    plain = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
+    return plain.casefold() if ignore_case else plain
 
 
 def last_number(text: str) -> float | None:
     """The number that an answer gives: after `####`, in `\\boxed{}` or after "answer is", else the last one in it."""
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
-        found = _NUMBER.findall(part)
-        if not found:
+        numbers = _NUMBER.findall(part)
+        if not numbers:
             continue
-        word = found[0] if part is not text else found[-1]
+        word = numbers[0] if part is not text else numbers[-1]
         try:
             value = float(word.rstrip("%").replace(",", ""))
         except ValueError:
@@ -53,9 +53,9 @@ def last_number(text: str) -> float | None:
 def chosen_letter(text: str) -> str | None:
     """The letter that an answer to a multiple-choice question chooses; None: none is clear."""
     for pattern in _LETTER:
-        found = pattern.findall(text.strip())
-        if found:
-            return str(found[-1] if pattern is _LETTER[0] else found[0]).upper()
+        letters = pattern.findall(text.strip())
+        if letters:
+            return str(letters[-1] if pattern is _LETTER[0] else letters[0]).upper()
     return None
 
 
@@ -107,10 +107,10 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
 
 
 def _same_number(answer: str, reference: str, tolerance: float) -> float:
-    wanted, found = last_number(reference), last_number(answer)
+    wanted, given = last_number(reference), last_number(answer)
     if wanted is None:
         raise DataError(f"the reference {reference!r:.80} holds no number")
-    return float(found is not None and abs(found - wanted) <= tolerance * max(1.0, abs(wanted)))
+    return float(given is not None and abs(given - wanted) <= tolerance * max(1.0, abs(wanted)))
 
 
 def _matches(pattern: str, answer: str) -> float:
@@ -150,7 +150,7 @@ def _by_schema(path: Path) -> Score:
 def _own(name: str) -> Score:
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        own_score = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise DataError(
             f"collect.scores: function {name!r} cannot be imported ({error}); expected module:function, the module "
@@ -159,7 +159,7 @@ def _own(name: str) -> Score:
 
     def score(prompt: str, answer: str, row: Mapping[str, str]) -> float:
         try:
-            value = float(found(prompt, answer, dict(row)))
+            value = float(own_score(prompt, answer, dict(row)))
         except Exception as error:
             raise DataError(
                 f"function {name} failed on an answer to {prompt!r:.80}: {type(error).__name__}: {error}"

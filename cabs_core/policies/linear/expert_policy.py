@@ -166,10 +166,15 @@ class ExpertPolicy(Policy):
         row.margins[0], row.affinity[0] = given.margins, given.affinity
         return row
 
-    def _kept(self, given: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    def _facts(self, given: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
         """What a decision remembers, given one slot of the kernels' memory."""
-        kept = {"context": given.x.copy(), "affinity": given.affinity, "prices": given.prices, "trace": trace}
-        return kept | {
+        facts = {
+            "context": given.x.copy(),
+            "affinity": given.affinity,
+            "prices": given.prices,
+            "trace": trace,
+        }
+        return facts | {
             name: value.copy() for name, value in zip(kernel_arrays.Memory._fields, memory, strict=True)
         }
 
@@ -179,7 +184,7 @@ class ExpertPolicy(Policy):
         Raises:
             PolicyError: surrogates are needed and not known, or all arms' outcomes are.
         """
-        kept, places = outcome.memory, self.today(decision)
+        past, places = outcome.memory, self.today(decision)
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:
             raise PolicyError(
@@ -194,7 +199,7 @@ class ExpertPolicy(Policy):
                     f"{self.name} observes every arm: pass all_scores [K] and all_costs [K] to update"
                 )
             targets = y if self.target == "score" else clipped_utility(y, c, decision.rho)
-        values = [kept["affinity"], kept["prices"], deltas, *(kept[n] for n in kernel_arrays.Memory._fields)]
+        values = [past["affinity"], past["prices"], deltas, *(past[n] for n in kernel_arrays.Memory._fields)]
         if places is not None:
             # arms that did not exist then were no neighbours: they learn nothing from this round
             values = [np.ascontiguousarray(np.where(places >= 0, v[..., places], 0.0)) for v in values]
@@ -207,7 +212,7 @@ class ExpertPolicy(Policy):
         return Feedback(arm, data, kernel_arrays.Memory(*(value[None] for value in memory)))
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """As `Policy.redraw`, with what the other arm reveals."""
+        """As `Policy.redraw`; the memory becomes that of the other arm."""
         memory = kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
         return replace(super().redraw(decision, arm, pmf), memory=memory)
 

@@ -156,8 +156,8 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         arm, probability = experts.decide(self.parts(), row, 0, given.mask, self.round, 0, trace)
         memory = [value[0] for value in self._memory]
         pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
-        kept = self._kept(given, trace, memory)
-        return self._decision(int(arm), float(probability), pmf, given.rho, kept, given.surrogate)
+        facts = self._facts(given, trace, memory)
+        return self._decision(int(arm), float(probability), pmf, given.rho, facts, given.surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome; False if its arm has been removed since."""

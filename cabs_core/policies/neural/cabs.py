@@ -134,7 +134,7 @@ class CabsDNeural(NeuralPolicy):
 
     def expert_list(self) -> list[Expert]:
         """The experts of the options."""
-        found = []
+        members = []
         for name, own in self.settings.experts:
             if name == "cabs_c":
                 if "play" in own:
@@ -149,10 +149,10 @@ class CabsDNeural(NeuralPolicy):
                     )
                 common = {"target": self.settings.target}
                 options = CabsCNeural.parse(f"cabs_c_neural@{self.settings.cabs_preset}", {**own, **common})
-                found.append(_cabs_row(options))
+                members.append(_cabs_row(options))
             else:
-                found.append(_standard_expert(self.name, name, dict(own)))
-        return found
+                members.append(_standard_expert(self.name, name, dict(own)))
+        return members
 
     def mixture(self) -> Mixture:
         """Loss, learning rate and grid of the weights."""

@@ -277,10 +277,10 @@ class NeuralLanes:
         squares[...] = 0.0
         if self.widths is not None:
             a, b = self._wide_part(inputs, hidden)
-            found = self.widths.squared_widths(a, b, self._wide_nets()).cpu().numpy()
-            found = np.maximum(found, 0.0).reshape(self.lanes, len(self.shape.wide), self.shape.arms)
+            values = self.widths.squared_widths(a, b, self._wide_nets()).cpu().numpy()
+            values = np.maximum(values, 0.0).reshape(self.lanes, len(self.shape.wide), self.shape.arms)
             for i, expert in enumerate(self.shape.wide):
-                squares[:, expert, :, 0, 0] = found[:, i]
+                squares[:, expert, :, 0, 0] = values[:, i]
         _decide_lanes(
             self.parts(memory), self.keys, data, active, rounds, slots, self.arms, self.chances, self.traces
         )
@@ -302,10 +302,10 @@ class NeuralLanes:
         else:
             for lane in np.flatnonzero(due):
                 n = self.counts[lane]
-                known = np.isfinite(data.targets[lane])
+                finite = np.isfinite(data.targets[lane])
                 self.history[0][lane, n] = x[lane]
-                self.history[1][lane, n, :] = np.where(known, data.targets[lane], 0.0)
-                self.history[2][lane, n, :] = known
+                self.history[1][lane, n, :] = np.where(finite, data.targets[lane], 0.0)
+                self.history[2][lane, n, :] = finite
                 self.counts[lane] += 1
         every = bool(due.all())
         if self.widths is not None:

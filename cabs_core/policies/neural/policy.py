@@ -155,8 +155,8 @@ class NeuralPolicy(ExpertPolicy):
         )
         arm, memory = int(core.arms[0]), [value[0, 0] for value in core.memory]
         pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
-        kept = self._kept(given, core.traces[0].copy(), memory)
-        return self._decision(arm, float(core.chances[0]), pmf, given.rho, kept, given.surrogate)
+        facts = self._facts(given, core.traces[0].copy(), memory)
+        return self._decision(arm, float(core.chances[0]), pmf, given.rho, facts, given.surrogate)
 
     def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
         """Learn from a decision's outcome and train; False if its arm has been removed since."""

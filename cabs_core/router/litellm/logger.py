@@ -52,12 +52,12 @@ class CabsLogger(CustomLogger):
             self._keeper = Keeper(router, make)
             self._keeper.start()
             atexit.register(self._keeper.stop)
-        known = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
-        self.free = known | set(free)
+        free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
+        self.free = free_arms | set(free)
         self.errors = 0
         #: (decision, model) of the attempts of recent calls, by the proxy's id of the call
         self.attempts: dict[str, list[tuple[str, str]]] = {}
-        self._said = -_QUIET
+        self._last_report = -_QUIET
 
     @property
     def router(self) -> Router:
@@ -90,15 +90,15 @@ class CabsLogger(CustomLogger):
             call = keywords.get("litellm_call_id")
             by_arm = await self._left(by_arm, call)
             turn = _conversation(messages, keywords, self.router.route_by)
-            made = await asyncio.to_thread(
+            routed = await asyncio.to_thread(
                 route_conversation, self.router, turn, available=list(by_arm), call_id=call
             )
             key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
             # a copy: the caller's own dict may serve several calls
-            keywords[key] = {**(keywords.get(key) or {}), _MARK: made.id}
+            keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             if call:
-                self._remember(call, made.id, made.model)
-            return [by_arm[made.model]]
+                self._remember(call, routed.id, routed.model)
+            return [by_arm[routed.model]]
         except Exception as error:  # routing must never stop a call
             self._failed("a deployment was not chosen", error)
             return healthy_deployments
@@ -138,11 +138,11 @@ class CabsLogger(CustomLogger):
         The proxy asks again for a retry under the same id, offers what has just failed, and reports the failure of one
         attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and cools its model down.
         """
-        tried = set()
+        tried_arms = set()
         for name, arm in self.attempts.get(call or "", []):
             if await self._close(name):
-                tried.add(arm)
-        return {arm: d for arm, d in by_arm.items() if arm not in tried} or by_arm
+                tried_arms.add(arm)
+        return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
 
     async def _close(self, name: str) -> bool:
         """Mark an attempt as failed unless it has ended; whether it did not succeed."""
@@ -179,14 +179,14 @@ class CabsLogger(CustomLogger):
 
     def _last(self, call: str | None) -> str | None:
         """The last attempt of a call."""
-        made = self.attempts.get(call or "")
-        return made[-1][0] if made else None
+        attempts = self.attempts.get(call or "")
+        return attempts[-1][0] if attempts else None
 
     def _failed(self, what: str, error: Exception) -> None:
         self.errors += 1
         now = time.monotonic()
-        if now - self._said >= _QUIET:
-            self._said = now
+        if now - self._last_report >= _QUIET:
+            self._last_report = now
             logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
 
     async def check(self, router: Any, group: str) -> None:
@@ -224,8 +224,8 @@ class CabsLogger(CustomLogger):
             mock_response="fine",
         )
         for _ in range(100):
-            made = self.router.log.decision(response_id=answer.id)
-            if made is not None and made.status == "answered":
+            decision = self.router.log.decision(response_id=answer.id)
+            if decision is not None and decision.status == "answered":
                 return
             await asyncio.sleep(0.1)
         raise RouterError(
@@ -275,6 +275,6 @@ def _conversation(messages: Any, keywords: dict[str, Any], route_by: str) -> Con
 
 def _decision(holder: dict[str, Any]) -> str | None:
     for key in ("litellm_metadata", "metadata"):
-        if isinstance(found := holder.get(key), dict) and isinstance(name := found.get(_MARK), str):
+        if isinstance(metadata := holder.get(key), dict) and isinstance(name := metadata.get(_MARK), str):
             return name
     return None

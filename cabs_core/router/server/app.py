@@ -61,7 +61,7 @@ from cabs_core.router.sessions import read_conversation, route_conversation, ses
 from cabs_core.threads import one_blas_thread
 
 SETTINGS = "CABS_SERVE_SETTINGS"
-#: a cost that a client reports may be at most so many times what was expected
+#: a client may report at most so many times the expected cost
 MOST_TIMES = 20.0
 #: fields of a request by which `sessions.read_conversation` knows a conversation
 _REQUEST = (
@@ -246,8 +246,8 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
 
 
 def _caller(request: Request) -> Caller:
-    found: Caller = request.state.caller
-    return found
+    caller: Caller = request.state.caller
+    return caller
 
 
 def _completion(dialect: str) -> Endpoint:
@@ -285,12 +285,12 @@ def _answered(answer: Answer) -> Response:
 
 
 async def embeddings(request: Request) -> Response:
-    """POST /v1/embeddings: to the model that it names; what it costs is counted like any call."""
+    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
     state, body = request.app.state, await body_of(request)
-    name, known = body.get("model"), state.forwarder.upstreams.embeddings
-    if not isinstance(name, str) or name not in known:
-        told = ", ".join(known) or "none: the upstreams file has no embeddings"
-        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {told}")
+    name, upstreams = body.get("model"), state.forwarder.upstreams.embeddings
+    if not isinstance(name, str) or name not in upstreams:
+        expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
+        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
     ask = Ask(body, "embeddings", dict(request.headers), request.state.id, _caller(request).name)
     return _answered(await state.forwarder.named(state.keeper.router, name, ask))
 
@@ -312,9 +312,9 @@ async def list_models(request: Request) -> Response:
 async def one_model(request: Request) -> Response:
     """GET /v1/models/{id}"""
     name = request.path_params["name"]
-    for found in _models(request):
-        if found["id"] == name:
-            return JSONResponse(found)
+    for model in _models(request):
+        if model["id"] == name:
+            return JSONResponse(model)
     raise Refused(404, f"unknown model {name!r:.100}")
 
 
@@ -338,18 +338,18 @@ async def decide(request: Request) -> Response:
     begin = time.perf_counter()
     common = {"available": available, "rho": body.get("rho"), "call_id": call_id, "caller": source}
     if "text" in body:
-        made = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
+        routed = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
     elif not set(body) & {"messages", "input", "prompt"}:
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
         turn = read_conversation(body, dict(request.headers), route_by=router.route_by, caller=source)
-        made = await state.forwarder.beside(route_conversation, router, turn, **common)
-    scores, costs = await state.forwarder.beside(lambda: (made.scores, made.costs))
+        routed = await state.forwarder.beside(route_conversation, router, turn, **common)
+    scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
     return JSONResponse(
         {
-            "id": made.id, "model": made.model, "propensity": made.propensity, "rho": made.rho,
-            "probabilities": made.probabilities, "scores": scores, "costs": costs, "kept": made.kept,
+            "id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho,
+            "probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept,
         }
     )  # fmt: skip
 
@@ -371,8 +371,8 @@ async def feedback(request: Request) -> Response:
     if cost is not None:
         if not state.client_costs:
             raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
-        known = [c for c in (logged.cost, logged.expected_cost) if c is not None]
-        most = MOST_TIMES * max(known) if known else 0.0
+        costs = [c for c in (logged.cost, logged.expected_cost) if c is not None]
+        most = MOST_TIMES * max(costs) if costs else 0.0
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
             raise RouterError(
                 f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
@@ -398,7 +398,7 @@ async def _owned(request: Request, body: dict[str, Any]) -> Any:
 
 
 async def retract(request: Request) -> Response:
-    """POST /v1/feedback/retract: the scores that the caller's key gave; what was learnt is learnt again beside requests."""
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave. The policy learns again in the background."""
     state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
@@ -426,7 +426,7 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /readyz: requests would be answered; what is wrong although they would."""
+    """GET /readyz: whether requests would be answered, and problems that do not stop them."""
     state = request.app.state
     forwarder, problems = state.forwarder, []
     try:

@@ -39,13 +39,13 @@ def bill_of(
         billed: a provider may charge though it reported nothing. The estimate is then that of the request and of what
             was written, which is at most what the request allows.
     """
-    found, estimated = tokens_of(usage), False
-    if found is None:
+    counted, estimated = tokens_of(usage), False
+    if counted is None:
         if not billed:
             return Bill()
         most = most_output(body)
         output = written / BYTES_A_TOKEN
-        found, estimated = Tokens(tokens, output if most is None else min(output, most)), True
+        counted, estimated = Tokens(tokens, output if most is None else min(output, most)), True
     if upstream.free:
-        return Bill(0.0, found, estimated)
-    return Bill(None if upstream.price is None else found.cost(upstream.price), found, estimated)
+        return Bill(0.0, counted, estimated)
+    return Bill(None if upstream.price is None else counted.cost(upstream.price), counted, estimated)

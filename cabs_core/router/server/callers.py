@@ -54,18 +54,18 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
     Raises:
         RouterError: an empty or short key, or a name twice. The keys are not in the message.
     """
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         name, separator, key = part.strip().partition("=")
         name, key = (name, key) if separator else ("default", name)
-        if len(key) < 8 or name in found:
+        if len(key) < 8 or name in keys:
             raise RouterError(
                 f"{variable}: the key called {name!r} has fewer than 8 characters, or is named twice"
             )
-        found[name] = key
-    return found
+        keys[name] = key
+    return keys
 
 
 @lru_cache(maxsize=256)  # every request asks it of the same few
@@ -137,9 +137,9 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
     try:
-        found = json.loads(content)
+        body = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise Refused(400, "expected a JSON object as the body of the request")
-    return found
+    return body

@@ -1,4 +1,4 @@
-"""A hard limit of what a (UTC) day may cost, beside the pacer's target.
+"""A hard limit on the cost of a UTC day, beside the pacer's target.
 
 What was spent is read from the log, so restarts, promotions and other workers change nothing; calls of this worker that
 are under way count what its calls cost on average. A clock that goes back stays on the day that had begun.

@@ -83,41 +83,41 @@ def _plain(message: Any) -> Any:
 
 def wants(body: Mapping[str, Any], dialect: str) -> set[str]:
     """What a model must be able to do for a request: some of image, audio, file, tools, json_schema."""
-    found: set[str] = set()
+    abilities: set[str] = set()
     for message in messages_of(body, dialect):
         content = message.get("content") if isinstance(message, Mapping) else None
         for part in content if isinstance(content, list) else []:
             named = part.get("type") if isinstance(part, Mapping) else None
             if isinstance(named, str) and named in _MEDIA:
-                found.add(_MEDIA[named])
+                abilities.add(_MEDIA[named])
     if body.get("tools") or body.get("functions"):
-        found.add("tools")
+        abilities.add("tools")
     text = body.get("text")
-    asked = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
-    if isinstance(asked, Mapping) and asked.get("type") == "json_schema":
-        found.add("json_schema")
+    fmt = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
+    if isinstance(fmt, Mapping) and fmt.get("type") == "json_schema":
+        abilities.add("json_schema")
     modalities = body.get("modalities")
     if isinstance(modalities, list) and "audio" in modalities:
-        found.add("audio")
-    return found
+        abilities.add("audio")
+    return abilities
 
 
 def answer_of(content: bytes, dialect: str) -> tuple[dict[str, Any], str | None]:
     """(JSON of a whole answer with status 200, why it is none); the reason is None where it is one."""
     try:
-        found = json.loads(content)
+        answer = json.loads(content)
     except (ValueError, RecursionError):
         return {}, "answered 200 with something that is not JSON"
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return {}, "answered 200 with JSON that is no object"
-    if found.get("error"):
-        return found, f"answered 200 with an error: {_message(found['error'])}"
+    if answer.get("error"):
+        return answer, f"answered 200 with an error: {_message(answer['error'])}"
     if dialect == "responses":
-        good = isinstance(found.get("output"), list) and found.get("status") != "failed"
+        good = isinstance(answer.get("output"), list) and answer.get("status") != "failed"
     else:
-        parts = found.get({"messages": "content", "embeddings": "data"}.get(dialect, "choices"))
+        parts = answer.get({"messages": "content", "embeddings": "data"}.get(dialect, "choices"))
         good = isinstance(parts, list) and (bool(parts) or dialect == "messages")
-    return found, None if good else "answered 200 without an answer in it"
+    return answer, None if good else "answered 200 without an answer in it"
 
 
 def _message(error: Any) -> str:

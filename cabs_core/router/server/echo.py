@@ -100,7 +100,7 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
     return {"id": name, "object": kind, "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 
-def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, asked: bool) -> list[bytes]:
+def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, with_usage: bool) -> list[bytes]:
     """Events of a stream; the last is the end."""
 
     def event(body: dict[str, Any], kind: str = "") -> bytes:
@@ -115,30 +115,30 @@ def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, asked: b
             "stop_reason": None,
             "usage": {**(whole["usage"] or {}), "output_tokens": 1},
         }
-        found = [event({"type": "message_start", "message": start}, "message_start")]
+        events = [event({"type": "message_start", "message": start}, "message_start")]
         block: dict[str, Any] = {
             "type": "content_block_start",
             "index": 0,
             "content_block": {"type": "text", "text": ""},
         }
-        found.append(event(block, "content_block_start"))
+        events.append(event(block, "content_block_start"))
         for part in parts:
             delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}
-            found.append(event(delta, "content_block_delta"))
+            events.append(event(delta, "content_block_delta"))
         last = {"output_tokens": (whole["usage"] or {}).get("output_tokens")}
         end: dict[str, Any] = {
             "type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": None},
             "usage": last,
         }
-        found += [
+        events += [
             event({"type": "content_block_stop", "index": 0}, "content_block_stop"),
             event(end, "message_delta"),
         ]
-        return [*found, event({"type": "message_stop"}, "message_stop")]
+        return [*events, event({"type": "message_stop"}, "message_stop")]
     if dialect == "responses":
         created = {**whole, "status": "in_progress", "output": [], "usage": None}
-        found = [
+        events = [
             event({"type": "response.created", "sequence_number": 0, "response": created}, "response.created")
         ]
         for i, part in enumerate(parts):
@@ -146,25 +146,25 @@ def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, asked: b
                 "type": "response.output_text.delta", "sequence_number": i + 1, "item_id": "msg_1", "output_index": 0,
                 "content_index": 0, "delta": part, "logprobs": [],
             }  # fmt: skip
-            found.append(event(delta, "response.output_text.delta"))
+            events.append(event(delta, "response.output_text.delta"))
         done = {"type": "response.completed", "sequence_number": len(parts) + 1, "response": whole}
-        return [*found, event(done, "response.completed")]
+        return [*events, event(done, "response.completed")]
     common: dict[str, Any] = {"id": name, "object": "chat.completion.chunk", "created": 0, "model": model}
     if dialect == "completions":
         common["object"] = "text_completion"
-    null: dict[str, Any] = {"usage": None} if asked else {}
-    found = []
+    null: dict[str, Any] = {"usage": None} if with_usage else {}
+    events = []
     for part in parts:
         choice: dict[str, Any] = {"index": 0, "finish_reason": None, "logprobs": None}
         choice |= {"text": part} if dialect == "completions" else {"delta": {"content": part}}
-        found.append(event({**common, "choices": [choice], **null}))
+        events.append(event({**common, "choices": [choice], **null}))
     stop: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
     stop["text" if dialect == "completions" else "delta"] = "" if dialect == "completions" else {}
-    found.append(event({**common, "choices": [stop], **null}))
+    events.append(event({**common, "choices": [stop], **null}))
     tail = b"data: [DONE]\n\n"
-    if asked:
+    if with_usage:
         tail = event({**common, "choices": [], "usage": usage}) + tail
-    return [*found, tail]
+    return [*events, tail]
 
 
 async def _complete(request: Request, dialect: str) -> Response:
@@ -198,7 +198,7 @@ async def _complete(request: Request, dialect: str) -> Response:
     usage = next((USAGES[word] for word in USAGES if word in behaves), USUAL)
     sent = {"x-request-id": f"up-{name}", "x-ratelimit-remaining-requests": "99"}
     if not body.get("stream"):
-        found = _answer(dialect, name, model, text, usage)
+        answer = _answer(dialect, name, model, text, usage)
         if (
             "calls" in behaves
             and dialect == "chat"
@@ -207,10 +207,10 @@ async def _complete(request: Request, dialect: str) -> Response:
         ):
             function = {"name": body["tools"][0]["function"]["name"], "arguments": "{}"}
             calls = [{"id": f"call_{number}", "type": "function", "function": function}]
-            first: dict[str, Any] = found["choices"][0]
+            first: dict[str, Any] = answer["choices"][0]
             first["message"] = {"role": "assistant", "content": None, "tool_calls": calls}
             first["finish_reason"] = "tool_calls"
-        content = json.dumps(found).encode()
+        content = json.dumps(answer).encode()
         _charge(model, usage)
         content = content[: len(content) // 2] if "cut" in behaves else content
         return Response(content, media_type="application/json", headers=sent)
@@ -242,9 +242,9 @@ async def _complete(request: Request, dialect: str) -> Response:
 
 
 def _charge(model: str, usage: Any) -> None:
-    told = usage if isinstance(usage, dict) and usage["prompt_tokens"] in (10, 10_000) else USUAL
+    counts = usage if isinstance(usage, dict) and usage["prompt_tokens"] in (10, 10_000) else USUAL
     sums = _BILL.setdefault(model, [0, 0, 0])
-    for i, amount in enumerate((1, int(told["prompt_tokens"]), int(told["completion_tokens"]))):
+    for i, amount in enumerate((1, int(counts["prompt_tokens"]), int(counts["completion_tokens"]))):
         sums[i] += amount
 
 

@@ -158,24 +158,24 @@ class Forwarder:
     # -- which models -----------------------------------------------------------------------------------------------
 
     def fit(self, router: Router, ask: Ask) -> list[str]:
-        """Models that can take a request, by what the upstreams file says of them. Raises Refused: there is none."""
+        """Models that can take a request, by their entries in the upstreams file. Raises Refused: there is none."""
         wanted = wants(ask.body, ask.dialect)
         size = ask.tokens + (most_output(ask.body) or 0.0)
         lacking = {arm: self.upstreams.models[arm].lacks(wanted, ask.dialect, size) for arm in router.arms}
-        found = [arm for arm, why in lacking.items() if why is None]
-        if not found:
-            told = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
-            raise Refused(400, f"no model can take this request: {told:.600}")
+        able = [arm for arm, why in lacking.items() if why is None]
+        if not able:
+            reasons = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
+            raise Refused(400, f"no model can take this request: {reasons:.600}")
         if self.cap is not None and self.cap.reached():
-            free = [arm for arm in found if self.upstreams.models[arm].free]
+            free = [arm for arm in able if self.upstreams.models[arm].free]
             if not free:
                 self.counters.add("over_cap_total")
                 raise Refused(
                     429, f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC",
                     "insufficient_quota", retry_after=self.cap.seconds_left(),
                 )  # fmt: skip
-            found = free
-        return found
+            able = free
+        return able
 
     async def routed(self, router: Router, ask: Ask) -> Answer:
         """Answer a request by the model that the router chooses, or that its conversation has.
@@ -236,21 +236,21 @@ class Forwarder:
             self._unrouted("paused")
             return None
         begin = time.perf_counter()
-        made = asyncio.get_running_loop().run_in_executor(
+        future = asyncio.get_running_loop().run_in_executor(
             self.worker,
             lambda: route_conversation(
                 router, turn, available=usable, rho=ask.rho, call_id=ask.call_id, caller=ask.caller
             ),
         )
         self.ours.begin()
-        done, _ = await asyncio.wait({made}, timeout=min(PATIENCE, max(ask.left, 0.1)))
+        done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(ask.left, 0.1)))
         if not done:
-            made.add_done_callback(lambda late: self._too_late(router, late))
+            future.add_done_callback(lambda late: self._too_late(router, late))
             self.ours.failed("timeout")
             self._unrouted("timeout")
             return None
         try:
-            found = made.result()
+            routed = future.result()
         except PolicyError as error:
             self._failed_here("policy", error)
             return None
@@ -259,7 +259,7 @@ class Forwarder:
             return None
         self.ours.succeeded()
         self.counters.observe("decision_seconds", time.perf_counter() - begin)
-        return found
+        return routed
 
     def _failed_here(self, reason: str, error: Exception) -> None:
         self.ours.failed(reason)
@@ -349,21 +349,21 @@ class Forwarder:
                     "either", 504, f"no answer within {seconds:g} s", status="timeout", billed=True
                 )
             unreachable = isinstance(error, aiohttp.ClientConnectorError)
-            said = "cannot be reached" if unreachable else "broke off"
+            reason = "cannot be reached" if unreachable else "broke off"
             return call.failed(
                 "theirs" if unreachable else "either",
                 502,
-                f"{said} ({type(error).__name__})",
+                f"{reason} ({type(error).__name__})",
                 billed=not unreachable,
             )
         except asyncio.CancelledError:
             call.finish("broken", reason="the client went away", billed=True)
             raise
-        found, wrong = answer_of(content, ask.dialect)
+        answer, wrong = answer_of(content, ask.dialect)
         if wrong is not None:
-            return call.failed("either", 502, wrong, usage=found.get("usage"))
+            return call.failed("either", 502, wrong, usage=answer.get("usage"))
         call.breaker.succeeded()
-        usage, name = found.get("usage"), found.get("id")
+        usage, name = answer.get("usage"), answer.get("id")
         written = written_in(content) if tokens_of(usage) is None else 0
         call.finish("answered", usage=usage, response_id=name, written=written, billed=True)
         return Answer(200, call.back(response), content, decision=decision, model=model)
@@ -373,24 +373,24 @@ class Forwarder:
         status, wait = response.status, _seconds(response.headers.get("retry-after"))
         reason = f"HTTP {status}"
         if too_long(status, content):
-            found = call.failed("size", status, f"{reason}: too long for it", body=content)
+            answer = call.failed("size", status, f"{reason}: too long for it", body=content)
         elif status in REFUSES:
-            found = call.failed(
+            answer = call.failed(
                 "theirs", status, f"{reason}: {ACCOUNT}, or the model", body=content, wait=wait
             )
         elif status in WAITS:
-            found = call.failed("theirs", status, reason, body=content, wait=wait)
+            answer = call.failed("theirs", status, reason, body=content, wait=wait)
         elif status in RETRIED or status < 400:
             code = status if status >= 400 else 502
-            found = call.failed("either", code, reason, body=content if status >= 400 else b"", wait=wait)
+            answer = call.failed("either", code, reason, body=content if status >= 400 else b"", wait=wait)
         else:
             call.finish("rejected", reason=reason)
             call.breaker.released()
-            found = Answer(status, {}, content, decision=call.decision, model=call.model)
-        found.headers = call.back(response) | (
-            found.headers if not found.body or found.body != content else {}
+            answer = Answer(status, {}, content, decision=call.decision, model=call.model)
+        answer.headers = call.back(response) | (
+            answer.headers if not answer.body or answer.body != content else {}
         )
-        return found
+        return answer
 
     async def _begun(self, call: Call, response: aiohttp.ClientResponse, hide: bool) -> Answer:
         """A stream, once its first event is there and is no error."""
@@ -486,19 +486,19 @@ class Call:
 
     def back(self, response: aiohttp.ClientResponse | None = None) -> dict[str, str]:
         """Headers of the answer."""
-        found = {"content-type": "application/json"}
+        headers = {"content-type": "application/json"}
         if response is not None:
-            found["content-type"] = response.headers.get("content-type", "application/json")
+            headers["content-type"] = response.headers.get("content-type", "application/json")
             for name, value in response.headers.items():
                 low = name.lower()
                 if low.startswith(BACK):
-                    found[low] = value
+                    headers[low] = value
                 elif low in ("x-request-id", "request-id"):
-                    found["x-upstream-request-id"] = value
-        found["x-cabs-model"] = ascii(self.model)[1:-1]
+                    headers["x-upstream-request-id"] = value
+        headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
-            found["x-cabs-decision"] = self.decision.id
-        return found
+            headers["x-cabs-decision"] = self.decision.id
+        return headers
 
     def failed(
         self, failure: str, code: int, what: str, *, status: str = "error", body: bytes = b"", usage: Any = None,
@@ -552,7 +552,7 @@ class Call:
 def _seconds(value: str | None) -> float | None:
     """Seconds of a Retry-After header; a date or nonsense is none."""
     try:
-        found = float(value or "")
+        seconds = float(value or "")
     except ValueError:
         return None
-    return found if 0.0 <= found < 86_400.0 else None
+    return seconds if 0.0 <= seconds < 86_400.0 else None

@@ -60,8 +60,8 @@ class Keeper:
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = (self.folder / HEADER).stat()
-            return found.st_ino, found.st_mtime_ns
+            stat = (self.folder / HEADER).stat()
+            return stat.st_ino, stat.st_mtime_ns
         except OSError:
             return None
 

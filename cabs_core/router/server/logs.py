@@ -19,21 +19,21 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """time (UTC), level, logger, message, request_id, and what a record brings in `extra`."""
+    """time (UTC), level, logger, message, request_id, and the fields of the record's `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        found: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": f"{when}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "logger": record.name,
             "message": record.getMessage(),
         }  # fmt: skip
         if (name := REQUEST.get()) is not None:
-            found["request_id"] = name
-        found |= {k: v for k, v in vars(record).items() if k not in _USUAL}
+            entry["request_id"] = name
+        entry |= {k: v for k, v in vars(record).items() if k not in _USUAL}
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found, default=str)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):

@@ -129,8 +129,8 @@ def metrics_text(
 
     def put(name: str, labels: Mapping[str, str], value: float, suffix: str = "") -> None:
         inner = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
-        shown = f"{{{inner}}}" if inner else ""
-        lines.setdefault(name, []).append(f"cabs_{name}{suffix}{shown} {value:.17g}")
+        label_text = f"{{{inner}}}" if inner else ""
+        lines.setdefault(name, []).append(f"cabs_{name}{suffix}{label_text} {value:.17g}")
 
     plays: dict[str, int] = {}
     for arm, status, count in log.counts():
@@ -146,20 +146,20 @@ def metrics_text(
     values, histograms = counters.now()
     for (name, labels), value in sorted(values.items()):
         put(name, {**worker, **dict(labels)}, value)
-    for name, told, value in gauges:
-        put(name, {**worker, **told}, value)
-    for (name, labels), found in sorted(histograms.items(), key=lambda item: item[0]):
+    for name, gauge_labels, value in gauges:
+        put(name, {**worker, **gauge_labels}, value)
+    for (name, labels), histogram in sorted(histograms.items(), key=lambda item: item[0]):
         mine = {**worker, **dict(labels)}
-        *counts, every = found.up_to()
+        *counts, every = histogram.up_to()
         for bound, count in zip(BOUNDS, counts, strict=True):
             put(name, {**mine, "le": f"{bound:g}"}, count, "_bucket")
         put(name, {**mine, "le": "+Inf"}, every, "_bucket")
-        put(name, mine, found.total, "_sum")
+        put(name, mine, histogram.total, "_sum")
         put(name, mine, every, "_count")
     out = []
-    for name, found_lines in lines.items():
+    for name, samples in lines.items():
         kind, text = HELP[name]
-        out += [f"# HELP cabs_{name} {text}", f"# TYPE cabs_{name} {kind}", *found_lines]
+        out += [f"# HELP cabs_{name} {text}", f"# TYPE cabs_{name} {kind}", *samples]
     return "\n".join(out) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events of an upstream: what passes on, and what they tell about the call."""
+"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they carry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"((?:[^"\\]|\\.)*)"'
 )
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
-_TOLD = re.compile(
+_SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
 )
 #: an event that is longer passes on in pieces, unread
@@ -41,18 +41,18 @@ class Events:
     def feed(self, data: bytes) -> list[bytes]:
         """Whole events, with their empty lines, that go to the client."""
         self._rest += data
-        found = []
+        events = []
         while True:
             cut = _end(self._rest)
             if cut < 0:
                 if len(self._rest) > LONGEST:
-                    found.append(self._rest)
+                    events.append(self._rest)
                     self._rest = b""
-                return found
+                return events
             event, self._rest = self._rest[:cut], self._rest[cut:]
             passed = self._read(event)
             if passed:
-                found.append(passed)
+                events.append(passed)
 
     def end(self) -> bytes:
         """What is left when the stream has ended: an event without its empty line, or nothing."""
@@ -68,37 +68,37 @@ class Events:
             self.done = True
             return event
         self.written += written_in(data)
-        if self.id is not None and not _TOLD.search(data):
+        if self.id is not None and not _SIGNALS.search(data):
             return event
         try:
-            found = json.loads(data)
+            parsed = json.loads(data)
         except (ValueError, RecursionError):
             return event
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             return event
-        self._note(found)
+        self._note(parsed)
         if not self.hide_usage or b'"usage"' not in data:
             return event
-        if found.get("choices") == [] and isinstance(found.get("usage"), dict):
+        if parsed.get("choices") == [] and isinstance(parsed.get("usage"), dict):
             return b""
-        return _NO_USAGE.sub(b"", event) if found.get("usage", 0) is None else event
+        return _NO_USAGE.sub(b"", event) if parsed.get("usage", 0) is None else event
 
-    def _note(self, found: dict[str, Any]) -> None:
-        inner = next((found[k] for k in ("message", "response") if isinstance(found.get(k), dict)), found)
+    def _note(self, parsed: dict[str, Any]) -> None:
+        inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
         if self.id is None and isinstance(name := inner.get("id"), str):
             self.id = name
-        for holder in (inner, found):
+        for holder in (inner, parsed):
             if isinstance(usage := holder.get("usage"), dict):
-                known = self.usage or {}
-                self.usage = known | {k: v for k, v in usage.items() if v is not None}
-        kind = found.get("type")
-        wrong = found.get("error") or (inner.get("error") if inner is not found else None)
+                usage_so_far = self.usage or {}
+                self.usage = usage_so_far | {k: v for k, v in usage.items() if v is not None}
+        kind = parsed.get("type")
+        wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
         if wrong or kind in ("error", "response.failed"):
-            text = wrong.get("message") if isinstance(wrong, dict) else wrong or found.get("message")
+            text = wrong.get("message") if isinstance(wrong, dict) else wrong or parsed.get("message")
             self.error = f"{text or 'an error without a message'!s:.200}"
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
-        choices = found.get("choices")
+        choices = parsed.get("choices")
         if isinstance(choices, list) and any(isinstance(c, dict) and c.get("finish_reason") for c in choices):
             self.done = True
 

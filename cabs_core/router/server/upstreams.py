@@ -178,36 +178,36 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
             environment.
     """
     path = Path(path)
-    found = load_upstreams(path)
-    missing = [arm for arm in arms if arm not in found.models]
+    upstreams = load_upstreams(path)
+    missing = [arm for arm in arms if arm not in upstreams.models]
     if missing:
         raise RouterError(
-            f"{path}: models lacks {missing[0]!r}, which the router chooses; it has {list(found.models)}"
+            f"{path}: models lacks {missing[0]!r}, which the router chooses; it has {list(upstreams.models)}"
         )
-    for part, models in (("models", found.models), ("embeddings", found.embeddings)):
+    for part, models in (("models", upstreams.models), ("embeddings", upstreams.embeddings)):
         for name, upstream in models.items():
             if upstream.key_env and not upstream.key():
                 raise RouterError(
                     f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the environment"
                 )
-    return found
+    return upstreams
 
 
-def remarks(found: Upstreams, arms: Sequence[str]) -> list[str]:
+def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
     """What a person should know of a sound file before traffic comes."""
-    said = []
-    for name, upstream in found.models.items():
+    lines = []
+    for name, upstream in upstreams.models.items():
         if name not in arms:
-            said.append(f"models.{name}: the router never chooses it; it answers where it is named")
+            lines.append(f"models.{name}: the router never chooses it; it answers where it is named")
         if upstream.price is None and not upstream.free:
-            said.append(
+            lines.append(
                 f"models.{name}: no price and not free, so its calls cost nothing in budgets and reports"
             )
         elif upstream.price is not None and upstream.price.cached is None and upstream.price.input > 0:
-            said.append(f"models.{name}.price.cached is not given: cached input counts half of input")
+            lines.append(f"models.{name}.price.cached is not given: cached input counts half of input")
         if upstream.url.startswith("http://") and upstream.key_env and not _local(upstream.url):
-            said.append(f"models.{name}.url is http://: its key travels unencrypted")
-    return said
+            lines.append(f"models.{name}.url is http://: its key travels unencrypted")
+    return lines
 
 
 def _local(url: str) -> bool:
@@ -215,11 +215,11 @@ def _local(url: str) -> bool:
     return host.startswith(("127.", "localhost", "[::1]"))
 
 
-def prices_of(found: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
+def prices_of(upstreams: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
     """{model: USD per one million tokens in}, of those whose price is known (`Router`)."""
     prices: dict[str, float] = {}
     for arm in arms:
-        upstream = found.models[arm]
+        upstream = upstreams.models[arm]
         if upstream.free:
             prices[arm] = 0.0
         elif upstream.price is not None:
@@ -234,21 +234,21 @@ def check_serving(folder: str | Path, log: str | Path, upstreams: str | Path | N
         CabsError: the bundle is damaged, the file is invalid, a key is absent, or the log cannot be opened.
     """
     manifest = read_manifest(folder)
-    said = [f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified"]
+    lines = [f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified"]
     if upstreams is None:
-        return [*said, "no upstreams file: decisions and feedback only"]
-    found = read_upstreams(upstreams, manifest.names)
-    for name, upstream in found.models.items():
+        return [*lines, "no upstreams file: decisions and feedback only"]
+    checked = read_upstreams(upstreams, manifest.names)
+    for name, upstream in checked.models.items():
         price = "free" if upstream.free else "no price"
         if upstream.price is not None:
             price = f"{upstream.price.input:g} in, {upstream.price.output:g} out"
         takes = "+".join(upstream.input) + (", tools" if upstream.tools else "")
         context = "any length" if upstream.context is None else f"{upstream.context} tokens"
-        said.append(f"{name}: {upstream.url} ({', '.join(upstream.speaks)}), {price}; {takes}; {context}")
-    said += [f"note: {line}" for line in remarks(found, manifest.names)]
+        lines.append(f"{name}: {upstream.url} ({', '.join(upstream.speaks)}), {price}; {takes}; {context}")
+    lines += [f"note: {line}" for line in remarks(checked, manifest.names)]
     events = EventLog(log)
     try:
-        said.append(f"log {events.name}: {sum(n for _, _, n in events.counts())} calls")
+        lines.append(f"log {events.name}: {sum(n for _, _, n in events.counts())} calls")
     finally:
         events.close()
-    return [*said, "all is well"]
+    return [*lines, "all is well"]

@@ -1,4 +1,4 @@
-"""Tokens of a call, as providers report them or as they are estimated, and what they cost."""
+"""Tokens of a call, reported by the provider or estimated, and their cost."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ _DETAILS = (("prompt", "input"), ("completion", "output"))
 
 
 def _part(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    found = (usage.get(name) for name in names)
-    return next((part for part in found if isinstance(part, Mapping)), {})
+    parts = (usage.get(name) for name in names)
+    return next((part for part in parts if isinstance(part, Mapping)), {})
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> float | None:
