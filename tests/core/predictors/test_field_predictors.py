@@ -39,7 +39,7 @@ def test_they_predict_better_than_the_mean(name):
     x, lengths, y, p = sample(n=1500)
     fitted = make_score_predictor(name, **SMALL[name]).fit(x[:1200], lengths[:1200], y[:1200])
     error = ((fitted.predict(x[1200:], lengths[1200:]) - p[1200:]) ** 2).mean()
-    limit = 0.9 if name in ("clusters", "hier_shrink") else 0.5
+    limit = 0.95 if name in ("clusters", "hier_shrink") else 0.5
     assert error < limit * p[1200:].var(axis=0).mean()
 
 
