@@ -212,6 +212,7 @@ def test_reading_a_point_off_the_plot(visit):
 
 def test_sorting_a_table(visit):
     page = visit()
+    draw_all(page)  # a figure that is drawn while the page scrolls would move the button away from the click
     heads = page.locator("#table-utility thead tr:last-child th")
     names = heads.all_inner_texts()
     heads.nth(names.index("Low")).locator("button").click()
