@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.serve import measure
+from cabs_core.bench.serve import add_options, measure
 
 _SETTINGS = "CABS_BENCH_SHUFFLE"
 
@@ -63,17 +63,12 @@ def make_app() -> Starlette:
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure, print, return the figures."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("--router", default="router", help="folder of the router")
-    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
-    parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
-    parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args(argv)
-    figures = measure(
-        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers,
-        others={"simple_shuffle": start},
-    )  # fmt: skip
+    add_options(parser)
+    options = vars(parser.parse_args(argv))
+    path = options.pop("json")
+    figures = measure(**options, others={"simple_shuffle": start})
     print(json.dumps(figures, indent=1))
-    write_figures(figures, options.json)
+    write_figures(figures, path)
     return figures
 
 

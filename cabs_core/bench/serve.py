@@ -153,18 +153,18 @@ def measure(
     }  # fmt: skip
 
 
-def main(
-    argv: Sequence[str] = (), prog: str = "cabs bench serve", others: Mapping[str, Starter] | None = None
-) -> dict[str, Any]:
-    """`cabs bench serve`."""
-    parser = argparse.ArgumentParser(prog=prog)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `measure`."""
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
     parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args(argv)
-    found = measure(
-        options.router, rate=options.rate, seconds=options.seconds, workers=options.workers, others=others
-    )
-    print(json.dumps(found, indent=1))
-    return found
+
+
+def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+    """`cabs bench serve`."""
+    parser = argparse.ArgumentParser(prog="cabs bench serve")
+    add_options(parser)
+    figures = measure(**vars(parser.parse_args(argv)))
+    print(json.dumps(figures, indent=1))
+    return figures
