@@ -214,7 +214,7 @@ def _state(bundle: str | Path, place: str, learned: Path | None, step: int | Non
         learner.catch_up(step)
         if learner.applied >= last:
             break
-    arrays, values = learner.policy.state()
+    arrays, values = learner.policy.algorithm.state()
     digest = hashlib.sha256(json.dumps([values, learner.policy.round], sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())

@@ -25,7 +25,7 @@ from cabs_core.ope.training import with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes
 from cabs_core.paths import cabs_home
-from cabs_core.policies import Policy, build_policy
+from cabs_core.policies import SafePolicy, build_policy
 from cabs_core.pool_files import ModelPool
 from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
@@ -71,7 +71,7 @@ class World:
         problem.metadata["binary_share"] = self.share
         return oracles, problem
 
-    def policy(self, name: str, problem: ReplayProblem) -> Policy:
+    def policy(self, name: str, problem: ReplayProblem) -> SafePolicy:
         """The policy as it starts."""
         stream = make_stream(problem, self.rho)
         return build_policy(
@@ -80,7 +80,7 @@ class World:
         )  # fmt: skip
 
     def play(
-        self, policy: Policy, oracles: Oracles, rows: np.ndarray, epsilon: float, draw: int = 0
+        self, policy: SafePolicy, oracles: Oracles, rows: np.ndarray, epsilon: float, draw: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
         """(arms, their probabilities) of the policy on these rows, with exploration and every reward at once."""
         rng = np.random.default_rng([self.seed, 61, draw])
@@ -135,8 +135,7 @@ def one(
                 values = []
                 for draw in range(TRIALS):
                     again = world.policy(name, problem)
-                    again.set_state(*policy.state())
-                    again.round = policy.round
+                    again.take_over(policy)
                     rows = np.random.default_rng([world.seed, 63, draw]).permutation(test)
                     played, _ = world.play(again, oracles, rows, 0.0, draw + 1)
                     values.append(

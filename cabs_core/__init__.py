@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cabs_core.policies import Decision as Decision
     from cabs_core.policies import Policy as Policy
     from cabs_core.policies import Request as Request
+    from cabs_core.policies import SafePolicy as SafePolicy
     from cabs_core.policies import build_policy as build_policy
     from cabs_core.policies import load_policy as load_policy
     from cabs_core.pools import find_pool as find_pool
@@ -50,6 +51,7 @@ _PUBLIC = {
     "ReplayResult": "cabs_core.replay",
     "Request": "cabs_core.policies",
     "Router": "cabs_core.router.router",
+    "SafePolicy": "cabs_core.policies",
     "build_policy": "cabs_core.policies",
     "check_policy": "cabs_core.chain.policy_checks",
     "evaluate": "cabs_core.ope",

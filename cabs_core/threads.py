@@ -1,4 +1,4 @@
-"""One thread for matrix products whose results are hashed.
+"""Threads: one for matrix products whose results are hashed, several for jobs that hold no lock.
 
 When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the number of
 threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore computed under these
@@ -8,7 +8,8 @@ limits. Both work as context managers and as decorators, and limit the whole pro
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 
@@ -35,6 +36,16 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
+    """Run all jobs, at most so many at once; the first error of a job is raised."""
+    if threads <= 1 or len(jobs) == 1:
+        for job in jobs:
+            job()
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda job: job(), jobs))
 
 
 @cache

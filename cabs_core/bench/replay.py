@@ -47,7 +47,7 @@ class Ours:
             name, arms=stream.arms, dim=stream.contexts.shape[1], rho=RHO, offline=stream.offline,
             horizon=len(order), **options,
         )  # fmt: skip
-        self.lane = Lane.empty(order, experts=self.policy.experts)
+        self.lane = Lane.empty(order, experts=self.policy.algorithm.experts)
         self.at = 0
 
     def advance(self, rounds: int) -> float:
@@ -55,7 +55,7 @@ class Ours:
         if self.at + rounds > len(self.lane.order):
             self.at = 0
         begin = time.process_time()
-        self.policy.run(self.stream, self.lane, self.at, self.at + rounds)
+        self.policy.algorithm.run(self.stream, self.lane, self.at, self.at + rounds)
         self.at += rounds
         return (time.process_time() - begin) / rounds
 
@@ -65,8 +65,9 @@ class Ours:
 
     def lane_bytes(self) -> int:
         """Memory that a lane adds to the shared arrays: models, scratch and traces."""
-        assert isinstance(self.policy, LinearPolicy)
-        arrays = [*self.policy.model, *self.policy.scratch, *self.policy._memory]
+        policy = self.policy.algorithm
+        assert isinstance(policy, LinearPolicy)
+        arrays = [*policy.model, *policy.scratch, *policy._memory]
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
         return int(sum(a.nbytes for a in (*arrays, *traces)))
 

@@ -129,7 +129,7 @@ def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData,
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
     encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
     columns = [manifest.names.index(arm) for arm in data.arms]
-    served = rho if policy.any_rho_now() else None
+    served = rho if policy.algorithm.any_rho_now() else None
     lengths = np.array([len(text) for text in prompts], dtype=np.float64)
     requests = heads.requests(encoder.encode(list(prompts)), lengths)
     return np.array([policy.decide(replace(request, rho=served)).pmf[columns] for request in requests])

@@ -7,10 +7,11 @@
     policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
     policy.save(folder); policy = load_policy(folder)
 
-A new family subclasses `base.Policy`: `Settings` (pydantic options), `PRESETS`, `start(offline)`, `_decide`, `_learn`,
-`state` / `set_state`, `layout` and `memory_layout` (what the arrays of its state and of its decisions must be, checked
-before they are used), `_grow` / `_shrink`, and, for speed, `run(stream, lane, start, stop)` (one lane, compiled, no
-GIL) or `run_lanes` (all lanes in lockstep). Without `run` the replay calls `decide` and `update` in every round.
+What is built is a `SafePolicy` (`safe`) around an algorithm. A new family subclasses the algorithm, `base.Policy`:
+`Settings` (pydantic options), `PRESETS`, `start(offline)`, `choose`, `learn`, `state` / `set_state`, `layout` and
+`memory_layout` (what the arrays of its state and of its decisions must be, checked before they are used), `grow` /
+`shrink`, and, for speed, `own_loop` with `run(stream, lane, start, stop)` (one lane, compiled, no GIL) or `run_lanes`
+(all lanes in lockstep). Without them the replay calls `decide` and `update` in every round.
 Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another package that names it as an entry
 point of `cabs.policies`. Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and
 `self.round`, so there is no generator to save and results do not depend on which thread or process runs the lane.
@@ -32,18 +33,22 @@ if TYPE_CHECKING:
     from cabs_core.policies.registry import build_policy as build_policy
     from cabs_core.policies.registry import load_policy as load_policy
     from cabs_core.policies.registry import policy_class as policy_class
+    from cabs_core.policies.requests import Choice as Choice
     from cabs_core.policies.requests import Decision as Decision
     from cabs_core.policies.requests import Request as Request
+    from cabs_core.policies.safe import SafePolicy as SafePolicy
 
 _LAZY = {
     "POLICIES": "registry",
     "build_policy": "registry",
     "load_policy": "registry",
     "policy_class": "registry",
+    "Choice": "requests",
     "Decision": "requests",
     "Offline": "lanes",
     "Policy": "base",
     "Request": "requests",
+    "SafePolicy": "safe",
 }
 __all__ = ["all_policies", "split_name", *sorted(_LAZY)]
 

@@ -1,31 +1,29 @@
-"""The interface of every policy: one definition serves online routing and compiled replay.
+"""The algorithm of a policy: one definition serves online routing and compiled replay.
 
 Online, one round is
 
-    decision = policy.decide(Request(context=x, predicted_scores=..., predicted_costs=..., surrogate=...))
-    policy.update(decision, score=y, cost=c)        # now, later, or never
+    choice = policy.choose(Request(context=x, predicted_scores=..., predicted_costs=..., surrogate=...))
+    policy.learn(decision, outcome)                 # now, later, or never
 
-A `Decision` (`requests`) carries all that its update needs, so rewards may arrive in any order, after other
-decisions, after a restart (`to_dict` / `from_dict`) or not at all; a decision without its reward simply teaches
-nothing. A decision is learnt once: where its feedback is delivered again, `update` returns False and learns nothing,
-also after a restart. A decision of another router is an error.
+Neither is called by a user: `SafePolicy` (`safe`) is what routers and notebooks hold. It makes a `Decision` of the choice,
+which carries all that its update needs, so rewards may arrive in any order, after other decisions, after a restart or
+not at all. It checks every argument, lets one call in at a time, passes every reward on once, and says which arms are
+still there; a policy relies on all of this.
 
-What callers are promised (checks, one call at a time, every reward once, arms that come and go, files) is `guarded`,
-around every algorithm; families give `_decide` and `_learn`, and may rely on it.
-
-In replay the engine gives the policy whole arrays and a lane, which is one trial (`lanes`), and calls `run`. The
-base class plays the lane by `decide` and `update`, which is slow but simple; families override `run` with compiled
-loops over the same kernels and are tested against it.
+In replay the engine gives the policy whole arrays and a lane, which is one trial (`lanes`). A family with a loop of its
+own sets `own_loop` and gives `run`, compiled over the same kernels; it is tested against `SafePolicy.play`, which plays
+the lane by `choose` and `learn`, slow but simple, and serves all others.
 
 Belongs here: the interface and what all policies share. Does not: any algorithm.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,10 +32,10 @@ from cabs_core.catalog import canonical_name, name_and_options, random_key, spli
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.guarded import Guarded
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import EVERYTHING, Decision, Reads, Request
+from cabs_core.policies.requests import EVERYTHING, Choice, Decision, Reads, Request
 from cabs_core.problem.replay_problem import LIMIT
+from cabs_core.threads import over_threads
 
 if TYPE_CHECKING:
     from cabs_core.policies.saving import Saved
@@ -52,27 +50,26 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Policy(Guarded):
-    """A routing policy with its state. Made by `build_policy`; see the module for how it is used.
+class Policy(ABC):
+    """The algorithm of a routing policy, with its state; see the module for who calls it.
 
     Class attributes:
         Settings: the `Options` subclass; PRESETS: {preset: overrides of its defaults}.
         any_rho: whether one model serves every rho, so that `Request.rho` may differ from the policy's.
         learns: whether rewards change it; needs_outcomes: it looks at realised outcomes (an upper bound).
         needs_context: whether it reads contexts, and so needs `dim`.
+        corrects_costs: whether it learns what an arm costs beyond what is predicted.
+        own_loop: whether `run` plays a lane; otherwise the replay asks round by round.
 
-    What a router may rely on, whatever the algorithm, is in `guarded`.
+    Attributes:
+        name: catalog name, with its preset; base, preset: its parts.
+        arms: names of the arms, in the order of every array of K. round: decisions made so far.
 
     Example:
-        >>> import numpy as np
-        >>> from cabs_core import Policy, Request, build_policy
+        >>> from cabs_core import Policy, build_policy
         >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
-        >>> decision = policy.decide(Request(context=np.ones(3)))
-        >>> isinstance(policy, Policy), policy.update(decision, score=1.0, cost=2e-4)
+        >>> isinstance(policy.algorithm, Policy), policy.algorithm.reads().context
         (True, True)
-        >>> policy.add_arm("new")
-        >>> policy.arms
-        ['small', 'large', 'new']
     """
 
     Settings: ClassVar[type[Options]] = Options
@@ -81,6 +78,8 @@ class Policy(Guarded):
     learns: ClassVar[bool] = True
     needs_outcomes: ClassVar[bool] = False
     needs_context: ClassVar[bool] = False
+    corrects_costs: ClassVar[bool] = False
+    own_loop: ClassVar[bool] = False
     #: every arm's reward is observed after a round (`update(..., all_scores=, all_costs=)`)
     full_feedback: bool = False
 
@@ -92,7 +91,8 @@ class Policy(Guarded):
     ) -> None:  # fmt: skip
         self.base, self.preset = split_name(name)
         self.name = name = canonical_name(name)
-        self._open(checks.names(name, arms))
+        self.arms: tuple[str, ...] = checks.names(name, arms)
+        self.round = 0
         self.dim = checks.whole(name, "dim", dim)
         self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
         self.horizon = None if horizon is None else checks.whole(name, "horizon", horizon)
@@ -103,14 +103,14 @@ class Policy(Guarded):
         self.settings = self.parse(name, options or {})
         if self.needs_context and self.dim < 1:
             raise PolicyError(f"{self.name} needs dim, the number of context features")
-        checks.check_offline(name, offline, len(self._arms), self.dim if self.needs_context else 0)
+        checks.check_offline(name, offline, len(self.arms), self.dim if self.needs_context else 0)
         self.prepare()
         arrays = None if saved is None else saved.arrays(self)
         checks.check_size(name, self.layout())
         self.start(offline)
         if saved is not None and arrays is not None:
             self.set_state(arrays, saved.header.values)
-            self._reopen(saved)
+            self.round = saved.header.round
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, Any]) -> Any:
@@ -144,11 +144,54 @@ class Policy(Guarded):
         """Defaults that depend on the registry name, for classes that serve several names."""
         return {}
 
+    def __reduce__(self) -> NoReturn:
+        raise PolicyError(
+            f"{self.name}: a policy holds code addresses of its process and cannot be pickled or copied"
+        )
+
     # -- to implement -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def start(self, offline: Offline | None) -> None:
         """Create the state before the first round."""
+
+    @abstractmethod
+    def choose(self, request: Request) -> Choice:
+        """Choose an arm for a request; the round counts after it.
+
+        Raises:
+            PolicyError: the request lacks what the policy needs (`need`, `rho_of`, `mask` check it). Nothing has changed.
+        """
+
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """Learn from the outcome of a decision whose arm is still there."""
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What each array in the memory of a decision over this many arms must be."""
+        return {}
+
+    def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        """The decision's memory, had `arm` been drawn from `pmf` [K] outside the policy."""
+        return decision.memory
+
+    def count(self, arm: str) -> None:
+        """A copy of this policy played `arm`: count the round, as `choose` would have."""
+        self.round += 1
+
+    def grow(self) -> None:
+        """Extend the state by one arm; `arms` is the old one still."""
+
+    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+        """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
+        raise PolicyError(
+            f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy again with its column"
+        )
+
+    def shrink(self, index: int) -> None:
+        """Remove arm `index` from the state; `arms` is the old one still."""
+
+    def resized(self) -> None:
+        """Allocate scratch arrays anew after arms were added or removed."""
 
     def prepare(self) -> None:
         """Derive from the options what `layout` needs; makes no arrays."""
@@ -164,10 +207,10 @@ class Policy(Guarded):
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise PolicyError where arrays that fit `layout` contradict each other."""
 
-    def reseed(self, keys: np.ndarray) -> None:
-        """Use other random streams from now on (`rng.stream_keys`), for copies that must not draw the same numbers."""
+    def reseed(self, *parts: object) -> None:
+        """Use the random streams of these parts from now on (`rng.stream_keys`), so that copies draw other numbers."""
         # in place: compiled rules hold the same array
-        self.keys[:] = checks.stream_keys_of(self.name, keys)
+        self.keys[:] = stream_keys(*parts, purposes=len(self.keys))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) that hold everything learnt so far."""
@@ -175,6 +218,12 @@ class Policy(Guarded):
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a policy fresh from its constructor."""
+
+    def save_parts(self, folder: Path) -> None:
+        """Write what has files of its own, beside those of `saving`."""
+
+    def load_parts(self, folder: Path) -> None:
+        """Inverse of `save_parts`."""
 
     # -- helpers ----------------------------------------------------------------------------------------------
 
@@ -229,12 +278,12 @@ class Policy(Guarded):
         if value is None:
             return None
         return checks.array(
-            self.name, f"Request.static_scores[{key!r}]", value, checks.Field((len(self._arms),))
+            self.name, f"Request.static_scores[{key!r}]", value, checks.Field((len(self.arms),))
         )
 
     def mask(self, request: Request) -> np.ndarray:
         """bool [K] of available arms, at least one; PolicyError otherwise."""
-        return checks.available(self.name, request.available, len(self._arms))
+        return checks.available(self.name, request.available, len(self.arms))
 
     def deltas_for(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
         """deltas [K] of the decision's arms, from the outcome or the request's surrogate; None if neither has them."""
@@ -250,50 +299,26 @@ class Policy(Guarded):
             deltas = (surrogate if whole else checks.surrogate(self.name, surrogate, k))[decision.arm]
         return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
-    # -- replay -----------------------------------------------------------------------------------------------
+    def deviation(self, decision: Decision, arm: int) -> float | None:
+        """What uncertainty adds to an arm's predicted utility (LinUCB), or its standard deviation (LinTS); None: unknown."""
+        return None
 
-    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Play rounds start..stop-1 of a lane through `decide` and `update` (families override it)."""
-        checks.check_lane(self, stream, lane, start, stop)
-        for t in range(start, stop):
-            row = int(lane.order[t])
-            decision = self.decide(stream.request(row, t))
-            lane.actions[t], lane.propensities[t] = decision.arm, decision.probability
-            self.trace(decision, lane, t)
-            lane.pending[t] = decision
-            for s in lane.due(t):
-                self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
+    # -- replay -----------------------------------------------------------------------------------------------
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Record the other traces of round t's decision (gap, meta weights)."""
 
-    def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
-        score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]
-        extra: dict[str, Any] = {}
-        if self.full_feedback:
-            extra = {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
-        if stream.latency_weight:
-            extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
-        self.update(decision, float(score), float(cost), deltas=stream.deltas[row, decision.arm], **extra)
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a lane, where `own_loop` says that it can."""
+        raise NotImplementedError
 
     @classmethod
     def run_lanes(
-        cls,
-        policies: Sequence[Self],
-        stream: Stream,
-        lanes: Sequence[Lane],
-        start: int,
-        stop: int,
-        threads: int,
-    ) -> None:
-        """Play rounds start..stop-1 of every lane: lanes over threads (compiled loops hold no GIL).
+        cls, policies: Sequence[Self], stream: Stream, lanes: Sequence[Lane], start: int, stop: int, threads: int
+    ) -> None:  # fmt: skip
+        """`run` of every lane, over threads (compiled loops hold no GIL).
 
         Families that run their lanes in lockstep override this; results may not depend on `threads`.
         """
-        jobs = list(zip(policies, lanes, strict=True))
-        if threads <= 1 or len(jobs) == 1:
-            for policy, lane in jobs:
-                policy.run(stream, lane, start, stop)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda job: job[0].run(stream, job[1], start, stop), jobs))
+        jobs = [partial(p.run, stream, lane, start, stop) for p, lane in zip(policies, lanes, strict=True)]
+        over_threads(jobs, threads)

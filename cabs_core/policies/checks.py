@@ -295,7 +295,11 @@ def surrogate(where: str, value: Any, arms: int) -> Any:
 
 
 class Outcome(NamedTuple):
-    """The checked outcome of a decision (see `Policy.update`), with the decision's memory."""
+    """The checked outcome of a decision (see `SafePolicy.update`), with the decision's memory.
+
+    arm: index of the played arm among today's arms. places: index of each of today's arms among the decision's, -1
+    for one that was added since; None: no arm has come or gone.
+    """
 
     score: float
     cost: float
@@ -304,6 +308,8 @@ class Outcome(NamedTuple):
     all_scores: np.ndarray | None
     all_costs: np.ndarray | None
     memory: dict[str, np.ndarray]
+    arm: int
+    places: np.ndarray | None
 
     def utility(self, rho: float) -> float:
         """The realised clipped utility at this rho, in [0, 1]."""
@@ -312,9 +318,9 @@ class Outcome(NamedTuple):
 
 def outcome(
     where: str, arms: int, score: Any, cost: Any, latency_penalty: Any, deltas: Any, all_scores: Any,
-    all_costs: Any, memory: dict[str, np.ndarray],
+    all_costs: Any, memory: dict[str, np.ndarray], arm: int, places: np.ndarray | None,
 ) -> Outcome:  # fmt: skip
-    """The arguments of `Policy.update` as an Outcome; PolicyError where one is malformed or out of range."""
+    """The arguments of `SafePolicy.update` as an Outcome; PolicyError where one is malformed or out of range."""
     if (all_scores is None) != (all_costs is None):
         raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
     if all_scores is not None:
@@ -325,6 +331,7 @@ def outcome(
     return Outcome(
         number(where, "score", score, 0.0, 1.0), number(where, "cost", cost, 0.0),
         number(where, "latency_penalty", latency_penalty, 0.0), deltas, all_scores, all_costs, memory,
+        arm, places,
     )  # fmt: skip
 
 

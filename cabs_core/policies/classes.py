@@ -1,7 +1,7 @@
 """Policies as classes: `LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)` is `build_policy("lin_ucb", ...)`.
 
-One class a record of the catalog, made when it is asked for: a subclass of the class that implements the policy, with
-the record's description and the options' names, defaults and ranges as its signature and docstring.
+One class a record of the catalog, made when it is asked for: a `SafePolicy` around the class that implements the policy,
+with the record's description and the options' names, defaults and ranges as its signature and docstring.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from cabs_core.catalog import policies, split_name
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Policy
 from cabs_core.policies.describe import policy_options, signature_text
 from cabs_core.policies.registry import load_policy, policy_class
+from cabs_core.policies.safe import SafePolicy
 
 _CAPITALS = {
     word.lower(): word
@@ -43,21 +43,21 @@ def class_names() -> Mapping[str, str]:
 
 
 @cache
-def class_of(name: str) -> type[Policy]:
+def class_of(name: str) -> type[SafePolicy]:
     """The class of a policy's name. Raises PolicyError for unknown names."""
-    base = policy_class(name)
+    implementation = policy_class(name)
     record = policies()[split_name(name)[0]]
     options = policy_options(name)
 
-    def init(self: Policy, *, arms: Any, preset: str = "", saved: Any = None, **settings: Any) -> None:
+    def init(self: SafePolicy, *, arms: Any, preset: str = "", **settings: Any) -> None:
         shared = {key: settings.pop(key, default) for key, default in _SHARED.items()}
         chosen = f"{name}@{preset}" if preset else name
-        base.__init__(self, chosen, arms=arms, options=settings, saved=saved, **shared)
+        SafePolicy.__init__(self, implementation(chosen, arms=arms, options=settings, **shared))
 
-    def load(cls: type[Policy], folder: str | Path) -> Policy:
+    def load(cls: type[SafePolicy], folder: str | Path) -> SafePolicy:
         """The policy that `save` wrote. Raises ProvenanceError, and PolicyError where it is another policy's."""
         policy = load_policy(folder)
-        if policy.base != name:
+        if policy.algorithm.base != name:
             raise PolicyError(f"{folder} holds {policy.name}, not {name}: use load_policy")
         return policy
 
@@ -83,4 +83,4 @@ def class_of(name: str) -> type[Policy]:
         "__module__": "cabs_core.policies",
         "__signature__": inspect.Signature(parameters),
     }
-    return type(title, (base,), members)
+    return type(title, (SafePolicy,), members)

@@ -179,7 +179,7 @@ class DecisionPolicy(PointPolicy):
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray]:
         """(loss of scores, targets [N, K] whose mean under the argmax chooses the penalty)."""
 
-    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Weights [K, e] and constants [K]."""
         loss, targets = self._problem(points, offline)
         k, every = targets.shape[1], np.arange(len(points))
@@ -205,7 +205,7 @@ class DecisionPolicy(PointPolicy):
 
     def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
         """Weights and constants, or none where there was no train split."""
-        k = len(self._arms)
+        k = len(self.arms)
         return ({"weights": checks.state(k, "width"), "constants": checks.state(k, low=-np.inf)},)
 
     def _add_last(self) -> None:

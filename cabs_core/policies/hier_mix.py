@@ -67,7 +67,7 @@ from cabs_core.policies.hier_arrays import Anchored, Constants, Data, Parts, Res
 from cabs_core.policies.hier_loop import decide, eases, fill_weights, learn
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 
 LEAST_DISPERSION = 0.02
@@ -84,11 +84,12 @@ class HierMix(CompiledPolicy):
     PRESETS: ClassVar = {"two_models": TWO_MODELS}
     any_rho: ClassVar[bool] = True
     needs_context: ClassVar[bool] = True
+    corrects_costs: ClassVar[bool] = True
     loop = staticmethod(round_loop(decide, learn))
 
     def start(self, offline: Offline | None) -> None:
         """Priors; the scaling of the contexts and the mean prediction of every arm come from the train split."""
-        o, k, d = self.settings, len(self._arms), self.dim
+        o, k, d = self.settings, len(self.arms), self.dim
         self.scaling = np.stack([np.zeros(d), np.ones(d)])
         level = np.full(k, 0.5)
         if offline is not None and len(offline):
@@ -182,11 +183,11 @@ class HierMix(CompiledPolicy):
     def _force(self) -> bool:
         horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
         above = self.settings.force_above
-        return above is not None and horizon > above * len(self._arms)
+        return above is not None and horizon > above * len(self.arms)
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
-        return self.need(request, "predicted_scores", len(self._arms)) if values is None else values
+        return self.need(request, "predicted_scores", len(self.arms)) if values is None else values
 
     def reads(self) -> Reads:
         """Context, predicted costs, and the scores that the anchored model starts from."""
@@ -194,18 +195,18 @@ class HierMix(CompiledPolicy):
         of_head = anchor == "carrot"
         return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """Sample a model, then an arm."""
         rho, mask = self.rho_of(request), self.mask(request)
         x, base = self.need(request, "context", self.dim), self._base(request)
         name = "predicted_costs" if request.static_costs is None else "static_costs"
-        costs = self.need(request, name, len(self._arms), 0.0)
+        costs = self.need(request, name, len(self.arms), 0.0)
         z = (x - self.scaling[0]) * self.scaling[1]
         checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
         row, trace = self._row(z, base, costs), self.new_trace()
         arm, probability = decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
         memory = {"z": z, "base": base.copy(), "ease": row.ease, "costs": costs.copy(), "weights": trace[2:]}
-        return self._decision(int(arm), float(probability), self.work.pmf.copy(), rho, memory)
+        return Choice(int(arm), float(probability), self.work.pmf.copy(), rho, memory)
 
     def _row(
         self, z: np.ndarray, base: np.ndarray, costs: np.ndarray, ease: np.ndarray | None = None
@@ -215,25 +216,20 @@ class HierMix(CompiledPolicy):
         ease = eases(base, self.anchored.level) if ease is None else ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from the realised score of the played arm."""
-        places = self.today(decision)
-        arm = self.arm_today(decision, places)
-        if arm < 0:
-            return False
-        kept, k = outcome.memory, len(self._arms)
+        kept, k = outcome.memory, len(self.arms)
         # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays no part
-        places = np.arange(k) if places is None else places
+        places = np.arange(k) if outcome.places is None else outcome.places
         row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
-        learn(self.parts(), row, 0, arm, 0)
-        return True
+        learn(self.parts(), row, 0, outcome.arm, 0)
 
     def count(self, arm: str) -> None:
         """A copy of this policy played `arm`: count it, so that the arm is not forced later."""
         super().count(arm)
-        if arm in self._arms:
-            self.plays[self._arms.index(arm)] += 1
+        if arm in self.arms:
+            self.plays[self.arms.index(arm)] += 1
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Weights before the round."""
@@ -273,11 +269,11 @@ class HierMix(CompiledPolicy):
         self.alarm = np.array(arrays["alarm"])
         self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
         self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
-        self._resized()
+        self.resized()
 
     def layout(self) -> dict[str, checks.Field]:
         """Variances are positive: they are divided by."""
-        m, k, d, s, low = len(self._models()), len(self._arms), self.dim, checks.state, checks.POSITIVE
+        m, k, d, s, low = len(self._models()), len(self.arms), self.dim, checks.state, checks.POSITIVE
         return {
             "scaling": s(2, d), "log_weights": s(self.experts),
             "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0),
@@ -294,7 +290,7 @@ class HierMix(CompiledPolicy):
             checks.check_variances(where, name, arrays[name])
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
+        """What `choose` keeps."""
         return {
             "z": checks.Field((self.dim,)), "base": checks.Field((arms,)), "ease": checks.Field((1,)),
             "costs": checks.Field((arms,), 0.0), "weights": checks.probabilities(self.experts),
@@ -302,12 +298,12 @@ class HierMix(CompiledPolicy):
 
     def _scratch(self) -> Scratch:
         choices = 1 + self.settings.trusting.count(False)
-        return scratch(len(self._arms), self.dim, self.experts, choices)
+        return scratch(len(self.arms), self.dim, self.experts, choices)
 
-    def _resized(self) -> None:
+    def resized(self) -> None:
         self.work = self._scratch()
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """The new arm's deviations start at their priors; it uses at once what the arms share."""
         a, r = self.anchored, self.residual
         m, d = len(r.prior), self.dim
@@ -324,7 +320,7 @@ class HierMix(CompiledPolicy):
         )
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
         self.anchored = Anchored(a.mean, a.cov, *(np.delete(v, index, axis=0) for v in a[2:]))
         self.residual = r._replace(

@@ -32,7 +32,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.policies.thompson import CELLS, best_probabilities
 from cabs_core.regression import dot, observe, product, quadratic, start_inverse, warm_start
@@ -203,7 +203,7 @@ class CabsMix(CompiledPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """A and B from the train split, C from nothing."""
-        o, k, d = self.settings, len(self._arms), self.dim
+        o, k, d = self.settings, len(self.arms), self.dim
         inverses = [start_inverse(n, d, o.penalty) for n in (k, 1, k)]
         thetas = [np.zeros((k, d)) for _ in range(MODELS)]
         if offline is not None and len(offline) and o.warm > 0:
@@ -218,10 +218,10 @@ class CabsMix(CompiledPolicy):
             inverses[0], thetas[0], inverses[1], np.zeros(k, dtype=np.int64), thetas[1], inverses[2], thetas[2],
             np.zeros(MODELS), np.zeros((k, 2)),
         )  # fmt: skip
-        self._resized()
+        self.resized()
 
-    def _resized(self) -> None:
-        k = len(self._arms)
+    def resized(self) -> None:
+        k = len(self.arms)
         self._work = np.empty(k), np.empty(k), np.empty(k), np.empty((2, k)), np.empty(self.dim)
         self._nothing = np.zeros((1, k)), np.zeros((1, k, k))
 
@@ -246,7 +246,7 @@ class CabsMix(CompiledPolicy):
 
     def _costs(self, request: Request) -> np.ndarray:
         name = "predicted_costs" if request.static_costs is None else "static_costs"
-        return self.need(request, name, len(self._arms), 0.0)
+        return self.need(request, name, len(self.arms), 0.0)
 
     def weights(self) -> np.ndarray:
         """Current mixture weights [3] of A, B, C."""
@@ -258,9 +258,9 @@ class CabsMix(CompiledPolicy):
         """Context, both heads, surrogates."""
         return Reads(context=True, scores=True, costs=True, surrogate=True)
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """Play the largest sampled value."""
-        k = len(self._arms)
+        k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x, predicted = self.need(request, "context", self.dim), self.need(request, "predicted_scores", k)
         surrogate = checks.surrogate(self.name, request.surrogate, k)
@@ -269,23 +269,19 @@ class CabsMix(CompiledPolicy):
         arm, probability = _decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
         memory = {"context": x.copy(), "predicted": predicted.copy(), "weights": trace[2:]}
         pmf = self._work[0].copy()
-        return self._decision(int(arm), float(probability), pmf, rho, memory, surrogate)
+        return Choice(int(arm), float(probability), pmf, rho, memory, surrogate)
 
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from a realised score and, where deltas are known, from surrogate scores of the other arms."""
-        delta, places = self.deltas_for(decision, outcome), self.today(decision)
-        arm, k = self.arm_today(decision, places), len(self._arms)
-        if arm < 0:
-            return False
-        places = np.arange(k) if places is None else places
+        delta, k = self.deltas_for(decision, outcome), len(self.arms)
+        places = np.arange(k) if outcome.places is None else outcome.places
         deltas = np.full((1, k, k), np.nan)
         if delta is not None:
-            deltas[0, arm] = np.where(places >= 0, delta[places], np.nan)
+            deltas[0, outcome.arm] = np.where(places >= 0, delta[places], np.nan)
         predicted = outcome.memory["predicted"][places][None]
         scores = np.full((1, k), outcome.score)
         row = Data(outcome.memory["context"][None], predicted, scores, predicted, deltas)
-        _learn(self.parts(), row, 0, arm, 0)
-        return True
+        _learn(self.parts(), row, 0, outcome.arm, 0)
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Mixture weights before the round."""
@@ -302,7 +298,7 @@ class CabsMix(CompiledPolicy):
 
     def layout(self) -> dict[str, checks.Field]:
         """The state's arrays; all arms known from the start share one matrix of B, a later arm has its own."""
-        k, d, s = len(self._arms), self.dim, checks.state
+        k, d, s = len(self.arms), self.dim, checks.state
         return {
             "inv_a": s(k, d, d), "th_a": s(k, d), "inv_b": s("groups", d, d),
             "group": s(k, low=0, high=k - 1, dtype=checks.I8), "th_b": s(k, d), "inv_c": s(k, d, d),
@@ -321,13 +317,13 @@ class CabsMix(CompiledPolicy):
             raise PolicyError(f"{where}: group, inv_b and bias do not belong together")
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
+        """What `choose` keeps."""
         return {
             "context": checks.Field((self.dim,)), "predicted": checks.Field((arms,)),
             "weights": checks.probabilities(MODELS),
         }  # fmt: skip
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         fresh = start_inverse(1, self.dim, self.settings.penalty)
         new = {
             name: np.concatenate([getattr(self.model, name), fresh]) for name in ("inv_a", "inv_b", "inv_c")
@@ -338,7 +334,7 @@ class CabsMix(CompiledPolicy):
         # an arm that comes later has seen fewer rounds: B keeps an inverse of its own for it
         self.model = self.model._replace(group=np.append(self.model.group, len(self.model.inv_b)), **new)
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         names = ("inv_a", "th_a", "inv_c", "th_c", "th_b", "bias", "group")
         arrays = {name: np.delete(getattr(self.model, name), index, axis=0) for name in names}
         used, arrays["group"] = np.unique(arrays["group"], return_inverse=True)

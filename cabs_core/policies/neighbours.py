@@ -41,7 +41,7 @@ WEIGHTS = tuple(i / 20 for i in range(21))
 
 
 class PointPolicy(StaticPolicy):
-    """Values of the arms from a prompt's point; subclasses give `learn(points, offline)`, `score` and `_ARRAYS`."""
+    """Values of the arms from a prompt's point; subclasses give `fitted(points, offline)`, `score` and `_ARRAYS`."""
 
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
 
@@ -54,11 +54,11 @@ class PointPolicy(StaticPolicy):
             self.on_embeddings = offline.embeddings is not None
             points = offline.once("unit points", lambda: unit_rows(offline.points))
             key = (self.base, self.settings.model_dump_json())
-            learnt = offline.once(key, lambda: self.learn(points, offline))
+            learnt = offline.once(key, lambda: self.fitted(points, offline))
             for name, value in zip(self._ARRAYS, learnt, strict=True):
                 setattr(self, name, np.array(value, dtype=np.float64))
 
-    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Arrays in the order of `_ARRAYS`, from unit points [N, e] and the train split."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class PointPolicy(StaticPolicy):
 
         The first array has a row for every train prompt or cluster.
         """
-        k, s = len(self._arms), checks.state
+        k, s = len(self.arms), checks.state
         shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
         return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
 
@@ -116,11 +116,11 @@ class PointPolicy(StaticPolicy):
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         if getattr(self, self._ARRAYS[0]) is not None:
             self._add_last()
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         if getattr(self, self._ARRAYS[0]) is not None:
             self._drop(index)
 
@@ -189,7 +189,7 @@ class AvengersPro(PointPolicy):
     Settings = AvengersOptions
     _ARRAYS: ClassVar = ("centers", "votes")
 
-    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Centres [C, e] and votes [C, K]."""
         o = self.settings
         centers = offline.fit_once(
@@ -255,7 +255,7 @@ class GuardedKnn(PointPolicy):
     Settings = GuardedOptions
     _ARRAYS: ClassVar = ("train", "utilities")
 
-    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e] and utilities [N, K]."""
         return points, offline.utilities
 
@@ -351,7 +351,7 @@ class Eagle(PointPolicy):
     Settings = EagleOptions
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")
 
-    def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e], utilities [N, K] and global ratings [K]."""
         return points, offline.utilities, bradley_terry(offline.utilities)
 

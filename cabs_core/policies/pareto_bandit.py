@@ -27,7 +27,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.regression import dot, observe, quadratic
 from cabs_core.utility import price
@@ -195,7 +195,7 @@ class ParetoBandit(CompiledPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """The prior of the train split; without one, cold models."""
-        o, k, d = self.settings, len(self._arms), self.dim
+        o, k, d = self.settings, len(self.arms), self.dim
         precision, moment = np.tile(o.penalty * np.eye(d), (k, 1, 1)), np.zeros((k, d))
         self.price = np.full(k, 0.5)
         if offline is not None and len(offline):
@@ -212,10 +212,10 @@ class ParetoBandit(CompiledPolicy):
         stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
         self.model = Model(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
         self.clock, self.gain = np.zeros(1, dtype=np.int64), np.empty(d)
-        self._resized()
+        self.resized()
 
-    def _resized(self) -> None:
-        self._no_scores = np.zeros((1, len(self._arms)))
+    def resized(self) -> None:
+        self._no_scores = np.zeros((1, len(self.arms)))
 
     def parts(self, lane: Lane | None = None) -> Parts:
         """Options and models."""
@@ -249,9 +249,9 @@ class ParetoBandit(CompiledPolicy):
         """Context and predicted costs."""
         return Reads(context=True, costs=True)
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """Play the largest upper bound less penalty."""
-        k = len(self._arms)
+        k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x, costs = counting(self.need(request, "context", self.dim)), None
         if self.settings.cost == "linear":
@@ -262,16 +262,14 @@ class ParetoBandit(CompiledPolicy):
         arm = int(_decide(self.parts(), row, 0, mask, self.round, 0, self.new_trace())[0])
         pmf = np.zeros(k)
         pmf[arm] = 1.0
-        return self._decision(arm, 1.0, pmf, rho, {"context": x})
+        return Choice(arm, 1.0, pmf, rho, {"context": x})
 
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
-        """Learn from the realised score of the played arm; False if the arm has been removed since."""
-        arm = self.arm_today(decision, self.today(decision))
-        if arm < 0:
-            return False
-        scores = np.full_like(self._no_scores, outcome.score)
-        _learn(self.parts(), Data(outcome.memory["context"][None], self._no_scores, scores), 0, arm, 0)
-        return True
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """Learn from the realised score of the played arm."""
+        row = Data(
+            outcome.memory["context"][None], self._no_scores, np.full_like(self._no_scores, outcome.score)
+        )
+        _learn(self.parts(), row, 0, outcome.arm, 0)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Models, clocks and the arms' prices."""
@@ -279,7 +277,7 @@ class ParetoBandit(CompiledPolicy):
 
     def layout(self) -> dict[str, checks.Field]:
         """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
-        k, d, s = len(self._arms), self.dim, checks.state
+        k, d, s = len(self.arms), self.dim, checks.state
         counts = s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8)
         return {
             "inverse": s(k, d, d), "precision": s(k, d, d), "moment": s(k, d), "theta": s(k, d),
@@ -294,7 +292,7 @@ class ParetoBandit(CompiledPolicy):
             raise PolicyError(f"{where}: updated and played must not exceed clock")
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
+        """What `choose` keeps."""
         return {"context": checks.Field((self.dim,))}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -302,7 +300,7 @@ class ParetoBandit(CompiledPolicy):
         self.model = Model(*(np.array(arrays[name]) for name in Model._fields))
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
         d, penalty = self.dim, self.settings.penalty
         now = self.clock[0]
@@ -315,6 +313,6 @@ class ParetoBandit(CompiledPolicy):
         )
         self.price = np.append(self.price, self.price.mean())
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         self.model = Model(*(np.delete(a, index, axis=0) for a in self.model))
         self.price = np.delete(self.price, index)

@@ -13,7 +13,8 @@ from cabs_core.catalog import policies, policy_record, split_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Offline
-from cabs_core.policies.saving import read_header
+from cabs_core.policies.safe import SafePolicy
+from cabs_core.policies.saving import load, read_header
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -57,7 +58,7 @@ def build_policy(
     name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0, offline: Offline | None = None,
     horizon: int | None = None, seed: int = 0, keys: np.ndarray | None = None, binary_share: float = 1.0,
     **options: Any,
-) -> Policy:  # fmt: skip
+) -> SafePolicy:  # fmt: skip
     """A policy before its first round.
 
     Args:
@@ -81,13 +82,14 @@ def build_policy(
         Traceback (most recent call last):
         cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got -1.0). ...
     """
-    return policy_class(name)(
+    algorithm = policy_class(name)(
         name, arms=arms, dim=dim, rho=rho, offline=offline, horizon=horizon, seed=seed, keys=keys, binary_share=binary_share,
         options=options,
     )  # fmt: skip
+    return SafePolicy(algorithm)
 
 
-def load_policy(folder: str | Path) -> Policy:
+def load_policy(folder: str | Path) -> SafePolicy:
     """The policy that `save` wrote into `folder`, of whichever class, with all that it learnt.
 
     Raises:
@@ -106,7 +108,7 @@ def load_policy(folder: str | Path) -> Policy:
         cls = policy_class(name)
     except PolicyError as error:
         raise ProvenanceError(f"{folder}: {str(error)[:400]}") from None
-    return cls.load(folder)
+    return SafePolicy(*load(cls, folder))
 
 
 __all__ = ["POLICIES", "build_policy", "load_policy", "policy_class"]

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,17 @@ class Reads:
 EVERYTHING = Reads(context=True, scores=True, costs=True, surrogate=True, embedding=True, length=True)
 
 
+class Choice(NamedTuple):
+    """What a policy chose for a request; `SafePolicy.decide` makes a `Decision` of it, whose fields say what each is."""
+
+    arm: int
+    probability: float
+    pmf: np.ndarray
+    rho: float
+    memory: dict[str, np.ndarray] | None = None
+    surrogate: Surrogate | np.ndarray | None = None
+
+
 #: format of `Decision.to_dict`; format 1 had no router, instance and version
 FORMAT = 2
 
@@ -89,7 +100,7 @@ class Decision:
         arms: names at the time, so that the update still fits after arms came or went.
         memory: arrays the policy wants back.
         surrogate: propagation head of the request; not kept by `to_dict` unless it is an array.
-        router, instance, version: what made it (`base.Policy`): the router's id, the id of the object in its
+        router, instance, version: what made it (`SafePolicy`): the router's id, the id of the object in its
             process, and how often its arms had changed. (instance, round) identifies the decision.
 
     Example:

@@ -106,6 +106,8 @@ class CompiledPolicy(Policy):
         loop: `staticmethod(round_loop(decide, learn))`.
     """
 
+    own_loop: ClassVar[bool] = True
+
     loop: ClassVar[Any]
 
     @abstractmethod

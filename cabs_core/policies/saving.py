@@ -155,40 +155,42 @@ def read_header(folder: str | Path) -> dict[str, Any]:
 
 
 def save(policy: Any, folder: str | Path) -> Path:
-    """Write a policy into `folder`, replaced as a whole.
+    """Write a `SafePolicy` into `folder`, replaced as a whole.
 
     Raises:
         PolicyError: the state is not sound; what was saved before stays.
         StorageError: the folder holds anything but a saved policy; it stays as it is.
     """
-    arrays, values = policy.state()
-    arrays = {name: np.asarray(value) for name, value in arrays.items()}
-    sound(f"{policy.name}: not saved", policy, arrays)
+    algorithm = policy.algorithm
+    state, values = algorithm.state()
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in state.items()}
+    sound(f"{policy.name}: not saved", algorithm, arrays)
     learnt_by, places, bits = policy.learnt.arrays()
     header = {
-        "format": FORMAT, "name": policy.name, "arms": policy.arms, "dim": policy.dim, "rho": policy.rho,
-        "horizon": policy.horizon, "round": policy.round, "share": policy.share,
-        "keys": [[int(x) for x in row] for row in policy.keys],
+        "format": FORMAT, "name": policy.name, "arms": policy.arms, "dim": algorithm.dim, "rho": policy.rho,
+        "horizon": algorithm.horizon, "round": policy.round, "share": algorithm.share,
+        "keys": [[int(x) for x in row] for row in algorithm.keys],
         "options": policy.settings.model_dump(mode="json"), "values": values,
         "router": policy.router, "version": policy.version, "since": policy.since, "learnt_by": learnt_by,
     }  # fmt: skip
     with atomic_directory(folder, CONTENTS) as temporary:
         (temporary / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")
         with open(temporary / ARRAYS, "wb") as handle:
-            np.savez(handle, **arrays, **{_PLACES: places, _BITS: bits})
+            np.savez(handle, **arrays | {_PLACES: places, _BITS: bits})
+        algorithm.save_parts(temporary)
     return Path(folder)
 
 
-def load(cls: Any, folder: str | Path) -> Any:
-    """The policy of this class that `save` wrote into `folder`; ProvenanceError for anything else."""
+def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
+    """The algorithm of this class that `save` wrote into `folder`, and the rest of it; ProvenanceError for anything else."""
     folder = Path(folder)
     raw = read_header(folder)
     try:
         header = Header.model_validate(raw)
+        saved = Saved(folder, header)
         policy = cls(
             header.name, arms=header.arms, dim=header.dim, rho=header.rho, horizon=header.horizon,
-            binary_share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options,
-            saved=Saved(folder, header),
+            binary_share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options, saved=saved,
         )  # fmt: skip
     except ValidationError as error:
         first = error.errors()[0]
@@ -200,4 +202,5 @@ def load(cls: Any, folder: str | Path) -> Any:
         raise ProvenanceError(
             f"{folder}: cannot be read as a saved policy ({type(error).__name__}: {checks.text(error)})"
         ) from None
-    return policy
+    policy.load_parts(folder)
+    return policy, saved

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +21,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
-from cabs_core.policies.requests import Decision, Reads, Request
+from cabs_core.policies.requests import Choice, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.utility import expected_utility
 
@@ -38,6 +38,7 @@ class StaticPolicy(Policy):
     """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
 
     learns = False
+    own_loop: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
         """Nothing to prepare."""
@@ -50,13 +51,13 @@ class StaticPolicy(Policy):
         """Value [n, K] of every arm for every row of a replay."""
         raise NotImplementedError
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """Play the best available arm with probability 1."""
         rho, mask = self.rho_of(request), self.mask(request)
         arm = masked_argmax(self.values(request), mask)
-        pmf = np.zeros(len(self._arms))
+        pmf = np.zeros(len(self.arms))
         pmf[arm] = 1.0
-        return self._decision(arm, 1.0, pmf, rho)
+        return Choice(arm, 1.0, pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """All rounds at once."""
@@ -101,7 +102,7 @@ class RandomPolicy(CompiledPolicy):
 
     def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Keys, and room for probabilities."""
-        return self.keys, np.empty(len(self._arms))
+        return self.keys, np.empty(len(self.arms))
 
     def data(self, stream: Stream) -> None:
         """It reads nothing."""
@@ -110,11 +111,11 @@ class RandomPolicy(CompiledPolicy):
         """Nothing."""
         return Reads()
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """Draw an arm."""
         rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
         arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
-        return self._decision(int(arm), float(probability), parts[1], rho)
+        return Choice(int(arm), float(probability), parts[1], rho)
 
 
 class BestSingle(StaticPolicy):
@@ -123,7 +124,7 @@ class BestSingle(StaticPolicy):
     def start(self, offline: Offline | None) -> None:
         """Mean utilities [K] of the train split; zeros without one, so that the first arm is played."""
         self.means = (
-            np.zeros(len(self._arms))
+            np.zeros(len(self.arms))
             if offline is None or not len(offline)
             else offline.utilities.mean(axis=0)
         )
@@ -146,16 +147,16 @@ class BestSingle(StaticPolicy):
 
     def layout(self) -> dict[str, checks.Field]:
         """Mean utilities, -inf for an arm that was added later."""
-        return {"means": checks.state(len(self._arms), low=-np.inf, high=1.0)}
+        return {"means": checks.state(len(self.arms), low=-np.inf, high=1.0)}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
         self.means = arrays["means"]
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         self.means = np.append(self.means, -np.inf)  # nothing is known of it, so it is never preferred
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         self.means = np.delete(self.means, index)
 
 
@@ -184,7 +185,7 @@ class Carrot(StaticPolicy):
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities of the heads' predictions."""
-        k = len(self._arms)
+        k = len(self.arms)
         return expected_utility(
             self.need(request, "predicted_scores", k), self.need(request, "predicted_costs", k, 0.0),
             self.rho_of(request), self.share,
@@ -302,7 +303,7 @@ class Predicted(StaticPolicy):
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities from the request's predictions, else from the attached predictor."""
-        k = len(self._arms)
+        k = len(self.arms)
         scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
         costs = request.static_costs
         if scores is None:
@@ -365,23 +366,18 @@ class Predicted(StaticPolicy):
         """Inverse of `state`."""
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
-    def save(self, folder: str | Path) -> Path:
-        """The policy, and the attached predictors in subfolders."""
-        super().save(folder)
+    def save_parts(self, folder: Path) -> None:
+        """The attached predictors, in subfolders."""
         if self.predictor is not None:
-            self.predictor.save(Path(folder) / "predictor")
+            self.predictor.save(folder / "predictor")
             if self.cost_predictor is not None:
-                self.cost_predictor.save(Path(folder) / "cost_predictor")
-        return Path(folder)
+                self.cost_predictor.save(folder / "cost_predictor")
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Inverse of `save`."""
-        policy = super().load(folder)
-        if (Path(folder) / "predictor").is_dir():
+    def load_parts(self, folder: Path) -> None:
+        """Inverse of `save_parts`."""
+        if (folder / "predictor").is_dir():
             from cabs_core.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
 
-            policy.predictor = load_score_predictor(Path(folder) / "predictor")
-            if (Path(folder) / "cost_predictor").is_dir():
-                policy.cost_predictor = CostPredictor.load(Path(folder) / "cost_predictor")
-        return policy
+            self.predictor = load_score_predictor(folder / "predictor")
+            if (folder / "cost_predictor").is_dir():
+                self.cost_predictor = CostPredictor.load(folder / "cost_predictor")

@@ -37,21 +37,21 @@ class UniRoute(Predicted):
         if self.predictor is None and self.offline is not None:
             self._adopt(self.offline)
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """Without scored prompts an arm counts as always wrong."""
         self._ready()
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
-    def _grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
         """An arm with the error vector of a few scored prompts; a cluster that none of them falls into has its mean score."""
         self._ready()
         if self.predictor is None:
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         self._ready()
         if self.predictor is not None:
             self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))

@@ -19,9 +19,9 @@ from cabs_core.catalog import PROPOSED, canonical_name, random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.registry import policy_class
+from cabs_core.policies.safe import SafePolicy, play_lanes
 from cabs_core.pool_files.sessions import Sessions
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.conditions import StreamPlan, in_time, stream_condition
@@ -192,15 +192,15 @@ def replay(
     cls = policy_class(policy)
     rho_text = f"{float(rho):g}"
     with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
-        policies: list[Policy] = [
-            cls(
+        policies = [
+            SafePolicy(cls(
                 policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
                 keys=stream_keys(int(seed), pool, random_key(policy), rho_text, trial), binary_share=stream.share, options=settings,
-            )
+            ))
             for trial in numbers
         ]  # fmt: skip
     lanes = [
-        Lane.empty(o, arrivals, experts=p.experts)
+        Lane.empty(o, arrivals, experts=p.algorithm.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
     ]
     talks = None
@@ -215,7 +215,7 @@ def replay(
         begin = time.perf_counter()
         with one_blas_thread():
             if talks is None:
-                cls.run_lanes(policies, stream, lanes, start, stop, threads)
+                play_lanes(policies, stream, lanes, start, stop, threads)
             else:
                 play_talks(talks, start, stop, threads)
         spent += time.perf_counter() - begin

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.registry import policy_class
+from cabs_core.policies.safe import SafePolicy, play_lanes
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.threads import one_blas_thread, one_torch_thread
@@ -101,13 +101,13 @@ def time_decisions(
     cls = policy_class(policy)
     times = np.empty((4, decisions))
     with one_blas_thread(), one_torch_thread():
-        router: Policy = cls(
+        router = SafePolicy(cls(
             policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
             keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0), binary_share=stream.share, options=options or {},
-        )  # fmt: skip
+        ))  # fmt: skip
         if learned:
-            lane = Lane.empty(order[:learned], experts=router.experts)
-            cls.run_lanes([router], stream, [lane], 0, learned, 1)
+            lane = Lane.empty(order[:learned], experts=router.algorithm.experts)
+            play_lanes([router], stream, [lane], 0, learned)
         for i in range(-warmup, decisions):
             row = int(order[(learned + warmup + i) % problem.n])
             spent = _serve(router, stream, row)
@@ -116,7 +116,7 @@ def time_decisions(
     return DecisionTimes(policy, float(rho), learned, *(times / 1e3))
 
 
-def _serve(router: Policy, stream: Stream, row: int) -> tuple[int, int, int, int]:
+def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int, int]:
     """One request and its reward; nanoseconds (decide wall, decide processor, update wall, update processor)."""
     request = stream.request(row, 0)
     wall, cpu = time.perf_counter_ns, time.process_time_ns
@@ -124,7 +124,7 @@ def _serve(router: Policy, stream: Stream, row: int) -> tuple[int, int, int, int
     decision = router.decide(request)
     stop, cpu_stop = wall(), cpu()
     extra: dict[str, Any] = {"deltas": stream.deltas[row, decision.arm]}
-    if router.full_feedback:
+    if router.algorithm.full_feedback:
         extra |= {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
     if stream.latency_weight:
         extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)

@@ -16,6 +16,7 @@ from cabs_core.policies import build_policy, load_policy, policy_class
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.requests import Decision
+from cabs_core.policies.safe import SafePolicy, play_lanes
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.engine import make_stream, replay
@@ -47,7 +48,7 @@ def expect(holds: Any, name: str, promise: str) -> None:
         raise PolicyError(f"{name}: {promise}")
 
 
-def _build(name: str, options: dict[str, Any], stream: Any) -> Policy:
+def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
     problem = _problem()
     return build_policy(
         name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n, seed=5,
@@ -61,8 +62,8 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     missing = ", ".join(sorted(cls.__abstractmethods__))
     expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
     learns = policy_record(name).learns
-    own = any("_learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
-    expect(not learns or own, name, f"it learns, but {cls.__name__} lacks _learn")
+    own = any("learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
+    expect(not learns or own, name, f"it learns, but {cls.__name__} lacks learn")
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
@@ -111,11 +112,11 @@ def _conditions(name: str, options: dict[str, Any]) -> None:
 
 def _played(
     name: str, options: dict[str, Any], cuts: tuple[int, ...], advance: Callable[..., None]
-) -> tuple[Policy, Lane]:
+) -> tuple[SafePolicy, Lane]:
     """(policy, lane) after all rounds, saved and loaded at every cut."""
     stream = make_stream(_problem(), RHO)
     policy = _build(name, options, stream)
-    lane = Lane.empty(np.arange(ROUNDS), experts=policy.experts)
+    lane = Lane.empty(np.arange(ROUNDS), experts=policy.algorithm.experts)
     for start, stop in pairwise((0, *cuts, ROUNDS)):
         if start:
             with TemporaryDirectory() as folder:
@@ -124,8 +125,8 @@ def _played(
     return policy, lane
 
 
-def _compiled(policy: Policy, stream: Any, lane: Lane, start: int, stop: int) -> None:
-    type(policy).run_lanes([policy], stream, [lane], start, stop, 1)
+def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int) -> None:
+    play_lanes([policy], stream, [lane], start, stop)
 
 
 def _resume(name: str, options: dict[str, Any]) -> None:
@@ -140,11 +141,11 @@ def _resume(name: str, options: dict[str, Any]) -> None:
 
 
 def _online(name: str, options: dict[str, Any]) -> None:
-    """`decide` and `update` are the same policy as the compiled replay; decisions survive as JSON."""
+    """`decide` and `update` are the same policy as the replay; decisions survive as JSON."""
     if policy_class(name).needs_outcomes:
         return
     _, compiled = _played(name, options, (), _compiled)
-    _, online = _played(name, options, (), Policy.run)
+    _, online = _played(name, options, (), SafePolicy.play)
     expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
     gap = np.abs(compiled.propensities - online.propensities).max()
     expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")
@@ -160,8 +161,8 @@ def _online(name: str, options: dict[str, Any]) -> None:
     policy.update(again, 1.0, 1e-4, **_extra(policy, stream))
 
 
-def _extra(policy: Policy, stream: Any) -> dict[str, Any]:
-    if not policy.full_feedback:
+def _extra(policy: SafePolicy, stream: Any) -> dict[str, Any]:
+    if not policy.algorithm.full_feedback:
         return {}
     return {"all_scores": stream.scores[0], "all_costs": stream.costs[0]}
 

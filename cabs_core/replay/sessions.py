@@ -28,16 +28,17 @@ is due. Regret of a turn is against the best model of that turn, given who answe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.safe import SafePolicy
 from cabs_core.pool_files.sessions import Sessions
 from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.threads import over_threads
 from cabs_core.utility import clipped_utility, may_keep, worth_a_switch
 
 #: price of a token out, in prices of one in, where the table has no token counts; list prices are 2 to 8 times
@@ -184,15 +185,15 @@ class Talk:
     """
 
     def __init__(
-        self, policy: Policy, stream: Stream, lane: Lane, turns: Turns, tokens: Tokens, options: Sessions
+        self, policy: SafePolicy, stream: Stream, lane: Lane, turns: Turns, tokens: Tokens, options: Sessions
     ):
         self.policy, self.stream, self.lane, self.turns = policy, stream, lane, turns
-        self.sticky = "off" if policy.needs_outcomes else options.sticky
+        self.sticky = "off" if policy.algorithm.needs_outcomes else options.sticky
         self.context = Context(tokens, options.cached)
         rounds = len(lane.order)
         self.costs, self.best, self.random = (np.zeros(rounds) for _ in range(3))
         self.kept = np.zeros(rounds, dtype=bool)
-        key = policy.reads().static
+        key = policy.algorithm.reads().static
         self.shown = stream.static_scores.get(key or "", stream.predicted_scores)
         self.decision: Decision | None = None
         self.answers: list[tuple[int, np.ndarray]] = []
@@ -236,12 +237,12 @@ class Talk:
 
     def _decide(self, t: int, row: int, utilities: np.ndarray) -> int:
         self._learn()
-        if self.policy.needs_outcomes:
+        if self.policy.algorithm.needs_outcomes:
             self.lane.propensities[t] = 1.0
             return int(np.argmax(utilities))
         self.decision = self.policy.decide(self._request(t, row))
         self.lane.propensities[t] = self.decision.probability
-        self.policy.trace(self.decision, self.lane, t)
+        self.policy.algorithm.trace(self.decision, self.lane, t)
         return self.decision.arm
 
     def _request(self, t: int, row: int) -> Request:
@@ -262,7 +263,7 @@ class Talk:
         arm, rows = decision.arm, [row for row, _ in answers]
         scores = stream.scores[rows].mean(axis=0)
         costs = np.mean([each for _, each in answers], axis=0)
-        full = {"all_scores": scores, "all_costs": costs} if self.policy.full_feedback else {}
+        full = {"all_scores": scores, "all_costs": costs} if self.policy.algorithm.full_feedback else {}
         self.policy.update(
             decision,
             float(scores[arm]),
@@ -275,9 +276,4 @@ class Talk:
 
 def play_talks(talks: Sequence[Talk], start: int, stop: int, threads: int) -> None:
     """Rounds start..stop-1 of every lane; results do not depend on `threads`."""
-    if threads <= 1 or len(talks) == 1:
-        for talk in talks:
-            talk.play(start, stop)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda talk: talk.play(start, stop), talks))
+    over_threads([partial(talk.play, start, stop) for talk in talks], threads)

@@ -180,7 +180,7 @@ def replay_budget(
                 binary_share=stream.share, keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
                 **(options or {}),
             )  # fmt: skip
-            if router.needs_outcomes or not router.any_rho_now():
+            if router.algorithm.needs_outcomes or not router.algorithm.any_rho_now():
                 raise RouterError(
                     f"{policy} serves one rho, so no budget can move it: take one that serves any (hier_mix, cabs_mix, "
                     "pareto_bandit, a static policy, or a linear one with option target: score)"

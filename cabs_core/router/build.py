@@ -190,11 +190,11 @@ def build_bundle(
     )
     of_problem = {"problem": test.content_hash(), "horizon": test.n}
     names, fallback = test.arms, test.arms[int(means.argmax())]
-    built.fit_for_serving(stream.offline)
+    built.algorithm.fit_for_serving(stream.offline)
     del test, stream
     ends = min(pool.replay.rhos), max(pool.replay.rhos)
     spends = None
-    if built.any_rho_now() and ends[0] < ends[1]:
+    if built.algorithm.any_rho_now() and ends[0] < ends[1]:
         spends = spending(
             _problem(inputs, "validation"), name, ends, seed=seed, pool=pool.name, options=options.get(name)
         )

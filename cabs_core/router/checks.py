@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
@@ -261,11 +260,11 @@ def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProbl
         )
     columns = [problem.arms.index(arm) for arm in manifest.names]
     policy = load_policy(Path(folder) / "policy")
-    policy.reseed(stream_keys("compare", manifest.id, purposes=len(policy.keys)))
+    policy.algorithm.reseed("compare", manifest.id)
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
     encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
     played = np.empty(len(prompts), dtype=np.int64)
-    served = rho if policy.any_rho_now() else None
+    served = rho if policy.algorithm.any_rho_now() else None
     with one_blas_thread():
         vectors = encoder.encode(list(prompts))
         for i, text in enumerate(prompts):

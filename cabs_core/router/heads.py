@@ -14,22 +14,23 @@ import numpy as np
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import deltas_from_surrogates
-from cabs_core.policies.base import Policy
 from cabs_core.policies.requests import Reads, Request
+from cabs_core.policies.safe import SafePolicy
 
 #: predictor shown for policies that use no prediction of scores themselves
 SHOWN = "ridge"
 
 
-def needs_of(policy: Policy) -> Reads:
+def needs_of(policy: SafePolicy) -> Reads:
     """The inputs that a policy reads in `decide` and `update`; the router computes them.
 
     Raises:
         RouterError: it needs outcomes that no live router sees.
     """
-    if policy.needs_outcomes or policy.full_feedback:
+    algorithm = policy.algorithm
+    if algorithm.needs_outcomes or algorithm.full_feedback:
         raise RouterError(f"{policy.name} needs the outcomes of all arms: it exists in replay only")
-    return policy.reads()
+    return algorithm.reads()
 
 
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:

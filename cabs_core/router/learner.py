@@ -137,7 +137,7 @@ class Learner:
             last, plays = self.log.played(self.counted, bundles)
             for arm in sorted(plays):
                 for _ in range(plays[arm]):
-                    self.policy.count(arm)
+                    self.policy.algorithm.count(arm)
             self.counted = last
             for logged, reward in lessons:
                 self._learn(logged, reward.score, reward.cost)
@@ -160,7 +160,7 @@ class Learner:
         taught = cost
         if logged.output_cost is not None and logged.input_cost is not None:
             self.charges.learn(decision.arm, cost - logged.input_cost, logged.output_cost)
-            if hasattr(self.policy, "paid"):  # a policy that corrects costs itself: this was done here
+            if self.policy.algorithm.corrects_costs:  # this was done here
                 taught = logged.expected_cost if logged.expected_cost is not None else cost
         self.policy.update(decision, score, taught, deltas=deltas)
         utility = float(clipped_utility(score, cost, logged.rho))

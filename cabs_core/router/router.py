@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.compiled.rng import stream_key, stream_keys
+from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
@@ -165,10 +165,10 @@ class Router:
         self._recent: dict[str, np.ndarray] = {}
         if seed != "bundle":
             seed = int.from_bytes(os.urandom(6), "big") if seed is None else int(seed)
-            self.policy.reseed(stream_keys("router", seed, self.manifest.id, purposes=len(self.policy.keys)))
+            self.policy.algorithm.reseed("router", seed, self.manifest.id)
         self.pacer = None
         if budget_per_request is not None or budget_per_day is not None:
-            if not self.policy.any_rho_now():
+            if not self.policy.algorithm.any_rho_now():
                 raise RouterError(
                     f"{self.manifest.policy} learnt utilities at rho = {self.manifest.rho:g}, so no budget can move rho: "
                     "export a policy that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
@@ -585,10 +585,7 @@ class Router:
                 self.learner = fresh
             taught = self.learner.catch_up()
             if self.learner.version != self._followed:
-                rounds = max(self.policy.round, self.learner.policy.round)
-                arrays, values = self.learner.policy.state()
-                self.policy.set_state(arrays, values)
-                self.policy.round = rounds
+                self.policy.take_over(self.learner.policy)
                 self._followed = self.learner.version
             return taught
 
@@ -619,24 +616,13 @@ class Router:
             }  # fmt: skip
             if values is not None:
                 row["learnt_utility"] = float(np.ravel(values)[j])
-                row["bonus"] = self._bonus(decided, j)
+                row["bonus"] = self.learner.policy.algorithm.deviation(decided, j)
             rows.append(row)
         near = Neighbours.load(self.folder / "neighbours")
         return {
             "id": logged.id, "model": logged.arm, "rho": logged.rho, "mode": logged.mode, "models": rows,
             "neighbours": [] if near is None else near.nearest(logged.embedding, neighbours),
         }  # fmt: skip
-
-    def _bonus(self, decided: Decision, arm: int) -> float | None:
-        """What uncertainty adds to an arm's predicted utility (LinUCB), or its standard deviation (LinTS)."""
-        settings = self.policy.settings
-        scale = getattr(settings, "alpha", getattr(settings, "v", None))
-        model = getattr(self.learner.policy, "model", None)
-        if scale is None or model is None or arm >= model.inverse.shape[1]:
-            return None
-        x, lower = decided.memory["context"], np.tril(model.inverse[0, arm])
-        inverse = lower + np.tril(lower, -1).T
-        return float(scale * math.sqrt(max(float(x @ inverse @ x), 0.0)))
 
     # -- files ------------------------------------------------------------------------------------------------
 

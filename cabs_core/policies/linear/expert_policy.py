@@ -6,7 +6,6 @@ A subclass says which experts it has (`expert_list`) and how they are mixed (`mi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -57,14 +56,6 @@ class Inputs(NamedTuple):
     prices: np.ndarray
     margins: np.ndarray
     surrogate: np.ndarray | None
-
-
-class Feedback(NamedTuple):
-    """An outcome: the played arm's place among the current ones, the request with its outcomes, and one memory slot."""
-
-    arm: int
-    data: kernel_arrays.Data
-    memory: kernel_arrays.Memory
 
 
 class ExpertPolicy(Policy):
@@ -122,7 +113,7 @@ class ExpertPolicy(Policy):
         self.rules = self.rules._replace(mixture=mixture._replace(gamma_ix=gamma))
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `_decide` keeps."""
+        """What `choose` keeps."""
         m, k = len(self._experts), arms
         chances = checks.probabilities
         return {
@@ -132,8 +123,8 @@ class ExpertPolicy(Policy):
             "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
         }  # fmt: skip
 
-    def _resized(self) -> None:
-        k = len(self._arms)
+    def resized(self) -> None:
+        k = len(self.arms)
         tables = {name: np.zeros((1, k)) for name in kernel_arrays.Data._fields}
         tables |= {"contexts": np.ones((1, self._width())), "deltas": np.zeros((1, k, k))}
         self._row = kernel_arrays.Data(**tables)
@@ -146,7 +137,7 @@ class ExpertPolicy(Policy):
 
     def _inputs(self, request: Request) -> Inputs:
         """The parts of a request that these experts need; PolicyError where one is missing."""
-        k = len(self._arms)
+        k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x = self.need(request, "context", self.dim)
         affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
@@ -178,13 +169,15 @@ class ExpertPolicy(Policy):
             name: value.copy() for name, value in zip(kernel_arrays.Memory._fields, memory, strict=True)
         }
 
-    def _feedback(self, decision: Decision, outcome: checks.Outcome) -> Feedback | None:
-        """The decision's memory for the current arms, None where the played one has been removed.
+    def _feedback(
+        self, decision: Decision, outcome: checks.Outcome
+    ) -> tuple[kernel_arrays.Data, kernel_arrays.Memory]:
+        """(outcome as a table with one row, but for the context; the decision's memory) for the current arms.
 
         Raises:
             PolicyError: surrogates are needed and not known, or all arms' outcomes are.
         """
-        past, places = outcome.memory, self.today(decision)
+        past, places, arm, data = outcome.memory, outcome.places, outcome.arm, self._row
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:
             raise PolicyError(
@@ -204,17 +197,13 @@ class ExpertPolicy(Policy):
             # arms that did not exist then were no neighbours: they learn nothing from this round
             values = [np.ascontiguousarray(np.where(places >= 0, v[..., places], 0.0)) for v in values]
             targets = np.where(places >= 0, targets[places], np.nan) if self.full_feedback else targets
-        arm, data = self.arm_today(decision, places), self._row
-        if arm < 0:
-            return None
         data.affinity[0], data.prices[0], data.deltas[0, arm], *memory = values
         data.targets[0], data.rewards[0, arm], data.scores[0, arm] = targets, reward, outcome.score
-        return Feedback(arm, data, kernel_arrays.Memory(*(value[None] for value in memory)))
+        return data, kernel_arrays.Memory(*(value[None] for value in memory))
 
-    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """As `Policy.redraw`; the memory becomes that of the other arm."""
-        memory = kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
-        return replace(super().redraw(decision, arm, pmf), memory=memory)
+    def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        """What the decision would remember, had it drawn the other arm."""
+        return kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Gap, certificate and meta weights."""

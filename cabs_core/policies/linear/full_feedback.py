@@ -58,6 +58,6 @@ class FullFeedback(LinearPolicy):
     def _unshare(self) -> None:
         """Arms that cannot be played are observed all the same, so the matrix stays shared."""
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """Not possible: the shared matrix holds rows that a new arm has not seen."""
         raise PolicyError(f"{self.name} shares one matrix among its arms: build a new policy to add one")

@@ -6,6 +6,7 @@ replay, files, arms that come and go, warm starts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from cabs_core.policies import checks
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import experts, kernel_arrays, learning
 from cabs_core.policies.linear.expert_policy import ExpertPolicy
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Choice, Decision, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.regression.ridge import start_inverse, warm_start
 
@@ -42,7 +43,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         m = len(self._experts)
         if m + 2 > len(self.keys):
             raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
-        self._check_mu(len(self._arms))
+        self._check_mu(len(self.arms))
 
     def _check_mu(self, arms: int) -> None:
         mu = self.rules.experts["mu"]
@@ -54,7 +55,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """Cold models, or warm ones from the train split."""
-        m, k = len(self._experts), len(self._arms)
+        m, k = len(self._experts), len(self.arms)
         inverse = np.empty((m, k, self.dim, self.dim))
         theta = np.zeros((m, k, self.dim))
         for i, expert in enumerate(self._experts):
@@ -69,18 +70,18 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         self.model = kernel_arrays.Model(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
         )
-        self._resized()
+        self.resized()
 
-    def _resized(self) -> None:
+    def resized(self) -> None:
         """Scratch for the present number of arms."""
-        super()._resized()
-        m, k, d = len(self._experts), len(self._arms), self.dim
+        super().resized()
+        m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         self.scratch = kernel_arrays.scratch(m, k, d, copies, self.uses_surrogates)
         self._memory = self._slots(1)
 
     def _slots(self, slots: int) -> kernel_arrays.Memory:
-        return kernel_arrays.slots((slots,), len(self._experts), len(self._arms))
+        return kernel_arrays.slots((slots,), len(self._experts), len(self.arms))
 
     def _unshare(self) -> None:
         """Give every arm its own matrix: from now on arms may see different rows."""
@@ -110,7 +111,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
 
     def layout(self) -> dict[str, checks.Field]:
         """`kernel_arrays.Model` for these arms, features and experts."""
-        m, k, d = len(self._experts), len(self._arms), self.dim
+        m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         return {
             "inverse": checks.state(m, k, d, d), "theta": checks.state(m, k, d), "bias": checks.state(m, k),
@@ -122,8 +123,8 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         """PolicyError unless the variances of all features are >= 0."""
         checks.check_variances(where, "inverse", arrays["inverse"])
 
-    def _grow(self) -> None:
-        self._check_mu(len(self._arms) + 1)
+    def grow(self) -> None:
+        self._check_mu(len(self.arms) + 1)
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
         zeros = np.zeros((len(self._experts), 1))
@@ -135,7 +136,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             bias_count=np.concatenate([old.bias_count, zeros], axis=1),
         )
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         self._unshare()
         old = self.model
         parts = {
@@ -146,7 +147,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
 
     # -- online -----------------------------------------------------------------------------------------------
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
         given = self._inputs(request)
         if not given.mask.all():
@@ -155,21 +156,27 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         row.contexts[0] = given.x
         arm, probability = experts.decide(self.parts(), row, 0, given.mask, self.round, 0, trace)
         memory = [value[0] for value in self._memory]
-        pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
+        pmf = np.eye(len(self.arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
         facts = self._facts(given, trace, memory)
-        return self._decision(int(arm), float(probability), pmf, given.rho, facts, given.surrogate)
+        return Choice(int(arm), float(probability), pmf, given.rho, facts, given.surrogate)
 
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
-        """Learn from a decision's outcome; False if its arm has been removed since."""
-        given = self._feedback(decision, outcome)
-        if given is None:
-            return False
-        if self.shares and (given.memory.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """One round of `learn_kernel`."""
+        data, past = self._feedback(decision, outcome)
+        if self.shares and (past.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
-        given.data.contexts[0] = outcome.memory["context"]
-        parts = kernel_arrays.Parts(self.rules, self.model, self.scratch, given.memory)
-        self.learn_kernel(parts, given.data, 0, given.arm, 0)
-        return True
+        data.contexts[0] = outcome.memory["context"]
+        parts = kernel_arrays.Parts(self.rules, self.model, self.scratch, past)
+        self.learn_kernel(parts, data, 0, outcome.arm, 0)
+
+    def deviation(self, decision: Decision, arm: int) -> float | None:
+        """As `Policy.deviation`, of a policy with one expert that has a factor for it."""
+        scale = getattr(self.settings, "alpha", getattr(self.settings, "v", None))
+        if scale is None or arm >= len(self.arms):
+            return None
+        x, lower = decision.memory["context"], np.tril(self.model.inverse[0, arm])
+        variance = float(x @ (lower + np.tril(lower, -1).T) @ x)
+        return float(scale * math.sqrt(max(variance, 0.0)))
 
     # -- replay -----------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions, expert
 from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.policies.requests import Choice, Decision, Request
 
 
 class NeuralOptions(Options):
@@ -62,6 +62,7 @@ class NeuralPolicy(ExpertPolicy):
     """
 
     Settings: ClassVar = NeuralOptions
+    own_loop: ClassVar[bool] = True
 
     def prepare(self) -> None:
         """Experts and rules from the options."""
@@ -73,7 +74,7 @@ class NeuralPolicy(ExpertPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """Untrained networks."""
-        self._resized()
+        self.resized()
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
     def _width(self) -> int:
@@ -84,7 +85,7 @@ class NeuralPolicy(ExpertPolicy):
         o = self.settings
         wide = tuple(i for i, e in enumerate(self._experts) if e.options.alpha > 0 or e.options.v > 0)
         return Shape(
-            self.dim, o.hidden, arms or len(self._arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
+            self.dim, o.hidden, arms or len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
             wide, self.rules.mixture.copies, len(self._experts), _device(o.device, lanes * len(self._experts)),
         )  # fmt: skip
 
@@ -121,13 +122,13 @@ class NeuralPolicy(ExpertPolicy):
         self._set_gamma(values)
         self.core = self._lanes([arrays], self.keys[None])
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
         """A new output of every network, untrained."""
-        self._resize(list(range(len(self._arms))), 1)
+        self._resize(list(range(len(self.arms))), 1)
 
-    def _shrink(self, index: int) -> None:
+    def shrink(self, index: int) -> None:
         """Forget an arm's output and its rows."""
-        self._resize([i for i in range(len(self._arms)) if i != index], 0)
+        self._resize([i for i in range(len(self.arms)) if i != index], 0)
 
     def _resize(self, keep: Sequence[int], added: int) -> None:
         core, o = self.core, self.settings
@@ -146,7 +147,7 @@ class NeuralPolicy(ExpertPolicy):
 
     # -- online -----------------------------------------------------------------------------------------------
 
-    def _decide(self, request: Request) -> Decision:
+    def choose(self, request: Request) -> Choice:
         """One round; the decision remembers context and probabilities for its update."""
         given, core = self._inputs(request), self.core
         zero = np.zeros(1, dtype=np.int64)
@@ -154,20 +155,17 @@ class NeuralPolicy(ExpertPolicy):
             given.x[None], self._request(given), given.mask[None], np.array([self.round]), core.memory, zero
         )
         arm, memory = int(core.arms[0]), [value[0, 0] for value in core.memory]
-        pmf = np.eye(len(self._arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
+        pmf = np.eye(len(self.arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
         facts = self._facts(given, core.traces[0].copy(), memory)
-        return self._decision(arm, float(core.chances[0]), pmf, given.rho, facts, given.surrogate)
+        return Choice(arm, float(core.chances[0]), pmf, given.rho, facts, given.surrogate)
 
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
-        """Learn from a decision's outcome and train; False if its arm has been removed since."""
-        given = self._feedback(decision, outcome)
-        if given is None:
-            return False
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """Learn from a decision's outcome and train."""
+        data, past = self._feedback(decision, outcome)
         self.core.learn(
-            outcome.memory["context"][None], given.data, np.array([given.arm]), np.array([True]),
-            kernel_arrays.Memory(*(value[None] for value in given.memory)), np.zeros(1, dtype=np.int64), self.full_feedback,
+            outcome.memory["context"][None], data, np.array([outcome.arm]), np.array([True]),
+            kernel_arrays.Memory(*(value[None] for value in past)), np.zeros(1, dtype=np.int64), self.full_feedback,
         )  # fmt: skip
-        return True
 
     # -- replay -----------------------------------------------------------------------------------------------
 

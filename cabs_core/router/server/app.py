@@ -298,7 +298,7 @@ async def embeddings(request: Request) -> Response:
 def _models(request: Request) -> list[dict[str, Any]]:
     router, forwarder = request.app.state.keeper.router, request.app.state.forwarder
     names = ["cabs"]
-    if router.policy.any_rho_now():
+    if router.policy.algorithm.any_rho_now():
         names += [f"cabs-rho-{rho:g}" for rho in router.manifest.rhos]
     names += [*router.arms, *forwarder.upstreams.embeddings]
     return [{"id": n, "object": "model", "created": 0, "owned_by": "cabs"} for n in names]

@@ -184,7 +184,11 @@ class Forwarder:
             Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho cannot be served.
         """
         self._prepare(ask)
-        if ask.rho is not None and ask.rho != router.manifest.rho and not router.policy.any_rho_now():
+        if (
+            ask.rho is not None
+            and ask.rho != router.manifest.rho
+            and not router.policy.algorithm.any_rho_now()
+        ):
             raise RouterError(
                 f"{router.manifest.policy} serves rho {router.manifest.rho:g} only: ask for model cabs"
             )

@@ -19,7 +19,7 @@ from cabs_core.catalog import PolicyRecord
 def __getattr__(name):
     if name != "Cheapest":
         raise AttributeError(name)
-    from cabs_core.policies.base import Policy
+    from cabs_core.policies import Choice, Policy
 
     class Cheapest(Policy):
         any_rho = True
@@ -27,10 +27,10 @@ def __getattr__(name):
         def start(self, offline):
             self.arm = int(np.argmin(offline.costs.mean(axis=0))) if offline is not None else 0
 
-        def _decide(self, request):
+        def choose(self, request):
             pmf = np.zeros(len(self.arms))
             pmf[self.arm] = 1.0
-            return self._decision(self.arm, 1.0, pmf, self.rho_of(request))
+            return Choice(self.arm, 1.0, pmf, self.rho_of(request))
 
         def state(self):
             return {}, {"arm": self.arm}

@@ -19,6 +19,7 @@ from cabs_core.policies import Decision, Offline, build_policy, load_policy, pol
 from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.requests import Reads
+from cabs_core.policies.safe import play_lanes
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -51,16 +52,16 @@ def fresh(name: str, k: int = ARMS, d: int = DIM) -> Policy:
 
 
 def feedback(policy: Policy, row: int, decision: Decision) -> dict:
-    s = stream(len(decision.arms), policy.dim)
+    s = stream(len(decision.arms), policy.algorithm.dim)
     found = {"score": float(s.scores[row, decision.arm]), "cost": float(s.costs[row, decision.arm])}
     found["deltas"] = s.deltas[row, decision.arm]
-    if policy.full_feedback:
+    if policy.algorithm.full_feedback:
         found |= {"all_scores": s.scores[row], "all_costs": s.costs[row]}
     return found
 
 
 def learned(policy: Policy) -> dict[str, bytes]:
-    arrays, values = policy.state()
+    arrays, values = policy.algorithm.state()
     return {name: np.asarray(a).tobytes() for name, a in arrays.items()} | {"values": json.dumps(values)}
 
 
@@ -73,7 +74,7 @@ def test_a_decision_of_another_router_is_refused(name):
     policy, wide, twin = fresh(name), fresh(name, ARMS, 7), fresh(name)
     before = learned(policy)
     for other in (wide, twin):
-        decision = other.decide(stream(ARMS, other.dim).request(0, 0))
+        decision = other.decide(stream(ARMS, other.algorithm.dim).request(0, 0))
         with pytest.raises(PolicyError, match="made by router"):
             policy.update(decision, **feedback(other, 0, decision))
     assert learned(policy) == before
@@ -139,7 +140,7 @@ def test_arms_change_between_decide_and_update(name, tmp_path):
             policy = load_policy(policy.save(tmp_path / "p"))
             assert policy.arms == ["arm-0", "arm-2", "arm-3", "new"] and policy.version == 2
         learnt = policy.update(decision, **feedback(policy, t, decision))
-        assert learnt == (policy.learns and decision.arm_name != "arm-1")
+        assert learnt == (policy.algorithm.learns and decision.arm_name != "arm-1")
     assert policy.arms is not policy.arms, "nobody can sort the policy's own list"
 
 
@@ -243,7 +244,7 @@ def test_broken_requests_are_refused(name):
     for part in ("context", "predicted_scores", "predicted_costs", "static_costs"):
         for wrong in WRONG_ARRAYS:
             policy, twin = fresh(name), fresh(name)
-            twin.keys[:] = policy.keys
+            twin.algorithm.keys[:] = policy.algorithm.keys
             broken = dataclasses.replace(sound, **{part: wrong(getattr(sound, part))})
             try:
                 decision = policy.decide(broken)
@@ -252,7 +253,7 @@ def test_broken_requests_are_refused(name):
                 reads += 1
             else:
                 assert decision.arm == twin.decide(sound).arm
-    assert reads % len(WRONG_ARRAYS) == 0 and bool(reads) == (fresh(name).reads() != Reads())
+    assert reads % len(WRONG_ARRAYS) == 0 and bool(reads) == (fresh(name).algorithm.reads() != Reads())
     policy = fresh(name)
     for change in ({"rho": np.nan}, {"rho": -1.0}, {"rho": "300"}, {"available": np.zeros(ARMS, bool)},
                    {"available": np.full(ARMS, np.nan)}, {"available": np.ones(ARMS + 1, bool)},
@@ -274,7 +275,7 @@ def test_broken_requests_are_refused(name):
 )  # fmt: skip
 def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
     policy, twin, sound = fresh(name), fresh(name), stream().request(0, 0)
-    twin.keys[:] = policy.keys
+    twin.algorithm.keys[:] = policy.algorithm.keys
     parts = ("context", "predicted_scores", "predicted_costs", "static_costs")
     other = dataclasses.replace(sound, **{part: layout(getattr(sound, part)) for part in parts})
     assert policy.decide(other).arm == twin.decide(sound).arm
@@ -283,7 +284,7 @@ def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
 def test_what_a_decision_remembers_is_its_own():
     """The caller may use its arrays for the next request."""
     policy, twin = fresh("cabs_c_linear"), fresh("cabs_c_linear")
-    twin.keys[:] = policy.keys
+    twin.algorithm.keys[:] = policy.algorithm.keys
     for router, reuse in ((policy, True), (twin, False)):
         r = stream().request(0, 0)
         r = dataclasses.replace(r, context=r.context.copy(), predicted_scores=r.predicted_scores.copy(),
@@ -342,7 +343,7 @@ def test_threads_take_turns():
 @pytest.mark.parametrize("name", all_policies())
 def test_lanes_are_checked(name):
     policy, s = fresh(name), stream()
-    experts, order = policy.experts, np.arange(60)
+    experts, order = policy.algorithm.experts, np.arange(60)
 
     def lane(**change):
         return dataclasses.replace(Lane.empty(order, experts=experts), **change)
@@ -357,12 +358,12 @@ def test_lanes_are_checked(name):
         wrong.append((lane(meta_weights=np.zeros((60, experts + 1), np.float32)), 0, 60))
     for broken, start, stop in wrong:
         with pytest.raises(PolicyError):
-            type(policy).run_lanes([policy], s, [broken], start, stop, 1)
+            play_lanes([policy], s, [broken], start, stop)
     for k, d in ((ARMS + 1, DIM), (ARMS, DIM + 1)):
-        if k != ARMS or policy.needs_context:
+        if k != ARMS or policy.algorithm.needs_context:
             with pytest.raises(PolicyError, match="the stream has"):
-                type(policy).run_lanes([policy], stream(k, d), [lane()], 0, 5, 1)
-    type(policy).run_lanes([policy], s, [Lane.empty(order)], 0, 20, 1)
+                play_lanes([policy], stream(k, d), [lane()], 0, 5)
+    play_lanes([policy], s, [Lane.empty(order)], 0, 20)
 
 
 @pytest.mark.parametrize("name", all_policies())

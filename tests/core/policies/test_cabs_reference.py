@@ -64,10 +64,12 @@ def test_literal_follows_algorithm_1_line_by_line(problem):
     n, b = np.zeros(K), np.zeros(K)  # line 3
     for t in range(ROUNDS):
         x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
-        A = paper_graph(policy.keys, t, ybar, sigmoid)  # line 6: sigma((1 - R)/2) = sigma(|difference|)
+        A = paper_graph(
+            policy.algorithm.keys, t, ybar, sigmoid
+        )  # line 6: sigma((1 - R)/2) = sigma(|difference|)
         theta = np.array([history.theta(j) for j in range(K)])  # line 7
         if t < 60 or t % 25 == 0:
-            np.testing.assert_allclose(policy.model.theta[0] @ x, theta @ x, atol=1e-9)
+            np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, theta @ x, atol=1e-9)
         decision = policy.decide(request(problem, t))
         if t < 60 or t % 25 == 0:  # line 8, gamma = 4, losses 1 - clipped predictions
             best = solve_exploration(1 - np.clip(theta @ x, 0, 1), A, 4.0, tol=1e-9)
@@ -93,7 +95,7 @@ def test_literal_follows_algorithm_1_line_by_line(problem):
                 target = debiased[j] / max(A[:, j] @ p, 1e-3)  # line 15
             history.rows[j].append((x, target, 1.0))  # line 16
         policy.update(decision, float(y), float(c))
-        np.testing.assert_allclose(policy.model.bias[0], b, atol=1e-8)
+        np.testing.assert_allclose(policy.algorithm.model.bias[0], b, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["cabs_c_linear@published", "cabs_d_linear@published"])
@@ -115,7 +117,7 @@ def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem,
         # the twin is told of the arm that was played, so that both learn from the same rounds
         policy.update(decision, *outcome)
         twin.update(replace(decision, router=twin.router), *outcome)
-        for mine, its in zip(policy.model, twin.model, strict=True):
+        for mine, its in zip(policy.algorithm.model, twin.algorithm.model, strict=True):
             np.testing.assert_array_equal(mine, its)
     assert drawn > 10, "sampling must differ from argmax for this test to say anything"
 
@@ -128,7 +130,7 @@ def test_published_learns_plain_targets(problem):
         x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
         decision = policy.decide(request(problem, t))
         i = decision.arm
-        A = paper_graph(policy.keys, t, ybar, sigmoid)
+        A = paper_graph(policy.algorithm.keys, t, ybar, sigmoid)
         r = np.clip(problem.scores[t, i] - RHO * problem.costs[t, i], 0, 1)
         s = np.clip(problem.scores[t, i] + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
         for j in range(K):
@@ -136,7 +138,7 @@ def test_published_learns_plain_targets(problem):
                 history.rows[j].append((x, r if j == i else s[j], 1.0))
         policy.update(decision, float(problem.scores[t, i]), float(problem.costs[t, i]))
     theta = np.array([history.theta(j) for j in range(K)])
-    np.testing.assert_allclose(policy.model.theta[0], theta, atol=1e-9)
+    np.testing.assert_allclose(policy.algorithm.model.theta[0], theta, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +180,10 @@ def test_paper_preset_equals_brute_force(problem, options, probability):
         margin = np.clip(1 - RHO * chat, 0, None)
         if t % 20 == 0:
             theta = np.array([history.theta(j) for j in range(K)])
-            np.testing.assert_allclose(policy.model.theta[0] @ x, theta @ x, atol=1e-9)
-        predicted = policy.model.theta[0] @ x
+            np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, theta @ x, atol=1e-9)
+        predicted = policy.algorithm.model.theta[0] @ x
         decision = policy.decide(request(problem, t))
-        A = paper_graph(policy.keys, t, ybar, probability)
+        A = paper_graph(policy.algorithm.keys, t, ybar, probability)
         if t % 20 == 0:
             losses, gamma = 1 - np.clip(predicted, 0, 1), 4 * math.sqrt(t + 1)
             best = solve_exploration(losses, A, gamma, tol=1e-9)
@@ -253,12 +255,12 @@ def test_literal_cabs_d_follows_algorithm_2(problem):
         q = mu.sum(axis=1) @ p
         np.testing.assert_allclose(decision.pmf, q, atol=1e-9)
         # expert 1 is SquareCB with gamma 4 on its own model
-        r1 = np.clip(policy.model.theta[0] @ x, 0, 1)
+        r1 = np.clip(policy.algorithm.model.theta[0] @ x, 0, 1)
         pmf = 1 / (K + 4 * (r1.max() - r1))
         pmf[np.argmax(r1)] = 0
         pmf[np.argmax(r1)] = 1 - pmf.sum()
         np.testing.assert_allclose(p[0], pmf, atol=1e-12)
-        A, i = paper_graph(policy.keys, t, ybar, sigmoid), decision.arm
+        A, i = paper_graph(policy.algorithm.keys, t, ybar, sigmoid), decision.arm
         y, c = problem.scores[t, i], problem.costs[t, i]
         r = np.clip(y - RHO * c, 0, 1)
         s = np.clip(y + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
@@ -272,6 +274,6 @@ def test_literal_cabs_d_follows_algorithm_2(problem):
         second_order += (mu * estimates**2).sum()
         w = w * np.exp(-eta * estimates)
         policy.update(decision, float(y), float(c))
-        got = np.exp(policy.model.log_weights.reshape(2, copies))
+        got = np.exp(policy.algorithm.model.log_weights.reshape(2, copies))
         np.testing.assert_allclose(got / got.sum(), w / w.sum(), atol=1e-10)
-    assert policy.model.scalars[0] == pytest.approx(second_order, rel=1e-10)
+    assert policy.algorithm.model.scalars[0] == pytest.approx(second_order, rel=1e-10)

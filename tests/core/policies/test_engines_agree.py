@@ -5,7 +5,6 @@ import pytest
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import Request, build_policy, load_policy, policy_class
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Offline
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -31,7 +30,7 @@ def by_hand(monkeypatch, problem, name, **options):
     """The same replay through decide and update."""
     cls = policy_class(name)
     with monkeypatch.context() as patch:
-        patch.setattr(cls, "run", Policy.run)
+        patch.setattr(cls, "own_loop", False)
         return replay(problem, name, rho=RHO, trials=1, **options)
 
 
@@ -78,16 +77,18 @@ def test_arms_come_and_go(problem, name):
         play(t, [0, 1, 2, 3])
     waiting = [policy.decide(request(t, [0, 1, 2, 3])) for t in range(40, 60)]
     gone, left = "arm-1", [0, 2, 3]
-    theta = policy.model.theta[:, 2].copy()
+    theta = policy.algorithm.model.theta[:, 2].copy()
     policy.remove_arm(gone)
-    assert policy.arms == ["arm-0", "arm-2", "arm-3"] and np.array_equal(policy.model.theta[:, 1], theta)
+    assert policy.arms == ["arm-0", "arm-2", "arm-3"] and np.array_equal(
+        policy.algorithm.model.theta[:, 1], theta
+    )
     for t, decision in zip(range(40, 60), waiting, strict=True):
         learnt = policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
         assert learnt == (decision.arm_name != gone)
     for t in range(60, 100):
         assert play(t, left).pmf.shape == (3,)
     policy.add_arm(gone)
-    assert policy.arms[-1] == gone and not policy.model.theta[:, 3].any()
+    assert policy.arms[-1] == gone and not policy.algorithm.model.theta[:, 3].any()
     seen = {play(t, [0, 2, 3, 1]).arm_name for t in range(100, 260)}
     assert gone in seen, "a new arm is tried"
     with pytest.raises(PolicyError, match="already an arm"):
@@ -153,7 +154,7 @@ def test_static_policies_online(problem, tmp_path):
     with pytest.raises(PolicyError, match="attached predictor"):
         ridge.decide(Request())
     lengths = problem.offline_prompt_lengths
-    ridge.attach(
+    ridge.algorithm.attach(
         make_score_predictor("ridge").fit(problem.offline_contexts, lengths, problem.offline_scores),
         CostPredictor().fit(lengths, problem.offline_costs),
     )

@@ -40,7 +40,7 @@ def learn(policy, stream, row, decision):
 
 
 def arrays(policy):
-    return policy.state()[0]
+    return policy.algorithm.state()[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,7 +80,9 @@ def test_a_redrawn_arm_is_what_a_bandit_observes(stream):
     for arm in range(4):
         rows = np.flatnonzero(np.array(played) == arm)
         gram = x[rows].T @ x[rows] + 10.0 * np.eye(x.shape[1])
-        assert np.allclose(policy.model.theta[0, arm], np.linalg.solve(gram, x[rows].T @ u[rows, arm]))
+        assert np.allclose(
+            policy.algorithm.model.theta[0, arm], np.linalg.solve(gram, x[rows].T @ u[rows, arm])
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +94,7 @@ def test_a_copy_that_only_learns_holds_what_the_decider_learns(name, stream, tmp
         mask = None if row % 3 else np.array([True, True, False, True])
         request = replace(stream.request(row, row), available=mask)
         decision = decider.decide(request)
-        copy.count(decision.arm_name)
+        copy.algorithm.count(decision.arm_name)
         learn(decider, stream, row, decision)
         learn(copy, stream, row, decision)
     assert copy.round == decider.round
@@ -107,7 +109,7 @@ def test_reseeding_equals_being_built_with_the_keys(name, stream):
     if "neural" in name:
         pytest.skip("the keys of a neural policy also draw its first weights")
     policy, other = fresh(name, stream, seed=0), fresh(name, stream, seed=9)
-    policy.reseed(stream_keys(9, random_key(name), purposes=len(policy.keys)))
+    policy.algorithm.reseed(9, random_key(name))
     for row in range(30):
         a, b = policy.decide(stream.request(row, row)), other.decide(stream.request(row, row))
         assert a.arm == b.arm
@@ -117,13 +119,13 @@ def test_reseeding_equals_being_built_with_the_keys(name, stream):
 
 def test_reseeding_reaches_what_a_neural_policy_draws_with(stream):
     policy = fresh("cabs_c_neural", stream)
-    policy.reseed(stream_keys(9, "other", purposes=len(policy.keys)))
-    assert np.array_equal(policy.core.keys[0], policy.keys)
+    policy.algorithm.reseed(9, "other")
+    assert np.array_equal(policy.algorithm.core.keys[0], policy.algorithm.keys)
 
 
 def test_built_with_keys_leaves_the_callers_keys_alone(stream):
     keys = stream_keys(1, "mine")
     before = keys.copy()
     policy = build_policy("random", arms=["a", "b"], keys=keys)
-    policy.reseed(stream_keys(2, "others"))
+    policy.algorithm.reseed(2, "others")
     assert np.array_equal(keys, before)

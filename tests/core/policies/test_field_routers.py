@@ -51,7 +51,7 @@ def test_balance_and_votes_are_the_sources_formulas():
 def test_avengers_pro_step_by_step(problem, weight):
     policy, stream = built("avengers_pro", problem, clusters=5, weight=weight)
     train, test = unit(problem.offline_embeddings.astype(float)), unit(problem.embeddings.astype(float))
-    labels = [int(np.argmin(((row - policy.centers) ** 2).sum(axis=1))) for row in train]
+    labels = [int(np.argmin(((row - policy.algorithm.centers) ** 2).sum(axis=1))) for row in train]
     mean = lambda v: np.array([v[np.array(labels) == c].mean(axis=0) for c in range(5)])  # noqa: E731
     accuracy, cost = mean(problem.offline_scores), mean(problem.offline_costs)
 
@@ -59,7 +59,7 @@ def test_avengers_pro_step_by_step(problem, weight):
         scores = balance(accuracy, cost, w)
         arms = []
         for row in rows:
-            distance = 1.0 - policy.centers @ row
+            distance = 1.0 - policy.algorithm.centers @ row
             near = np.argsort(distance)[:3]
             chance = np.exp(-9.0 * distance[near])
             chance /= chance.sum()
@@ -116,11 +116,11 @@ def test_eagle_is_half_global_half_local_elo(problem):
         return np.array(ratings)
 
     everywhere = bradley_terry(utility)
-    np.testing.assert_allclose(policy.ratings, everywhere, atol=1e-8)
+    np.testing.assert_allclose(policy.algorithm.ratings, everywhere, atol=1e-8)
     for i in range(0, 120, 5):
         near = np.argsort(-(train @ test[i]))[:6]
         expected = 0.5 * everywhere + 0.5 * play(everywhere, near)
-        np.testing.assert_allclose(policy.values(stream.request(i, i)), expected, atol=1e-8)
+        np.testing.assert_allclose(policy.algorithm.values(stream.request(i, i)), expected, atol=1e-8)
     assert everywhere.sum() == pytest.approx(4000.0)
 
 
@@ -181,7 +181,7 @@ def test_predictor_settings_change_what_is_fitted_and_are_checked(problem):
     with pytest.raises(PolicyError, match="strength"):
         built("hier_shrink", problem, settings={"strength": -1})
     pair, _ = built("mf@pair", problem, settings={"dim": 3})
-    assert pair.predictor_settings == {"loss": "pair", "dim": 3}
+    assert pair.algorithm.predictor_settings == {"loss": "pair", "dim": 3}
 
 
 # -- ParetoBandit ---------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_the_prior_counts_the_rounds_that_it_says():
     problem = synthetic_problem(n=50, K=3, d=6, offline=60, seed=5)
     assert set(problem.contexts[:, -1]) == {2.0}
     policy, _ = built("pareto_bandit", problem, prior_rounds=400.0)
-    np.testing.assert_allclose(policy.model[1][:, -1, -1], 401.0)
+    np.testing.assert_allclose(policy.algorithm.model[1][:, -1, -1], 401.0)
     constant = {v: replay(with_changes(problem, contexts=problem.contexts * [*[1] * 5, v / 2.0], offline_contexts=problem.
                 offline_contexts * [*[1] * 5, v / 2.0]), "pareto_bandit", 300.0, trials=1).actions for v in (1.0, 2.0, 5.0)}  # fmt: skip
     np.testing.assert_array_equal(constant[1.0], constant[2.0])

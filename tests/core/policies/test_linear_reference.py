@@ -123,4 +123,4 @@ def test_full_feedback_equals_brute_force(problem):
 def test_warm_start_needs_offline_rows(problem):
     empty = Offline(np.zeros((0, problem.dim)), np.zeros((0, 5)), np.zeros((0, 5)), RHO)
     policy = build_policy("lin_ucb@warm", arms=problem.arms, dim=problem.dim, rho=RHO, offline=empty)
-    assert not policy.model.theta.any()
+    assert not policy.algorithm.model.theta.any()

@@ -8,7 +8,7 @@ import pytest
 from cabs_core import check_policy
 from cabs_core.catalog import all_policies, policies, split_name
 from cabs_core.errors import PolicyError
-from cabs_core.policies import Policy
+from cabs_core.policies import Choice, Policy
 from cabs_core.policies.requests import Reads
 from cabs_core.policies.static import Carrot, RandomPolicy
 
@@ -30,11 +30,8 @@ def test_every_policy_passes(name):
 class Forgetful(RandomPolicy):
     """Forgets its round when it is loaded."""
 
-    @classmethod
-    def load(cls, folder):
-        policy = super().load(folder)
-        policy.round = 0
-        return policy
+    def load_parts(self, folder):
+        self.round = 0
 
 
 class Careless(RandomPolicy):
@@ -49,10 +46,10 @@ class Careless(RandomPolicy):
 class TwoFaced(RandomPolicy):
     """Online it plays the last arm."""
 
-    def _decide(self, request):
+    def choose(self, request):
         pmf = np.zeros(len(self.arms))
         pmf[-1] = 1.0
-        return self._decision(len(pmf) - 1, 1.0, pmf, self.rho)
+        return Choice(len(pmf) - 1, 1.0, pmf, self.rho)
 
 
 class Drawn(RandomPolicy):
@@ -65,14 +62,14 @@ class Drawn(RandomPolicy):
 
 
 class Undecided(Policy):
-    """Lacks `_decide`."""
+    """Lacks `choose`."""
 
     def start(self, offline):
         pass
 
 
 class Untaught(RandomPolicy):
-    """Its record says that it learns, but it lacks `_learn`."""
+    """Its record says that it learns, but it lacks `learn`."""
 
 
 class Illiterate(Carrot):
@@ -92,7 +89,7 @@ def test_a_policy_that_cannot_be_deployed_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
-        (Undecided, "class Undecided lacks _decide"),
+        (Undecided, "class Undecided lacks choose"),
         (Forgetful, "its round is"),
         (Careless, "it plays an arm that has disappeared"),
         (TwoFaced, "decide plays otherwise than run"),
@@ -109,5 +106,5 @@ def test_broken_promises_are_found(cls, message, monkeypatch):
 def test_a_missing_learn_is_named(monkeypatch):
     record = replace(policies()["lin_ucb"], path=f"{__name__}:Untaught", presets=("default",))
     monkeypatch.setitem(policies(), "lin_ucb", record)
-    with pytest.raises(PolicyError, match="it learns, but Untaught lacks _learn"):
+    with pytest.raises(PolicyError, match="it learns, but Untaught lacks learn"):
         check_policy("lin_ucb")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from cabs_core.catalog import STREAM_CONDITIONS, all_policies
 from cabs_core.compiled.rng import query_order
 from cabs_core.policies import build_policy, load_policy
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
+from cabs_core.policies.safe import play_lanes
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.conditions import stream_condition
 from cabs_core.replay.engine import make_stream
@@ -62,9 +62,9 @@ def fresh(name: str, dim: int, stream):
 
 def advance(engine: str, policy, stream, lane, start: int, stop: int) -> None:
     if engine == "online":
-        Policy.run(policy, stream, lane, start, stop)
+        policy.play(stream, lane, start, stop)
     else:
-        type(policy).run_lanes([policy], stream, [lane], start, stop, 1)
+        play_lanes([policy], stream, [lane], start, stop)
 
 
 def reload(policy):
@@ -76,7 +76,7 @@ def reload(policy):
 def uninterrupted(name: str, dim: int, condition: str, engine: str):
     stream, order, arrivals = plan(dim, condition)
     policy = fresh(name, dim, stream)
-    lane = Lane.empty(order, arrivals, experts=policy.experts)
+    lane = Lane.empty(order, arrivals, experts=policy.algorithm.experts)
     advance(engine, policy, stream, lane, 0, len(order))
     return policy, lane
 
@@ -85,7 +85,7 @@ def assert_same(name, dim, condition, engine, cuts):
     expected, whole = uninterrupted(name, dim, condition, engine)
     stream, order, arrivals = plan(dim, condition)
     policy = fresh(name, dim, stream)
-    lane = Lane.empty(order, arrivals, experts=policy.experts)
+    lane = Lane.empty(order, arrivals, experts=policy.algorithm.experts)
     bounds = [0, *sorted(cuts), len(order)]
     for start, stop in pairwise(bounds):
         if start:
@@ -94,7 +94,7 @@ def assert_same(name, dim, condition, engine, cuts):
         advance(engine, policy, stream, lane, start, stop)
     for trace in ("actions", "propensities", "gaps", "meta_weights"):
         np.testing.assert_array_equal(getattr(lane, trace), getattr(whole, trace), err_msg=f"{name}: {trace}")
-    mine, theirs = policy.state(), expected.state()
+    mine, theirs = policy.algorithm.state(), expected.algorithm.state()
     assert mine[1] == theirs[1] and set(mine[0]) == set(theirs[0])
     for key, value in theirs[0].items():
         np.testing.assert_array_equal(mine[0][key], value, err_msg=f"{name}: {key}")
@@ -144,8 +144,8 @@ def test_the_rest_may_come_as_another_lane(name, cut, length):
         policy, at = reload(policy), stop
     np.testing.assert_array_equal(np.concatenate(actions), whole.actions)
     np.testing.assert_array_equal(np.concatenate(propensities), whole.propensities)
-    for key, value in expected.state()[0].items():
-        np.testing.assert_array_equal(policy.state()[0][key], value)
+    for key, value in expected.algorithm.state()[0].items():
+        np.testing.assert_array_equal(policy.algorithm.state()[0][key], value)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_the_other_engine_goes_on(name, cut, first):
     expected, whole = uninterrupted(name, 5, "none", first)
     stream, order, _ = plan(5, "none")
     policy = fresh(name, 5, stream)
-    lane = Lane.empty(order, experts=policy.experts)
+    lane = Lane.empty(order, experts=policy.algorithm.experts)
     advance(first, policy, stream, lane, 0, cut)
     policy = reload(policy)
     advance("online" if first == "compiled" else "compiled", policy, stream, lane, cut, len(order))
@@ -171,4 +171,6 @@ def test_the_other_engine_goes_on(name, cut, first):
 
 def learnt(policy) -> dict[str, np.ndarray]:
     """Arrays of the state, less the upper triangles that nobody reads."""
-    return {k: np.tril(v) if k.startswith("inv") else np.array(v) for k, v in policy.state()[0].items()}
+    return {
+        k: np.tril(v) if k.startswith("inv") else np.array(v) for k, v in policy.algorithm.state()[0].items()
+    }

@@ -15,14 +15,15 @@ from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.policies.ledger import Ledger
+from cabs_core.policies.safe import play_lanes
 from cabs_core.policies.saving import sound
 
 
 def used(name: str, rounds: int = 20):
     """A policy that has played, with rounds under way where it has such."""
     policy, s = fresh(name), stream()
-    lane = Lane.empty(np.arange(60), experts=policy.experts)
-    type(policy).run_lanes([policy], s, [lane], 0, rounds, 1)
+    lane = Lane.empty(np.arange(60), experts=policy.algorithm.experts)
+    play_lanes([policy], s, [lane], 0, rounds)
     return policy
 
 
@@ -44,8 +45,8 @@ def test_layouts_are_those_of_the_states(name, tmp_path):
     """Fresh, used, with arms that came and went: what a policy has is what it says it has."""
     policy = used(name)
     for step in range(3):
-        arrays = {k: np.asarray(v) for k, v in policy.state()[0].items()}
-        assert set(sound("test", policy, arrays)) == set(arrays)
+        arrays = {k: np.asarray(v) for k, v in policy.algorithm.state()[0].items()}
+        assert set(sound("test", policy.algorithm, arrays)) == set(arrays)
         assert learned(load_policy(policy.save(tmp_path / "p"))) == learned(policy)
         if name.startswith("lin_ucb_full"):
             break
@@ -114,9 +115,9 @@ def test_altered_headers_are_refused(name, key, tmp_path):
     for value in HEADERS[key]:
         (tmp_path / "p" / "policy.json").write_text(sound_text)
         rewrite(tmp_path / "p", header=lambda h, v=value: h.update({key: v}))
-        free = (key == "dim" and not policy.needs_context and type(value) is int and value >= 0) or (
-            key == "arms" and len(value) in (1, 60) and not policy.layout()
-        )
+        free = (
+            key == "dim" and not policy.algorithm.needs_context and type(value) is int and value >= 0
+        ) or (key == "arms" and len(value) in (1, 60) and not policy.algorithm.layout())
         if free:
             load_policy(tmp_path / "p")
             continue
@@ -168,7 +169,7 @@ def test_an_unsound_state_does_not_replace_the_saved_one(tmp_path):
     policy = used("lin_ucb")
     policy.save(tmp_path / "p")
     before = (tmp_path / "p" / "state.npz").read_bytes()
-    policy.model.theta[0, 0, 0] = np.nan
+    policy.algorithm.model.theta[0, 0, 0] = np.nan
     with pytest.raises(PolicyError, match=r"not saved: theta\[0, 0, 0\] is nan"):
         policy.save(tmp_path / "p")
     assert (tmp_path / "p" / "state.npz").read_bytes() == before

@@ -74,11 +74,14 @@ def test_models_and_weights_equal_solves_from_history():
         request = stream.request(int(row), t)
         if t % 10 == 0:
             weights, f, width = reference.predict(row)
-            np.testing.assert_allclose(policy.weights(), weights, atol=1e-9)
+            np.testing.assert_allclose(policy.algorithm.weights(), weights, atol=1e-9)
             x = problem.contexts[row]
             mine = sum(
                 w * (th @ x)
-                for w, th in zip(weights, (policy.model.th_a, policy.model.th_b, policy.model.th_c))
+                for w, th in zip(
+                    weights,
+                    (policy.algorithm.model.th_a, policy.algorithm.model.th_b, policy.algorithm.model.th_c),
+                )
             )
             np.testing.assert_allclose(mine, f, atol=1e-9)
         decision = policy.decide(request)
@@ -87,7 +90,7 @@ def test_models_and_weights_equal_solves_from_history():
             # the played arm is the one that the reference plays with the same normals
             from cabs_core.compiled.rng import NOISE, normal
 
-            draw = np.array([normal(policy.keys, NOISE, t, j) for j in range(4)])
+            draw = np.array([normal(policy.algorithm.keys, NOISE, t, j) for j in range(4)])
             margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
             assert decision.arm == np.argmax(value + 0.1 * margin * width * draw)
         policy.update(decision, problem.scores[row, decision.arm], 0.0)
@@ -110,10 +113,12 @@ def test_a_new_arm_learns_from_what_was_predicted_for_it():
     policy, stream = fresh(problem)
     waiting = policy.decide(stream.request(0, 0))
     policy.add_arm("new")
-    assert policy.model.th_a.shape == (5, 5) and policy.model.inv_b.shape == (2, 5, 5)
-    before = policy.model.inv_b[1].copy()
+    assert policy.algorithm.model.th_a.shape == (5, 5) and policy.algorithm.model.inv_b.shape == (2, 5, 5)
+    before = policy.algorithm.model.inv_b[1].copy()
     assert policy.update(waiting, 1.0, 0.0, deltas=np.full(4, -0.2))
-    np.testing.assert_array_equal(policy.model.inv_b[1], before)  # nothing was predicted for the new arm then
+    np.testing.assert_array_equal(
+        policy.algorithm.model.inv_b[1], before
+    )  # nothing was predicted for the new arm then
     request = stream.request(11, 0)
     wide = {
         "predicted_scores": np.append(request.predicted_scores, 0.5),
@@ -122,17 +127,17 @@ def test_a_new_arm_learns_from_what_was_predicted_for_it():
     }
     decision = policy.decide(Request(**{**request.__dict__, **wide}))
     policy.update(decision, 1.0, 0.0)
-    assert not np.array_equal(policy.model.inv_b[1], before)
+    assert not np.array_equal(policy.algorithm.model.inv_b[1], before)
 
 
 def test_without_deltas_the_surrogate_model_learns_nothing():
     problem = synthetic_problem(n=20, K=3, d=4, offline=20)
     policy, stream = fresh(problem)
     decision = policy.decide(Request(**{**stream.request(0, 0).__dict__, "surrogate": None}))
-    b, a = policy.model.th_b.copy(), policy.model.th_a.copy()
+    b, a = policy.algorithm.model.th_b.copy(), policy.algorithm.model.th_a.copy()
     assert policy.update(decision, 1.0, 0.0)
-    np.testing.assert_array_equal(policy.model.th_b, b)
-    assert not np.array_equal(policy.model.th_a, a)
+    np.testing.assert_array_equal(policy.algorithm.model.th_b, b)
+    assert not np.array_equal(policy.algorithm.model.th_a, a)
 
 
 def test_wrong_offline_labels_lose_their_weight():

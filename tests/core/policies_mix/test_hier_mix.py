@@ -119,7 +119,7 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
         request = stream.request(int(row), t)
         z = (problem.contexts[row] - scaling[0]) * scaling[1]
         base = problem.static_scores["kernel_ridge"][row]
-        np.testing.assert_allclose(policy.weights(), trust, atol=1e-9)
+        np.testing.assert_allclose(policy.algorithm.weights(), trust, atol=1e-9)
         decision = policy.decide(request)
         arm, y = decision.arm, problem.scores[row, decision.arm]
         likelihood = []
@@ -127,16 +127,23 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
             mean, covariance = dense[model].posterior()
             f = offset + rows @ mean
             if t % 15 == 0:
-                constants = policy.constants(300.0)
-                args = (z, base, problem.predicted_costs[row], np.ones(K, bool), constants, policy.anchored)
-                fill_values(model, *args, policy.residual, policy.work)
+                constants = policy.algorithm.constants(300.0)
+                args = (
+                    z,
+                    base,
+                    problem.predicted_costs[row],
+                    np.ones(K, bool),
+                    constants,
+                    policy.algorithm.anchored,
+                )
+                fill_values(model, *args, policy.algorithm.residual, policy.algorithm.work)
                 value = expected_utility(f, problem.predicted_costs[row], 300.0)
-                np.testing.assert_allclose(policy.work.mean, value, atol=1e-9)
+                np.testing.assert_allclose(policy.algorithm.work.mean, value, atol=1e-9)
                 contrast = rows - rows[np.argmax(value)]
                 deviation = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", contrast, covariance, contrast), 0))
                 margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
                 expected = 0.5 * factors[model] * margin * deviation
-                np.testing.assert_allclose(policy.work.sd, expected, atol=1e-8)
+                np.testing.assert_allclose(policy.algorithm.work.sd, expected, atol=1e-8)
             p = np.clip(f[arm], o.clip, 1 - o.clip)
             likelihood.append(p**y * (1 - p) ** (1 - y))
             dense[model].rows.append(rows[arm])
@@ -153,21 +160,28 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
     problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
     options = {"exploration": 0.0, "cost_prior": None, "inverse_temperature": inverse_temperature}
     policy, stream = fresh(problem, **options)
-    constants = policy.constants(policy.rho)
+    constants = policy.algorithm.constants(policy.rho)
     offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
     trusting = np.array([o not in ("none", "ease") for o in offsets])
     assert trusting.sum() >= 4 and (~trusting).sum() == 2
     several, leading = 0, 0
     for t in range(60):
-        weights = policy.weights()
+        weights = policy.algorithm.weights()
         leads = weights[0] >= weights[~trusting].max()
         leading += leads
         decision = policy.decide(stream.request(t, t))
         values = []
-        for model in range(policy.experts):
+        for model in range(policy.algorithm.experts):
             args = (decision.memory["z"], decision.memory["base"], decision.memory["costs"], np.ones(K, bool))
-            fill_values(model, *args, constants, policy.anchored, policy.residual, policy.work)
-            values.append(policy.work.mean.copy())
+            fill_values(
+                model,
+                *args,
+                constants,
+                policy.algorithm.anchored,
+                policy.algorithm.residual,
+                policy.algorithm.work,
+            )
+            values.append(policy.algorithm.work.mean.copy())
         values = np.array(values)
         average = weights[trusting] @ values[trusting] / weights[trusting].sum()
         chances = np.array([weights[trusting].sum(), *weights[~trusting]])
@@ -187,7 +201,7 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
 
 def test_prior_weights_are_what_an_accepted_loss_asks_for():
     policy, _ = fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)))
-    weights = policy.prior_weights()
+    weights = policy.algorithm.prior_weights()
     assert weights.sum() == pytest.approx(1.0)
     offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
     of = dict(zip(offsets, weights, strict=True))
@@ -208,7 +222,7 @@ def test_the_ridge_is_sure_where_the_train_prompts_lie_and_learns_where_they_do_
     problem = replace(problem, offline_contexts=train, offline_scores=y)
     policy, _ = fresh(problem)
     m = [c.offset for c in policy.settings.corrections].index("ridge")
-    correction, prior = policy.settings.corrections[m], np.sqrt(policy.residual.prior[m])
+    correction, prior = policy.settings.corrections[m], np.sqrt(policy.algorithm.residual.prior[m])
     assert prior[1] < 0.2 * correction.arm_context and prior[3] > 0.9 * correction.arm_context
     assert prior[0] < 0.2 * correction.arm
 
@@ -251,7 +265,7 @@ def test_decisions_are_distributions_and_posteriors_shrink(name, seed, K, d, rho
     problem = with_kernel(synthetic_problem(n=40, K=K, d=d, offline=20, seed=seed))
     policy, stream = fresh(problem, rho=rho, seed=seed, name=name)
     rng = np.random.default_rng(seed)
-    start = np.diag(policy.residual[1][-1]).copy() if name == "hier_mix" else None
+    start = np.diag(policy.algorithm.residual[1][-1]).copy() if name == "hier_mix" else None
     for t in range(40):
         mask = rng.random(K) < 0.7
         mask[rng.integers(K)] = True
@@ -259,10 +273,10 @@ def test_decisions_are_distributions_and_posteriors_shrink(name, seed, K, d, rho
         assert mask[decision.arm] and decision.pmf.min() >= 0
         assert decision.pmf.sum() == pytest.approx(1.0) and (decision.pmf[~mask] == 0).all()
         policy.update(decision, problem.scores[t, decision.arm], problem.costs[t, decision.arm])
-        assert policy.weights().sum() == pytest.approx(1.0)
+        assert policy.algorithm.weights().sum() == pytest.approx(1.0)
     if start is not None:
-        assert (np.diag(policy.residual[1][-1]) <= start + 1e-15).all()
-        assert (np.diag(policy.anchored.cov) > 0).all()
+        assert (np.diag(policy.algorithm.residual[1][-1]) <= start + 1e-15).all()
+        assert (np.diag(policy.algorithm.anchored.cov) > 0).all()
 
 
 @pytest.mark.parametrize("name", ["hier_mix", "hier_mix@two_models"])
@@ -303,9 +317,9 @@ def test_costs_are_learnt_as_a_shrunk_ratio():
         decision = policy.decide(stream.request(t, t))
         policy.update(decision, scores[t, decision.arm], charged[t, decision.arm])
         sums[:, decision.arm] += 1.0, charged[t, decision.arm], told[t, decision.arm]
-    np.testing.assert_allclose(policy.paid, sums)
+    np.testing.assert_allclose(policy.algorithm.paid, sums)
     out = np.empty(3)
-    calibrate_costs(told[0], policy.paid, 10.0, out)
+    calibrate_costs(told[0], policy.algorithm.paid, 10.0, out)
     n, paid, expected = sums
     ratio = np.where(n > 0, (10.0 + n * paid / np.maximum(expected, 1e-12)) / (10.0 + n), 1.0)
     np.testing.assert_allclose(out, told[0] * ratio)
@@ -343,28 +357,30 @@ def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
 def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
     problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60))
     policy, stream = fresh(problem, dispersion=False)
-    start, alarm = policy.state()[0], 0.0
+    start, alarm = policy.algorithm.state()[0], 0.0
     start = {name: np.array(value) for name, value in start.items()}
     for t in range(60):
         decision = policy.decide(stream.request(t, t))
         arm, y = decision.arm, 1.0 - problem.scores[t, decision.arm]  # not what was predicted
         predicted = []
-        for model in range(policy.experts):
-            constants = policy.constants(0.0)
+        for model in range(policy.algorithm.experts):
+            constants = policy.algorithm.constants(0.0)
             args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), constants)
-            fill_values(model, *args, policy.anchored, policy.residual, policy.work)
-            predicted.append(policy.work.f[arm])  # scores, before they are cut to [0, 1]
-        p = np.clip(policy.weights() @ np.array(predicted), 0.02, 0.98)
+            fill_values(
+                model, *args, policy.algorithm.anchored, policy.algorithm.residual, policy.algorithm.work
+            )
+            predicted.append(policy.algorithm.work.f[arm])  # scores, before they are cut to [0, 1]
+        p = np.clip(policy.algorithm.weights() @ np.array(predicted), 0.02, 0.98)
         loss = -y * np.log(p) - (1 - y) * np.log(1 - p)
         alarm = max(0.0, alarm + loss + p * np.log(p) + (1 - p) * np.log(1 - p) - ALLOWANCE)
         policy.update(decision, y, 0.0)
         if alarm > policy.settings.restart:
             break
-        assert policy.alarm[0] == pytest.approx(alarm, abs=1e-9)
-    policy.alarm[0] = 1e3
+        assert policy.algorithm.alarm[0] == pytest.approx(alarm, abs=1e-9)
+    policy.algorithm.alarm[0] = 1e3
     decision = policy.decide(stream.request(70, 70))
     policy.update(decision, 1.0, 0.0)
-    for name, value in policy.state()[0].items():
+    for name, value in policy.algorithm.state()[0].items():
         if name != "played":
             np.testing.assert_allclose(np.asarray(value), start[name], atol=1e-12, err_msg=name)
 
@@ -411,11 +427,11 @@ def test_graded_scores_scale_noise_and_evidence():
     problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60, graded=True))
     policy, stream = fresh(problem)
     assert stream.share < 0.9
-    constants = policy.constants(0.0)
+    constants = policy.algorithm.constants(0.0)
     assert constants.noise == pytest.approx(0.2 * stream.share)
     assert constants.dispersion == pytest.approx(stream.share)
     plain, _ = fresh(problem, dispersion=False)
-    assert plain.constants(0.0).noise == 0.2 and plain.constants(0.0).dispersion == 1.0
+    assert plain.algorithm.constants(0.0).noise == 0.2 and plain.algorithm.constants(0.0).dispersion == 1.0
 
 
 def test_constant_features_are_left_out_of_the_scaling():

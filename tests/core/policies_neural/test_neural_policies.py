@@ -8,7 +8,6 @@ from tests_support import built
 
 from cabs_core.compiled.rng import query_order, stream_keys
 from cabs_core.errors import PolicyError
-from cabs_core.policies.base import Policy
 from cabs_core.policies.lanes import Lane
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -42,11 +41,11 @@ def test_lockstep_replay_is_the_online_loop(name, options, condition):
         policy, stream = fresh(problem, name, trial, **options)
         order = query_order(0, problem.pool, trial, problem.n)
         plan = stream_condition(condition, problem, stream, [order], [trial], seed=0, pool=problem.pool)
-        lane = Lane.empty(plan.orders[0], plan.arrivals[0], experts=policy.experts)
-        Policy.run(policy, stream, lane, 0, problem.n)
+        lane = Lane.empty(plan.orders[0], plan.arrivals[0], experts=policy.algorithm.experts)
+        policy.play(stream, lane, 0, problem.n)
         np.testing.assert_array_equal(lane.actions, fast.actions[trial])
         np.testing.assert_allclose(lane.propensities, fast.propensities[trial], atol=1e-6)
-        if policy.experts:
+        if policy.algorithm.experts:
             np.testing.assert_allclose(lane.meta_weights, fast.meta_weights[trial], atol=1e-6)
 
 
@@ -65,7 +64,7 @@ def test_networks_are_taught_what_cabs_c_says():
         target[arm] = np.clip(y - 300.0 * problem.costs[t, arm], 0, 1)
         seen = (reach > 0).astype(float)
         seen[arm] = 1.0
-        state = policy.state()[0]
+        state = policy.algorithm.state()[0]
         np.testing.assert_allclose(state["history_w"][t, 0], seen, atol=1e-12)
         np.testing.assert_allclose(state["history_y"][t, 0], target * seen, atol=1e-12)
         np.testing.assert_array_equal(state["history_x"][t], problem.contexts[t])
@@ -82,7 +81,7 @@ def test_a_bandit_is_taught_the_played_arm_alone_and_full_feedback_all():
         decision = policy.decide(stream.request(0, 0))
         extra = {"all_scores": problem.scores[0], "all_costs": problem.costs[0]}
         policy.update(decision, problem.scores[0, decision.arm], problem.costs[0, decision.arm], **extra)
-        rows = policy.state()[0]
+        rows = policy.algorithm.state()[0]
         expected = np.eye(3)[decision.arm] if name == "neural_ucb" else np.ones(3)
         np.testing.assert_array_equal(rows["history_w"][0, 0], expected)
         np.testing.assert_allclose(rows["history_y"][0, 0], expected * stream.utilities[0], atol=1e-12)
@@ -126,4 +125,4 @@ def test_no_gpu_is_said(monkeypatch):
     problem = synthetic_problem(n=5, K=3, d=4, offline=20)
     with pytest.raises(PolicyError, match="no GPU"):
         fresh(problem, "neural_ucb", device="cuda")
-    assert fresh(problem, "neural_ucb", device="auto")[0].core.shape.device == "cpu"
+    assert fresh(problem, "neural_ucb", device="auto")[0].algorithm.core.shape.device == "cpu"

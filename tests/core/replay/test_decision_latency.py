@@ -5,9 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cabs_core.errors import PolicyError
-from cabs_core.policies import static
 from cabs_core.policies.base import Decision
-from cabs_core.policies.linear.bandits import LinearBandit
+from cabs_core.policies.safe import SafePolicy
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import latency
 
@@ -17,10 +16,10 @@ def problem():
     return synthetic_problem(n=90, K=4, d=5)
 
 
-def watch(monkeypatch, cls, clock=None):
+def watch(monkeypatch, clock=None):
     """[(call, round of the policy, context or score)] in the order of the calls."""
     seen = []
-    decide, update = cls.decide, cls.update
+    decide, update = SafePolicy.decide, SafePolicy.update
 
     def decided(self, request):
         seen.append(("decide", self.round, request.context))
@@ -34,13 +33,13 @@ def watch(monkeypatch, cls, clock=None):
             clock["now"] += clock["update"]
         return update(self, decision, score, cost, **more)
 
-    monkeypatch.setattr(cls, "decide", decided)
-    monkeypatch.setattr(cls, "update", updated)
+    monkeypatch.setattr(SafePolicy, "decide", decided)
+    monkeypatch.setattr(SafePolicy, "update", updated)
     return seen
 
 
 def test_every_timed_call_is_one_decide_and_one_update_after_learning(problem, monkeypatch) -> None:
-    seen = watch(monkeypatch, LinearBandit)
+    seen = watch(monkeypatch)
     times = latency.time_decisions(problem, "lin_ucb", 300.0, decisions=25, warmup=5, learned=20)
     assert [kind for kind, _, _ in seen] == [
         "decide",
@@ -65,7 +64,7 @@ def test_a_decision_is_timed_apart_from_its_update_and_from_warming_up(problem, 
     clock = {"now": 0, "decide": 7_000, "update": 3_000}
     monkeypatch.setattr(latency.time, "perf_counter_ns", lambda: clock["now"])
     monkeypatch.setattr(latency.time, "process_time_ns", lambda: 2 * clock["now"])
-    watch(monkeypatch, static.RandomPolicy, clock)
+    watch(monkeypatch, clock)
     times = latency.time_decisions(problem, "random", 300.0, decisions=4, warmup=3, learned=0)
     assert times.decide_us.tolist() == [7.0] * 4 and times.update_us.tolist() == [3.0] * 4
     assert times.decide_cpu_us.tolist() == [14.0] * 4 and times.update_cpu_us.tolist() == [6.0] * 4

@@ -24,7 +24,7 @@ SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthChe
 def state(router: Router) -> tuple:
     """All that a router has learnt, as bytes."""
     router.follow()
-    arrays, values = router.learner.policy.state()
+    arrays, values = router.learner.policy.algorithm.state()
     found = {k: np.ascontiguousarray(v).tobytes() for k, v in arrays.items()}
     return found, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
 

@@ -20,7 +20,7 @@ from cabs_core.router import Router
 
 
 def state(policy):
-    return {k: np.asarray(v) for k, v in policy.state()[0].items()}
+    return {k: np.asarray(v) for k, v in policy.algorithm.state()[0].items()}
 
 
 def same(one, two):

@@ -1,4 +1,4 @@
-"""What a policy promises a router, whatever its algorithm: the border at which everything from outside is checked.
+"""What a router and a replay hold: a policy with everything from outside checked at its border, whatever its algorithm.
 
 * Every call comes alone: a lock, so that one object may be used from several threads.
 * Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first, and a refusal
@@ -8,7 +8,7 @@
 * Arms come and go while decisions for them wait for their rewards.
 * What was learnt is saved as a whole and read back checked (`saving`).
 
-`Policy` (`base`) is the algorithm behind it: it chooses and learns, and relies on all of this.
+`Policy` (`base`) is the algorithm inside: it chooses and learns, and relies on all of this.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
+from cabs_core.policies.base import Policy
+from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.ledger import Ledger
-from cabs_core.policies.requests import Decision, Request, Surrogate
+from cabs_core.policies.requests import Decision, Request
+from cabs_core.threads import over_threads
 
 if TYPE_CHECKING:
     from cabs_core.policies.saving import Saved
 
-#: suffix of `Policy.instance` in a forked process, whose decisions must differ in name from its parent's
+#: suffix of `SafePolicy.instance` in a forked process, whose decisions must differ in name from its parent's
 _process = ""
 
 
@@ -45,41 +49,67 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class Guarded(ABC):
-    """The part of a policy that faces its callers; see the module.
+class SafePolicy:
+    """A policy as its callers see it, made by `build_policy` and `load_policy`; see the module.
+
+    Args:
+        algorithm: the policy inside; saved: what it was read from.
 
     Attributes:
-        name: catalog name. round: decisions made so far.
+        algorithm: the policy inside.
         router: random id of this router, the same after save and load; its decisions carry it.
         version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
         learnt: the decisions that were learnt from (`ledger`).
+
+    Example:
+        >>> import numpy as np
+        >>> from cabs_core import Request, SafePolicy, build_policy
+        >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
+        >>> decision = policy.decide(Request(context=np.ones(3)))
+        >>> isinstance(policy, SafePolicy), policy.update(decision, score=1.0, cost=2e-4)
+        (True, True)
+        >>> policy.add_arm("new")
+        >>> policy.arms
+        ['small', 'large', 'new']
     """
 
-    learns: ClassVar[bool] = True
-    name: str
-    round: int
-
-    def _open(self, arms: tuple[str, ...]) -> None:
-        """A router that has decided nothing yet."""
-        self._arms = arms
-        self.round = self.version = 0
+    def __init__(self, algorithm: Policy, saved: Saved | None = None) -> None:
+        self.algorithm = algorithm
+        self.version = 0
         self.since: dict[str, int] = {}
         self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
         self.learnt = Ledger()
         self._lock = threading.RLock()
         self._memory_fields: dict[int, dict[str, tuple[Any, ...]]] = {}
+        if saved is not None:
+            header = saved.header
+            self.version, self.learnt, self.router = header.version, saved.ledger, header.router
+            self.since = {arm: at for arm, at in header.since.items() if arm in algorithm.arms}
 
-    def _reopen(self, saved: Saved) -> None:
-        """The router that was saved."""
-        header = saved.header
-        self.round, self.version, self.learnt = header.round, header.version, saved.ledger
-        self.since = {arm: at for arm, at in header.since.items() if arm in self._arms}
-        self.router = header.router
+    @property
+    def name(self) -> str:
+        """`name` or `name@preset`."""
+        return self.algorithm.name
 
     @property
     def arms(self) -> list[str]:
         """Names of the arms, in the order of every array of K (a copy)."""
-        return list(self._arms)
+        return list(self.algorithm.arms)
+
+    @property
+    def rho(self) -> float:
+        """Cost sensitivity that it was built for."""
+        return self.algorithm.rho
+
+    @property
+    def round(self) -> int:
+        """Decisions made so far."""
+        return self.algorithm.round
+
+    @property
+    def settings(self) -> Any:
+        """Its options."""
+        return self.algorithm.settings
 
     @property
     def instance(self) -> str:
@@ -91,35 +121,6 @@ class Guarded(ABC):
             f"{self.name}: a policy holds code addresses of its process and cannot be pickled or copied. Use "
             "save(folder) and load_policy(folder)"
         )
-
-    # -- the algorithm: what subclasses give -------------------------------------------------------------------
-
-    @abstractmethod
-    def _decide(self, request: Request) -> Decision:
-        """Choose an arm and return `self._decision(...)`."""
-
-    def _learn(self, decision: Decision, outcome: checks.Outcome) -> bool:
-        """Learn from the outcome of a decision; True if anything was learnt."""
-        return False
-
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What each array in the memory of a decision over this many arms must be."""
-        return {}
-
-    def _grow(self) -> None:  # noqa: B027
-        """Extend the state by one arm."""
-
-    def _grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
-        raise PolicyError(
-            f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy again with its column"
-        )
-
-    def _shrink(self, index: int) -> None:  # noqa: B027
-        """Remove arm `index` from the state."""
-
-    def _resized(self) -> None:  # noqa: B027
-        """Allocate scratch arrays anew after arms were added or removed."""
 
     # -- decisions and their rewards ---------------------------------------------------------------------------
 
@@ -133,13 +134,18 @@ class Guarded(ABC):
         if not isinstance(request, Request):
             raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
         with self._lock:
-            decision = self._decide(request)
-            if not 0.0 < decision.probability <= checks.ONE:
+            algorithm = self.algorithm
+            arm, probability, pmf, rho, memory, surrogate = algorithm.choose(request)
+            if not 0.0 < probability <= checks.ONE:
                 raise PolicyError(
-                    f"{self.name}: its state gives arm {decision.arm_name} probability {decision.probability}; load "
-                    "the last saved state that was sound"
+                    f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load the last "
+                    "saved state that was sound"
                 )
-            self.round += 1
+            decision = Decision(
+                arm, probability, pmf, algorithm.round, rho, algorithm.arms, {} if memory is None else memory, surrogate,
+                self.router, self._instance + _process, self.version,
+            )  # fmt: skip
+            algorithm.round += 1
             return decision
 
     def update(
@@ -174,15 +180,28 @@ class Guarded(ABC):
             k = len(decision.arms)
             fields = self._memory_fields.get(k)
             if fields is None:
-                fields = {name: tuple(field) for name, field in self.memory_layout(k).items()}
+                fields = {name: tuple(field) for name, field in self.algorithm.memory_layout(k).items()}
                 self._memory_fields[k] = fields
             checked = checks.check_decision(self.name, decision, fields)
+            places = self._places(decision)
+            arm = decision.arm if places is None else _index(places, decision.arm)
             outcome = checks.outcome(
-                self.name, k, score, cost, latency_penalty, deltas, all_scores, all_costs, checked
+                self.name,
+                k,
+                score,
+                cost,
+                latency_penalty,
+                deltas,
+                all_scores,
+                all_costs,
+                checked,
+                arm,
+                places,
             )
             key = decision.instance, decision.round
-            if not self.learns or key in self.learnt or not self._learn(decision, outcome):
+            if not self.algorithm.learns or key in self.learnt or arm < 0:
                 return False
+            self.algorithm.learn(decision, outcome)
             self.learnt.add(*key)
             return True
 
@@ -204,29 +223,20 @@ class Guarded(ABC):
             raise PolicyError(
                 f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
             )
-        if decision.arms is not self._arms:
+        if decision.arms is not self.algorithm.arms:
             checks.names(f"{self.name}: Decision", decision.arms)
 
-    def _decision(
-        self, arm: int, probability: float, pmf: np.ndarray, rho: float,
-        memory: dict[str, np.ndarray] | None = None, surrogate: Surrogate | np.ndarray | None = None,
-    ) -> Decision:  # fmt: skip
-        """A decision of this round and this router."""
-        return Decision(
-            arm, probability, pmf, self.round, rho, self._arms, {} if memory is None else memory, surrogate,
-            self.router, self._instance + _process, self.version,
-        )  # fmt: skip
-
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy.
+        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy."""
+        memory = self.algorithm.redrawn(decision, arm, pmf)
+        return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
-        Subclasses whose memory depends on the played arm change it to fit the new one.
-        """
-        return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf))
-
-    def count(self, arm: str) -> None:
-        """A copy of this policy played `arm`: count the round, as `decide` would have."""
-        self.round += 1
+    def take_over(self, other: SafePolicy) -> None:
+        """Know what a copy of this policy has learnt; the round becomes the later of the two."""
+        with self._lock:
+            later = max(self.round, other.round)
+            self.algorithm.set_state(*other.algorithm.state())
+            self.algorithm.round = later
 
     # -- arms that come and go ---------------------------------------------------------------------------------
 
@@ -246,57 +256,53 @@ class Guarded(ABC):
             DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:
+            algorithm = self.algorithm
             arms = checks.names(self.name, [name])
-            if name in self._arms:
+            if name in algorithm.arms:
                 raise PolicyError(f"{self.name}: there is already an arm {name!r}")
             if (embeddings is None) != (scores is None):
                 raise PolicyError(
                     f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
                 )
             if embeddings is None or scores is None:
-                self._grow()
+                algorithm.grow()
             else:
-                self._grow_from(np.asarray(embeddings), np.asarray(scores))
-            self._arms += arms
+                algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))
+            algorithm.arms += arms
             self.version += 1
             self.since[name] = self.version
-            self._resized()
+            algorithm.resized()
 
     def remove_arm(self, name: str) -> None:
         """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing."""
         with self._lock:
-            if name not in self._arms or len(self._arms) == 1:
+            algorithm = self.algorithm
+            if name not in algorithm.arms or len(algorithm.arms) == 1:
                 raise PolicyError(
                     f"{self.name}: cannot remove {checks.text(name, 80)!r} from arms {self.arms}"
                 )
-            index = self._arms.index(name)
-            self._shrink(index)
-            self._arms = self._arms[:index] + self._arms[index + 1 :]
+            index = algorithm.arms.index(name)
+            algorithm.shrink(index)
+            algorithm.arms = algorithm.arms[:index] + algorithm.arms[index + 1 :]
             self.version += 1
             self.since.pop(name, None)
-            self._resized()
+            algorithm.resized()
 
-    def today(self, decision: Decision) -> np.ndarray | None:
-        """Index of each current arm among the decision's arms (-1: added since), or None if no arm changed."""
-        if decision.version == self.version and decision.arms == self._arms:
+    def _places(self, decision: Decision) -> np.ndarray | None:
+        """Index of each of today's arms among the decision's (-1: added since), or None if no arm changed."""
+        arms = self.algorithm.arms
+        if decision.version == self.version and decision.arms == arms:
             return None
         places = {a: i for i, a in enumerate(decision.arms)}
         return np.array(
-            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in self._arms],
+            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in arms],
             dtype=np.int64,
         )
-
-    def arm_today(self, decision: Decision, places: np.ndarray | None) -> int:
-        """Index of the played arm among the current arms, given `places` from `today`; -1: it has been removed."""
-        if places is None:
-            return decision.arm
-        indices = np.flatnonzero(places == decision.arm)
-        return int(indices[0]) if len(indices) else -1
 
     # -- files -------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write policy.json and state.npz into `folder` (replaced as a whole); no pickle.
+        """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a whole); no pickle.
 
         Raises:
             PolicyError: the state is not sound; what was saved before stays.
@@ -304,8 +310,52 @@ class Guarded(ABC):
         with self._lock:
             return saving.save(self, folder)
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read what `save` wrote. Raises ProvenanceError where the folder holds something else."""
-        policy: Self = saving.load(cls, folder)
-        return policy
+    # -- replay -----------------------------------------------------------------------------------------------
+
+    def play(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a lane through `decide` and `update`: slow, simple, the reference of every loop."""
+        algorithm = self.algorithm
+        checks.check_lane(algorithm, stream, lane, start, stop)
+        for t in range(start, stop):
+            row = int(lane.order[t])
+            decision = self.decide(stream.request(row, t))
+            lane.actions[t], lane.propensities[t] = decision.arm, decision.probability
+            algorithm.trace(decision, lane, t)
+            lane.pending[t] = decision
+            for s in lane.due(t):
+                self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
+
+    def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
+        score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]
+        extra: dict[str, Any] = {}
+        if self.algorithm.full_feedback:
+            extra = {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
+        if stream.latency_weight:
+            extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
+        self.update(decision, float(score), float(cost), deltas=stream.deltas[row, decision.arm], **extra)
+
+
+def _index(places: np.ndarray, arm: int) -> int:
+    """Where the arm is today, -1: it has been removed."""
+    indices = np.flatnonzero(places == arm)
+    return int(indices[0]) if len(indices) else -1
+
+
+def play_lanes(
+    policies: Sequence[SafePolicy],
+    stream: Stream,
+    lanes: Sequence[Lane],
+    start: int,
+    stop: int,
+    threads: int = 1,
+) -> None:
+    """Play rounds start..stop-1 of every lane: in the algorithm's own loop, or call by call where it has none.
+
+    Lanes are played over threads (compiled loops hold no GIL); results do not depend on `threads`.
+    """
+    algorithms = [policy.algorithm for policy in policies]
+    if algorithms[0].own_loop:
+        type(algorithms[0]).run_lanes(algorithms, stream, lanes, start, stop, threads)
+        return
+    jobs = [partial(p.play, stream, lane, start, stop) for p, lane in zip(policies, lanes, strict=True)]
+    over_threads(jobs, threads)
