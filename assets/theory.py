@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.bench.theory_version import theory_code_version
+from cabs_core.theory.version import theory_code_version
 from cabs_dagster import specs
 from cabs_dagster.metadata import guarded
 from cabs_dagster.resources import CabsResource
@@ -24,7 +24,8 @@ class TheoryConfig(StageConfig):
 def theory(
     context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.bench.theory import THEORY, make_theory  # here: loading the code location stays quick
+    # here: loading the code location stays quick
+    from cabs_core.theory.experiments import THEORY, make_theory
 
     with guarded():
         store = cabs.store()

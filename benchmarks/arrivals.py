@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.study_plan import FIELD_SETUP
-from cabs_core.bench.study_problems import problem
+from benchmarks.study_plan import FIELD_SETUP
+from benchmarks.study_problems import problem
 from cabs_core.policies.lanes import Offline
 from cabs_core.policies.registry import build_policy
 from cabs_core.policies.uniroute import UniRoute

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.study_plan import FIELD_SETUP
-from cabs_core.bench.study_problems import problem
+from benchmarks.study_plan import FIELD_SETUP
+from benchmarks.study_problems import problem
 from cabs_core.router.budget import replay_budgets, spending
 
 POOLS = ("routerbench_sub3", "paretobandit_k4")

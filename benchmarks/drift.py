@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, head, write_figures
-from cabs_core.bench.study_plan import FIELD_SETUP
-from cabs_core.bench.study_problems import set_up
+from benchmarks.study_plan import FIELD_SETUP
+from benchmarks.study_problems import set_up
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import standard_error
 from cabs_core.oracles import build_problems, train_oracles

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.study_plan import SHORT_RHOS
+from benchmarks.study_plan import SHORT_RHOS
 from cabs_core.encoders.tfidf import DIM, TfidfEncoder
 from cabs_core.outcomes import load_outcomes
 from cabs_core.pools import find_pool

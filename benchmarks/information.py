@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.study_plan import FIELD_SETUP, SHORT_RHOS
-from cabs_core.bench.study_problems import problem
+from benchmarks.study_plan import FIELD_SETUP, SHORT_RHOS
+from benchmarks.study_problems import problem
 from cabs_core.predictors import ScorePredictor, make_score_predictor
 from cabs_core.problem import ReplayProblem
 from cabs_core.utility import binary_share, clipped_utility, expected_utility

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.study_plan import SHORT_RHOS
+from benchmarks.study_plan import SHORT_RHOS
 from cabs_core.encoders.tfidf import TfidfEncoder
 from cabs_core.outcomes import load_outcomes
 from cabs_core.pools import find_pool

@@ -3,9 +3,9 @@
     python -m benchmarks.sessions [--pools NAME ...] [--policies NAME ...] [--splits 3] [--trials 3] [--turns 4] [--cached 0.1] [--tools 0] [--json FILE]
 
 Queries of a task are grouped into conversations (`cabs_core.replay.sessions`); all policies and settings hold the same ones,
-so differences are paired. Tables, features and splits are those of `cabs bench study --protocol field` (costs scaled to a
-mean of 5e-4 USD where the grid of rhos is not the paper's). Errors: over orders and queries (`paired_difference`), and over
-splits where that is larger.
+so differences are paired. Tables, features and splits are those of `python -m benchmarks.study --protocol field` (costs
+scaled to a mean of 5e-4 USD where the grid of rhos is not the paper's). Errors: over orders and queries
+(`paired_difference`), and over splits where that is larger.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
+from benchmarks.study_plan import FIELD_SETUP
+from benchmarks.study_problems import problem
 from cabs_core import paired_difference, replay
-from cabs_core.bench.study_plan import FIELD_SETUP
-from cabs_core.bench.study_problems import problem
 from cabs_core.paths import cabs_home
 from cabs_core.replay import ReplayResult
 

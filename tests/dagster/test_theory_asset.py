@@ -7,21 +7,21 @@ from pathlib import Path
 import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore
-from cabs_core.bench import theory
+from cabs_core.theory import experiments
 from cabs_dagster.resources import CabsResource
 
 
 def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) -> None:
     from cabs_assets.theory import theory as asset
 
-    small = {name: each([0, 1], True) for name, each in theory.EXPERIMENTS.items()}
+    small = {name: each([0, 1], True) for name, each in experiments.EXPERIMENTS.items()}
     ran: list[int] = []
 
     def run(seeds: int) -> dict:
         ran.append(seeds)
         return small
 
-    monkeypatch.setattr(theory, "run", run)
+    monkeypatch.setattr(experiments, "run", run)
 
     def make() -> dg.MaterializeResult:
         done = dg.materialize(

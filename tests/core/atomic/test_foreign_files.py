@@ -57,13 +57,6 @@ def _predictor(folder: Path) -> None:
     predictor.save(folder)
 
 
-def _theory(folder: Path) -> None:
-    from cabs_core.atomic import Contents, atomic_directory
-
-    with atomic_directory(folder, Contents("this page", "index.html", ("figures.json", "*.png"))) as new:
-        (new / "index.html").write_text("page")
-
-
 WRITERS = {
     "policies/saving.py": _policy,
     "policies/static.py": _static,
@@ -71,7 +64,6 @@ WRITERS = {
     "replay/storage.py": _result,
     "outcomes/table.py": _outcomes,
     "predictors/base.py": _predictor,
-    "bench/theory_page.py": _theory,
 }
 
 

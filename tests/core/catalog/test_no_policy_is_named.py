@@ -10,8 +10,8 @@ from cabs_core.catalog import policies, policy_record
 from cabs_core.errors import PolicyError
 
 ROOT = Path(__file__).parents[3]
-#: rooms that are about single policies; benchmarks play those that they time
-ABOUT_POLICIES = ("catalog", "policies", "predictors", "bench")
+#: rooms that are about single policies; benchmarks play those that they time, theory those of the theorems
+ABOUT_POLICIES = ("catalog", "policies", "predictors", "bench", "theory")
 FILES = sorted(
     file.relative_to(ROOT)
     for package in ("cabs_core", "cabs_dagster", "assets", "dbt_like_sql")

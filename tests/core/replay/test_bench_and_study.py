@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cabs_core.bench import study_problems, study_ranking
-from cabs_core.bench.cli import BENCHES, bench
+from benchmarks import study_problems, study_ranking
+from benchmarks.study import main, run
+from benchmarks.study_plan import Plan, cell_path
+from benchmarks.study_tables import table
+from cabs_core.bench.cli import NAMES, bench
 from cabs_core.bench.peers import numpy_peer
 from cabs_core.bench.replay import Ours, Peer
-from cabs_core.bench.study import main, run
-from cabs_core.bench.study_plan import Plan, cell_path
-from cabs_core.bench.study_tables import table
 from cabs_core.errors import CabsError, PoolError
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
@@ -65,11 +65,17 @@ def test_study_resumes_and_adds_up(work):
     assert paired["difference"] == pytest.approx(values["random"]["mean"] - values["lin_ts"]["mean"])
 
 
-@pytest.mark.parametrize("what", [*BENCHES, "all"])
+@pytest.mark.parametrize("what", NAMES)
 def test_an_unknown_option_is_refused(what):
     found = CliRunner().invoke(bench, [what, "--no-such-option"])
     message = "takes no further arguments" if what == "all" else "unrecognized arguments"
     assert found.exit_code == 2 and message in found.output
+
+
+def test_who_asks_for_a_study_is_told_where_it_is():
+    found = CliRunner().invoke(bench, ["study", "--protocol", "field"])
+    assert found.exit_code == 2 and "no benchmark is called 'study'" in found.output
+    assert "`python -m benchmarks.study` from a checkout" in found.output
 
 
 STUDIES = Path(__file__).parents[3] / "benchmarks"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.bench.frontier_figures import REPLICATES, FixedModels, combined, lines, sweep
-from cabs_core.bench.study import run
-from cabs_core.bench.study_plan import Plan
-from cabs_core.bench.study_tables import show, table
+from benchmarks.study import run
+from benchmarks.study_frontier import REPLICATES, FixedModels, combined, lines, sweep
+from benchmarks.study_plan import Plan
+from benchmarks.study_tables import show, table
 from cabs_core.metrics import aiq, cost_saved, hull_score
 from cabs_core.problem.synthetic import synthetic_problem
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.bench.study_plan import SIMPLE, Plan
-from cabs_core.bench.study_tables import collect, paired_errors, regime_weights
+from benchmarks.study_plan import SIMPLE, Plan
+from benchmarks.study_tables import collect, paired_errors, regime_weights
 
 #: an upper bound and random play have no rank
 UNRANKED = ("oracle_best", "random")

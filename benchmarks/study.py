@@ -1,7 +1,7 @@
 """The comparison of policies on real outcomes: several splits, stress conditions, paired differences with errors.
 
-    cabs bench study --protocol field                                           all tables, conditions, splits
-    cabs bench study --pool openllm_lb_v2_carrot --split-seeds 0 1 2 --work DIR [--json FILE]
+    python -m benchmarks.study --protocol field                                 all tables, conditions, splits
+    python -m benchmarks.study --pool openllm_lb_v2_carrot --split-seeds 0 1 2 --work DIR [--json FILE]
 
 Oracles and everything offline from the train split; the same orders, features and rounds for every policy; policies at
 their defaults. Protocol `full` (default): the first split at 21 rhos in 10 trials, further ones at 9 rhos in 5 trials;
@@ -20,7 +20,6 @@ again at will. The first split of all pools and conditions comes first. Problems
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -36,9 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import atomic_path, write_text
-from cabs_core.bench import study_ranking
-from cabs_core.bench.study_plan import (
+from benchmarks import study_ranking
+from benchmarks.script import Script, write_figures
+from benchmarks.study_plan import (
     CONDITIONS,
     FIELD_CONDITIONS,
     FIELD_POLICIES,
@@ -53,8 +52,9 @@ from cabs_core.bench.study_plan import (
     Setup,
     cell_path,
 )
-from cabs_core.bench.study_problems import can_be_severe, problem
-from cabs_core.bench.study_tables import show, table
+from benchmarks.study_problems import can_be_severe, problem
+from benchmarks.study_tables import show, table
+from cabs_core.atomic import atomic_path, write_text
 from cabs_core.catalog import STREAM_CONDITIONS
 from cabs_core.errors import CabsError
 from cabs_core.paths import cabs_home
@@ -169,19 +169,12 @@ def _check_setup(work: Path, setup: Setup) -> None:
         raise CabsError(f"{work} holds cells of {stored}; this study has {setup}: give it another --work")
 
 
-def main(
-    json_path: str | None = None, quick: bool = False, argv: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Run what is missing and return the figures; see the module. quick: one split, the short protocol."""
-    parser = argparse.ArgumentParser(
-        prog="cabs bench study", description="Compare policies on real outcomes over splits and conditions."
-    )
-    parser.add_argument(
-        "--protocol", choices=("full", "short", "field"), default="short" if quick else "full"
-    )
-    parser.add_argument("--pool", nargs="+")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run what is missing and return the figures; see the module."""
+    parser = Script(__file__, __doc__, split_seeds=[0, 1, 2])
+    parser.add_argument("--protocol", choices=("full", "short", "field"), default="full")
+    parser.add_argument("--pool", nargs="+", metavar="NAME")
     parser.add_argument("--conditions", nargs="+", choices=sorted(CONDITIONS))
-    parser.add_argument("--split-seeds", nargs="+", type=int, default=[0] if quick else [0, 1, 2])
     parser.add_argument("--policies", nargs="+")
     parser.add_argument("--encoder", help="Instead of the pools' own, such as tfidf-svd")
     parser.add_argument("--oracle", choices=("auto", "network", "ridge"), help="Instead of the pools' own")
@@ -189,8 +182,7 @@ def main(
     parser.add_argument("--threads", type=int, help="Trials of a replay at once (default: all processors)")
     parser.add_argument("--jobs", type=int, default=1, help="Processes; give --threads 1 with several")
     parser.add_argument("--table-only", action="store_true", help="Only read what is on disk")
-    parser.add_argument("--json", dest="json_path", default=json_path)
-    args = parser.parse_args(list(argv) if argv is not None else [])
+    args = parser.parse_args(argv)
     field = args.protocol == "field"
     base = FIELD_SETUP if field else Setup()
     setup = Setup(args.encoder or base.encoder, args.oracle or base.oracle, base.mean_cost, base.most)
@@ -209,11 +201,13 @@ def main(
     figures = table(plan, work)
     figures["ranking"] = study_ranking.ranking(plan, work)
     print("\n".join([*show(figures), *study_ranking.lines(figures["ranking"])]))
-    if args.json_path:
-        write_text(args.json_path, json.dumps(figures, indent=1))
+    write_figures(figures, args.json)
     return figures
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    main(argv=sys.argv[1:])
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of every process of --jobs
+    try:
+        main()
+    except CabsError as error:
+        sys.exit(f"error: {error}")

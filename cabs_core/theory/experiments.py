@@ -1,7 +1,5 @@
 """What the regret theorems of the paper predict, measured where their assumptions hold and where they do not.
 
-    cabs bench theory [--quick] [--seeds N] [--out DIR] [--json FILE]
-
 A realisable linear bandit: f*(x, j) = 1/2 + gap u.theta_j with unit vectors u (a new one each round) and theta_j (one per
 arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + b_j + xi_j, |xi_j| <= eps, b_j = 0 unless said; a fixed feedback graph of
 disjoint cliques of m + 1 arms, so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T /
@@ -19,7 +17,6 @@ logarithms, one a repetition, with 95 % t intervals.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import math
 from collections.abc import Sequence
@@ -32,13 +29,13 @@ from scipy.special import stdtrit
 from cabs_core.artifacts import ArtifactStore, Made, Options
 from cabs_core.artifacts.materialize import produce
 from cabs_core.artifacts.provenance import Recipe
-from cabs_core.bench.theory_page import fill, markdown, write_page
-from cabs_core.bench.theory_version import theory_code_version
 from cabs_core.compiled.jit import kernel
 from cabs_core.problem import ReplayProblem
 from cabs_core.regression import dot, observe, start_inverse
 from cabs_core.replay import replay
 from cabs_core.solver import make_workspace, solve_kernel
+from cabs_core.theory.page import fill, markdown
+from cabs_core.theory.version import theory_code_version
 from cabs_core.threads import one_blas_thread
 
 #: where the artifact lies
@@ -341,8 +338,8 @@ EXPERIMENTS = {
 }
 
 
-def run(seeds: int = 5, quick: bool = False) -> dict[str, Any]:
-    """All experiments with this many repetitions."""
+def run(seeds: int, quick: bool = False) -> dict[str, Any]:
+    """All experiments with this many repetitions, at least 2; quick: at small sizes, to see that they run."""
     return {name: experiment(range(seeds), quick) for name, experiment in EXPERIMENTS.items()}
 
 
@@ -363,19 +360,3 @@ def make_theory(store: ArtifactStore, seeds: int, options: Options) -> Made:
 
     record = produce(store, THEORY, recipe, work, options.run_id)
     return Made(record, store.produced(THEORY, record), False)
-
-
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
-    """Run the experiments, print their tables, write the page where `--out` says, return the figures."""
-    parser = argparse.ArgumentParser(prog="cabs bench theory", description="The paper's theorems, measured.")
-    parser.add_argument("--quick", action="store_true", help="Small sizes: to see that it runs")
-    parser.add_argument("--seeds", type=int, default=5, help="Repetitions, at least 2")
-    parser.add_argument("--out", type=Path, help="Folder for index.html and figures.json")
-    args = parser.parse_args(argv)
-    if args.seeds < 2:
-        parser.error("--seeds must be at least 2: intervals are over repetitions")
-    figures = run(args.seeds, args.quick)
-    print(markdown(figures))
-    if args.out:
-        write_page(figures, args.out)
-    return figures

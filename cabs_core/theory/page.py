@@ -1,4 +1,4 @@
-"""The theory page: the figures of `bench.theory` as tables, charts and what they say about the theorems."""
+"""The theory page: the figures of `experiments` as tables, charts and what they say about the theorems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.plots import Figure, FigureTable, render_page
 from cabs_core.plots.charts import encodings
 from cabs_core.plots.theme import default_styles
@@ -170,15 +169,6 @@ def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n| {' | '.join(figure.table.headers)} |"
         yield "|---" * len(figure.table.headers) + "|"
         yield from (f"| {' | '.join(row)} |" for row in figure.table.rows)
-
-
-def write_page(figures: Mapping[str, Any], folder: Path) -> Path:
-    """The page in a folder that is replaced as a whole."""
-    with atomic_directory(
-        folder, Contents("this page", "index.html", ("figures.json", "*.png"))
-    ) as temporary:
-        fill(figures, temporary)
-    return folder
 
 
 def fill(figures: Mapping[str, Any], folder: Path) -> dict[str, bytes]:

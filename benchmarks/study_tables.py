@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.bench.frontier_figures import FixedModels, combined, lines, sweep
-from cabs_core.bench.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
+from benchmarks.study_frontier import FixedModels, combined, lines, sweep
+from benchmarks.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
 from cabs_core.catalog import STREAM_CONDITIONS
 from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
 from cabs_core.problem import ReplayProblem
@@ -77,7 +77,7 @@ def paired_errors(
 
 
 def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, Any]:
-    """{policy: figures} of `frontier_figures`, for policies whose cells hold costs and scores, at the shared rhos.
+    """{policy: figures} of `study_frontier`, for policies whose cells hold costs and scores, at the shared rhos.
 
     Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.bench.study_plan import CONDITIONS, Setup
+from benchmarks.study_plan import CONDITIONS, Setup
 from cabs_core.catalog import STREAM_CONDITIONS
 from cabs_core.encoders import embed_prompts
 from cabs_core.errors import PoolError

@@ -10,4 +10,4 @@ from cabs_core.artifacts.code_versions import code_version
 def theory_code_version() -> str:
     """Hash of the experiments, the page and its template."""
     template = Path(__file__).parent / "templates" / "theory.html.j2"
-    return code_version(("cabs_core.bench.theory", "cabs_core.bench.theory_page"), files=[template])
+    return code_version(("cabs_core.theory.experiments", "cabs_core.theory.page"), files=[template])
