@@ -72,10 +72,12 @@ def test_an_unknown_option_is_refused(what):
     assert found.exit_code == 2 and message in found.output
 
 
-def test_who_asks_for_a_study_is_told_where_it_is():
-    found = CliRunner().invoke(bench, ["study", "--protocol", "field"])
-    assert found.exit_code == 2 and "no benchmark is called 'study'" in found.output
-    assert "`python -m benchmarks.study` from a checkout" in found.output
+def test_a_study_is_found_in_a_checkout():
+    found = CliRunner().invoke(bench, ["study", "--no-such-option"])
+    assert found.exit_code == 2 and "python -m benchmarks.study: error: unrecognized" in found.output
+    for name in ("no_such_script", "../study"):
+        found = CliRunner().invoke(bench, [name])
+        assert found.exit_code == 2 and f"no benchmark is called '{name}'" in found.output
 
 
 STUDIES = Path(__file__).parents[3] / "benchmarks"
