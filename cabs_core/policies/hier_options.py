@@ -16,6 +16,7 @@ TWO_MODELS = {
     "anchor_weight": 0.9,
     "dispersion": False,
     "exploration": 0.5,
+    "averaged_exploration": 0.5,
     "cost_prior": None,
     "inverse_temperature": 1.0,
     "force_above": 100.0,
@@ -50,7 +51,6 @@ class Correction(Options):
         description="For offset ridge, whose arm and arm_context are the deviations before the train split is seen: the "
         "power of the train split's likelihood in the prior",
     )
-    exploration: float = Field(1.0, ge=0, description="Factor on the policy's exploration")
 
 
 #: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as many as the
@@ -96,7 +96,12 @@ class HierOptions(Options):
         True,
         description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
     )
-    exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
+    exploration: float = Field(
+        0.3,
+        ge=0,
+        description="Scale of the normal draw, in posterior deviations, of a model that distrusts the order of the arms",
+    )
+    averaged_exploration: float = Field(0.15, ge=0, description="The same of the models that are averaged")
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
     share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
     inverse_temperature: float = Field(

@@ -91,8 +91,7 @@ def rows_of(z, base, level, K, offsets, ridge):
 
 CORRECTIONS = [
     {"offset": "static", "weight": 0.2, "level": 0.05, "arm": 0.1, "context": 0.1, "arm_context": 0.03},
-    {"offset": "mean", "weight": 0.1, "level": 0.2, "arm": 0.2, "context": 0.1, "arm_context": 0.1,
-     "exploration": 0.6},
+    {"offset": "mean", "weight": 0.1, "level": 0.2, "arm": 0.2, "context": 0.1, "arm_context": 0.1},
     {"offset": "parallel", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
     {"offset": "shrunk", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
     {"offset": "ease", "weight": 0.1, "arm": 0.2, "arm_context": 0.1},
@@ -104,12 +103,14 @@ CORRECTIONS = [
 def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     K, d = 4, 5
     problem = with_kernel(synthetic_problem(n=150, K=K, d=d, offline=60, seed=3))
-    policy, stream = fresh(problem, name="hier_mix@two_models", corrections=corrections)
+    policy, stream = fresh(
+        problem, name="hier_mix@two_models", corrections=corrections, averaged_exploration=0.3
+    )
     scaling, noise = scaling_of(problem.offline_contexts), policy.settings.noise
     ridge, deviations = power_prior(problem, scaling, CORRECTIONS[-1], noise)
     dense = dense_models(policy, K, d, deviations)
     offsets = [c["offset"] for c in corrections] + ["none"]
-    factors = [1.0] + [c.get("exploration", 1.0) for c in corrections] + [1.0]
+    factors = [0.5 if distrusts else 0.3 for distrusts in (False, *(o in ("none", "ease") for o in offsets))]
     level = problem.offline_scores.mean(axis=0)
     o = policy.settings
     rest = 1.0 - sum(c["weight"] for c in corrections)
@@ -142,7 +143,7 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
                 contrast = rows - rows[np.argmax(value)]
                 deviation = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", contrast, covariance, contrast), 0))
                 margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
-                expected = 0.5 * factors[model] * margin * deviation
+                expected = factors[model] * margin * deviation
                 np.testing.assert_allclose(policy.algorithm.work.sd, expected, atol=1e-8)
             p = np.clip(f[arm], o.clip, 1 - o.clip)
             likelihood.append(p**y * (1 - p) ** (1 - y))
@@ -158,7 +159,12 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
     """By a power of the weights while the anchored model is likelier than each of the others."""
     K = 4
     problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
-    options = {"exploration": 0.0, "cost_prior": None, "inverse_temperature": inverse_temperature}
+    options = {
+        "exploration": 0.0,
+        "averaged_exploration": 0.0,
+        "cost_prior": None,
+        "inverse_temperature": inverse_temperature,
+    }
     policy, stream = fresh(problem, **options)
     constants = policy.algorithm.constants(policy.rho)
     offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
@@ -241,7 +247,7 @@ def test_long_streams_play_every_arm_where_that_is_asked_for():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("cabs_mix", {"exploration": 1.0}), ("hier_mix", {"anchor_weight": 0.5, "exploration": 2.0, "anchor_arm": 0.1})],
+    [("cabs_mix", {"exploration": 1.0}), ("hier_mix", {"anchor_weight": 0.5, "exploration": 2.0, "averaged_exploration": 2.0, "anchor_arm": 0.1})],
 )  # fmt: skip
 def test_propensities_are_the_frequencies_of_the_draws(name, options):
     problem = with_kernel(synthetic_problem(n=50, K=4, d=5, offline=30))
