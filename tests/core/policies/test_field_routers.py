@@ -9,6 +9,7 @@ import pytest
 from tests_support import built
 
 from cabs_core.errors import PolicyError
+from cabs_core.policies import neighbours
 from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
 from cabs_core.policies.pareto_bandit import log_costs
 from cabs_core.policies.registry import build_policy
@@ -158,6 +159,27 @@ def test_nearest_rows_are_those_of_largest_cosine():
         nearest_rows(points, train, 7), np.argsort(-points @ train.T, axis=1)[:, :7]
     )
     assert nearest_rows(points, train[:3], 7).shape == (9, 3)
+
+
+@pytest.mark.parametrize("name", ["guarded_knn", "eagle"])
+def test_neighbours_are_looked_up_once_for_all_rhos_and_anew_for_what_was_learnt_elsewhere(
+    name, problem, tmp_path
+):
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "nearest_rows", lambda *given: calls.append(given) or nearest_rows(*given))
+        fresh = with_changes(problem)  # of no replay yet
+        tables = [
+            policy.table(stream) for policy, stream in (built(name, fresh, rho=r) for r in (0.0, 600.0))
+        ]
+    assert len(calls) == 1
+    assert (tables[0] != tables[1]).any()
+    other = synthetic_problem(n=120, K=4, d=6, offline=90, seed=5)
+    learnt, _ = built(name, other)
+    loaded = type(learnt).load(learnt.save(tmp_path / name))
+    _, here = built(name, problem)
+    loaded_values = [loaded.values(here.request(i, i)) for i in range(120)]
+    np.testing.assert_allclose(loaded.table(here), loaded_values, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", RULES)
