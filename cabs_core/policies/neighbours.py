@@ -199,9 +199,7 @@ class AvengersPro(PointPolicy):
     def learn(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Centres [C, e] and votes [C, K]."""
         o = self.settings
-        centers = offline.fit_once(
-            ("k-means", o.clusters, points.shape), lambda: kmeans_centers(points, o.clusters, 0)
-        )
+        centers = offline.fit_once(("k-means", o.clusters, 0), lambda: kmeans_centers(points, o.clusters, 0))
         labels = nearest_center(points, centers)
         accuracy, _ = cluster_means(labels, offline.scores, len(centers))
         cost, _ = cluster_means(labels, offline.costs, len(centers))

@@ -149,8 +149,10 @@ class _Bilinear(ScorePredictor):
                 unbiased = np.sqrt(1.0 - 0.999**step)
                 rate = self.learning_rate * unbiased / (1.0 - 0.9**step)
                 for name, gradient in self._gradient(e, hidden, slope).items():
-                    arrays = (a.reshape(-1) for a in (weights[name], gradient, first[name], second[name]))
-                    adam_step(*arrays, self.weight_decay, rate, 1e-8 * unbiased)
+                    adam_step(
+                        weights[name].reshape(-1), gradient.reshape(-1), first[name].reshape(-1), second[name].reshape(-1),
+                        self.weight_decay, rate, 1e-8 * unbiased,
+                    )  # fmt: skip
             loss, _ = self._loss(self._logits(held_x), held_y)
             if loss < best_loss:
                 best, best_loss, waited = {name: w.copy() for name, w in weights.items()}, loss, 0

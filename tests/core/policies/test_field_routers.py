@@ -14,6 +14,8 @@ from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, n
 from cabs_core.policies.pareto_bandit import log_costs
 from cabs_core.policies.registry import build_policy
 from cabs_core.policies.requests import Request
+from cabs_core.predictors.bilinear import FactorisationPredictor
+from cabs_core.predictors.clusters import ClusterPredictor
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.utility import clipped_utility
@@ -180,6 +182,27 @@ def test_neighbours_are_looked_up_once_for_all_rhos_and_anew_for_what_was_learnt
     _, here = built(name, problem)
     loaded_values = [loaded.values(here.request(i, i)) for i in range(120)]
     np.testing.assert_allclose(loaded.table(here), loaded_values, atol=1e-9)
+
+
+def test_a_stack_takes_the_fits_of_other_policies_and_predicts_the_same(problem):
+    alone = replay(with_changes(problem), "stack", rho=300.0, trials=1)
+    shared = with_changes(problem)
+    for name in ("avengers_pro", "mf", "mirt"):
+        replay(shared, name, rho=300.0, trials=1)
+    before = set(shared.fits)
+    fitted = []
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (FactorisationPredictor, ClusterPredictor):
+            of_kind = kind._fit
+            patch.setattr(
+                kind, "_fit", lambda self, x, *rest, f=of_kind: fitted.append(len(x)) or f(self, x, *rest)
+            )
+        together = replay(shared, "stack", rho=300.0, trials=1)
+    np.testing.assert_array_equal(together.actions, alone.actions)
+    members = {key[1] for key in set(shared.fits) - before if key[0] == "predictor"}
+    assert not members & {"mf", "mirt"} and ("k-means", 25, 0) in before
+    # of mf the folds alone, of the clusters also the whole train split, with the centres that were there
+    assert fitted.count(150) == 1 and len(fitted) == 7
 
 
 @pytest.mark.parametrize("name", RULES)
