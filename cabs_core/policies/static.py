@@ -271,7 +271,7 @@ class Predicted(StaticPolicy):
 
         lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
         predictor = make_score_predictor(self.key, **self.predictor_settings)
-        return predictor.fit(offline.points, lengths, offline.scores)
+        return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
     def fit(self, offline: Offline) -> None:
         """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use online.
@@ -298,8 +298,9 @@ class Predicted(StaticPolicy):
             self.on_embeddings = offline.embeddings is not None
 
     @property
-    def _fit_key(self) -> tuple[str, str]:
-        return self.key, json.dumps(self.predictor_settings, sort_keys=True)
+    def _fit_key(self) -> tuple[str, str, int, bool]:
+        """Predictor, settings, seed, and that it is fitted without validation: the key of a stack's member too."""
+        return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
         """Expected utilities from the request's predictions, else from the attached predictor."""

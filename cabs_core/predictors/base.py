@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,8 @@ FORMAT = 1
 Validation = tuple[np.ndarray, np.ndarray, np.ndarray]
 #: arrays, and settings as JSON values
 State = tuple[dict[str, np.ndarray], dict[str, Any]]
+#: (key, compute) -> the value of compute(), kept under the key by whoever keeps such values
+Once = Callable[[Hashable, Callable[[], Any]], Any]
 
 
 class ScorePredictor(ABC):
@@ -36,6 +38,7 @@ class ScorePredictor(ABC):
     name: ClassVar[str]
     #: neighbours that are known before `fit` and `predict`, for predictors that look at neighbours
     lists: NeighbourLists | None = None
+    _once: Once = staticmethod(lambda key, compute: compute())
 
     def use(self, lists: NeighbourLists | None) -> None:
         """Take neighbours among the train prompts from these lists, where they are known, instead of searching them."""
@@ -49,6 +52,7 @@ class ScorePredictor(ABC):
         *,
         validation: Validation | None = None,
         seed: int = 0,
+        once: Once | None = None,
     ) -> Self:
         """Learn from the train split and return self.
 
@@ -59,6 +63,7 @@ class ScorePredictor(ABC):
             validation: (embeddings, prompt_lengths, scores) of held-out prompts, or None: where settings have
                 to be chosen, a tenth of the train split is set aside for it.
             seed: of all random draws (landmarks, initial weights, the part set aside).
+            once: keeps what several predictors of this train split compute alike, such as `Offline.fit_once`.
 
         Raises:
             DataError: shapes disagree, a value is not finite or a score is outside [0, 1].
@@ -69,7 +74,12 @@ class ScorePredictor(ABC):
         if validation is not None:
             vx, vl = check_inputs(validation[0], validation[1], width=x.shape[1], what="validation ")
             held_out = (vx, vl, check_scores(validation[2], len(vx), arms=y.shape[1], what="validation "))
-        self._fit(x, lengths, y, held_out, int(seed))
+        if once is not None:
+            self._once = once
+        try:
+            self._fit(x, lengths, y, held_out, int(seed))
+        finally:
+            self.__dict__.pop("_once", None)  # it may hold the whole train split
         return self
 
     def predict(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:

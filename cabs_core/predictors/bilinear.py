@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import expit
 
+from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
 from cabs_core.predictors.base import ScorePredictor, State, Validation, held_out_part
 
@@ -51,6 +52,27 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
     return float(loss), pull.sum(axis=2) - pull.sum(axis=1)
 
 
+@kernel
+def adam_step(
+    weights: np.ndarray,
+    gradient: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    decay: float,
+    rate: float,
+    tiny: float,
+) -> None:
+    """One step of Adam in place, all arrays flat. One pass: half of the training was temporary arrays of numpy's.
+
+    first, second: moments. rate: the learning rate with both corrections of bias; tiny: epsilon with that of the second.
+    """
+    for i in range(weights.size):
+        slope = gradient[i] + decay * weights[i]
+        first[i] += 0.1 * (slope - first[i])
+        second[i] += 0.001 * (slope * slope - second[i])
+        weights[i] -= rate * first[i] / (np.sqrt(second[i]) + tiny)
+
+
 class _Bilinear(ScorePredictor):
     """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
 
@@ -64,12 +86,15 @@ class _Bilinear(ScorePredictor):
         """Weights before training."""
 
     @abstractmethod
-    def _logits(self, x: np.ndarray) -> np.ndarray:
-        """Logits `[B, K]` for scaled embeddings `[B, e]`."""
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(logits `[B, K]`, hidden values `[B, d]`) for scaled embeddings `[B, e]`."""
 
     @abstractmethod
-    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        """Gradient of the loss by the weights, from its slope by the logits `[B, K]`."""
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+        """Gradient of the loss by the weights, from the hidden values and the slope of the loss by the logits `[B, K]`."""
+
+    def _logits(self, x: np.ndarray) -> np.ndarray:
+        return self._forward(x)[0]
 
     def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
@@ -118,16 +143,16 @@ class _Bilinear(ScorePredictor):
                 e = x[rows]
                 if self.noise > 0:
                     e = e + self.noise * rng.standard_normal(e.shape)
-                _, slope = self._loss(self._logits(e), y[rows])
+                logits, hidden = self._forward(e)
+                _, slope = self._loss(logits, y[rows])
                 step += 1
-                rate = self.learning_rate * np.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step)
-                for name, gradient in self._gradient(e, slope).items():
-                    gradient = gradient + self.weight_decay * weights[name]
-                    first[name] += 0.1 * (gradient - first[name])
-                    second[name] += 0.001 * (gradient**2 - second[name])
-                    weights[name] -= (
-                        rate * first[name] / (np.sqrt(second[name]) + 1e-8 * np.sqrt(1.0 - 0.999**step))
-                    )
+                unbiased = np.sqrt(1.0 - 0.999**step)
+                rate = self.learning_rate * unbiased / (1.0 - 0.9**step)
+                for name, gradient in self._gradient(e, hidden, slope).items():
+                    adam_step(
+                        weights[name].reshape(-1), gradient.reshape(-1), first[name].reshape(-1), second[name].reshape(-1),
+                        self.weight_decay, rate, 1e-8 * unbiased,
+                    )  # fmt: skip
             loss, _ = self._loss(self._logits(held_x), held_y)
             if loss < best_loss:
                 best, best_loss, waited = {name: w.copy() for name, w in weights.items()}, loss, 0
@@ -227,24 +252,20 @@ class FactorisationPredictor(_Bilinear):
             p = p / np.linalg.norm(p, axis=1, keepdims=True)
         return p
 
-    def _logits(self, x: np.ndarray) -> np.ndarray:
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w = self.weights_
-        q = x @ w["projection"].T
-        if self.loss == "pair":
-            logits: np.ndarray = (q * w["classifier"]) @ self._vectors().T
-        else:
-            logits = ((q + w["bias"]) * w["classifier"]) @ w["arms"].T + w["constant"]
-        return logits
-
-    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        w, vectors = self.weights_, self._vectors()
         q = x @ w["projection"].T
         if self.loss == "cross_entropy":
             q = q + w["bias"]
-        arms = slope.T @ (q * w["classifier"])
+        logits = (q * w["classifier"]) @ self._vectors().T
+        return logits + w["constant"] if self.loss == "cross_entropy" else logits, q
+
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+        w, vectors = self.weights_, self._vectors()
+        arms = slope.T @ (hidden * w["classifier"])
         back = slope @ vectors
         through = back * w["classifier"]
-        out = {"classifier": (back * q).sum(axis=0), "projection": through.T @ x}
+        out = {"classifier": (back * hidden).sum(axis=0), "projection": through.T @ x}
         if self.loss == "pair":
             norms = np.linalg.norm(w["arms"], axis=1, keepdims=True)
             out["arms"] = (arms - vectors * (arms * vectors).sum(axis=1, keepdims=True)) / norms
@@ -307,18 +328,16 @@ class MirtPredictor(_Bilinear):
             "difficulty_bias": np.full(1, -_logit(y.mean())),
         }
 
-    def _logits(self, x: np.ndarray) -> np.ndarray:
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w = self.weights_
         a = x @ w["discrimination"].T + w["discrimination_bias"]
-        logits: np.ndarray = a @ w["abilities"].T - (x @ w["difficulty"])[:, None] - w["difficulty_bias"]
-        return logits
+        return a @ w["abilities"].T - (x @ w["difficulty"])[:, None] - w["difficulty_bias"], a
 
-    def _gradient(self, x: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w = self.weights_
-        a = x @ w["discrimination"].T + w["discrimination_bias"]
         back, total = slope @ w["abilities"], slope.sum(axis=1)
         return {
-            "abilities": slope.T @ a,
+            "abilities": slope.T @ hidden,
             "discrimination": back.T @ x,
             "discrimination_bias": back.sum(axis=0),
             "difficulty": -(x.T @ total),

@@ -87,7 +87,9 @@ class ClusterPredictor(ScorePredictor):
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
         points = unit_rows(x)
-        self.centers_ = kmeans_centers(points, self.clusters, seed)
+        self.centers_ = self._once(
+            ("k-means", self.clusters, seed), lambda: kmeans_centers(points, self.clusters, seed)
+        )
         labels = nearest_center(points, self.centers_)
         self.means_, _ = cluster_means(labels, y, len(self.centers_))
 

@@ -10,7 +10,10 @@ sum to one: a sum below one shrinks predictions to the mean. The members are the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import compress
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -100,11 +103,14 @@ class StackPredictor(ScorePredictor):
         self.common_ = nonnegative_weights(left_out.mean(axis=1), targets.mean(axis=1))
         self.weights_ = stack_weights(contrasts(left_out), contrasts(targets), self.pull)
         used = (self.weights_.max(axis=0) > 0) | (self.common_ > 0)
-        self.fitted_ = {
-            name: _make(name, options).fit(x, lengths, y, validation=validation, seed=seed)
-            for (name, options), keep in zip(self.members, used, strict=True)
-            if keep
-        }
+        self.fitted_ = {}
+        for name, options in compress(self.members, used):
+            fit = partial(
+                _make(name, options).fit, x, lengths, y, validation=validation, seed=seed, once=self._once
+            )
+            # a policy of the member's own, with the same settings, fits it too (`policies.static`)
+            key = ("predictor", name, json.dumps(options, sort_keys=True), seed, validation is None)
+            self.fitted_[name] = self._once(key, fit)
         self.weights_, self.common_ = self.weights_[:, used], self.common_[used]
         self.width_ = x.shape[1]
 

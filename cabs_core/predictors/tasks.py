@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import softmax
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.predictors.base import ScorePredictor, State, Validation
+from cabs_core.predictors.base import Once, ScorePredictor, State, Validation
 from cabs_core.predictors.features import centred
 
 #: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty does
@@ -52,6 +52,7 @@ class TaskPredictor(ScorePredictor):
         *,
         validation: Validation | None = None,
         seed: int = 0,
+        once: Once | None = None,
         tasks: np.ndarray | None = None,
     ) -> Self:
         """As `ScorePredictor.fit`; tasks `[N]`: the label of every train prompt.
@@ -63,7 +64,9 @@ class TaskPredictor(ScorePredictor):
             raise DataError(f"tasks have shape {np.shape(tasks)}: expected ({len(scores)},)")
         self._labels = tasks
         try:
-            return super().fit(embeddings, prompt_lengths, scores, validation=validation, seed=seed)
+            return super().fit(
+                embeddings, prompt_lengths, scores, validation=validation, seed=seed, once=once
+            )
         finally:
             self._labels = None
 

@@ -65,7 +65,11 @@ def test_the_weighted_log_loss_row_by_row_and_its_minimum():
     # one context: the arm of largest mean target gets the largest score, though another is best more often
     targets = np.array([[0.5, 0.4, 0.0]] * 3 + [[0.0, 1.0, 0.2]])
     w = fit_linear(
-        np.zeros((4, 1)), lambda s, rows: weighted_log_loss(s, targets[rows]), np.arange(4), 3, 1e-4
+        np.zeros((4, 1)),
+        lambda s, rows: weighted_log_loss(s, targets[rows]),
+        np.arange(4),
+        1e-4,
+        np.ones((2, 3)),
     )
     assert np.argmax(w[-1]) == 1 == np.argmax(targets.mean(axis=0))
 
@@ -80,11 +84,14 @@ def test_the_fit_is_a_minimum_and_one_that_separates_what_can_be_separated():
         lambda s, rows: ranking_loss(s, utilities[rows], costs[rows], "gap"),
         lambda s, rows: weighted_log_loss(s, utilities[rows]),
     ):
-        w = fit_linear(points, loss, every, 3, 1e-4)
+        w = fit_linear(points, loss, every, 1e-4, np.full((6, 3), 0.2))
         value = lambda v: loss(points @ v[:-1] + v[-1], every)[0] / 300 + 0.5e-4 * (v[:-1] ** 2).sum()  # noqa: B023, E731
         assert all(value(w) <= value(w + 0.05 * rng.normal(size=w.shape)) for _ in range(20))
         played = np.argmax(points @ w[:-1] + w[-1], axis=1)
         assert utilities[every, played].mean() > 0.98 * utilities.max(axis=1).mean()
+        # the units of the steps do not move the minimum, nor does the point where they begin
+        other = fit_linear(points, loss, every, 1e-4, rng.uniform(0.05, 2.0, (6, 3)), rng.normal(size=(6, 3)))
+        assert value(other) == pytest.approx(value(w), rel=1e-4)
 
 
 def logged(problem, seed=0):

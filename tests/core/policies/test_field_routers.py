@@ -9,10 +9,13 @@ import pytest
 from tests_support import built
 
 from cabs_core.errors import PolicyError
+from cabs_core.policies import neighbours
 from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
 from cabs_core.policies.pareto_bandit import log_costs
-from cabs_core.policies.registry import build_policy
+from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
+from cabs_core.predictors.bilinear import FactorisationPredictor
+from cabs_core.predictors.clusters import ClusterPredictor
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.utility import clipped_utility
@@ -158,6 +161,49 @@ def test_nearest_rows_are_those_of_largest_cosine():
         nearest_rows(points, train, 7), np.argsort(-points @ train.T, axis=1)[:, :7]
     )
     assert nearest_rows(points, train[:3], 7).shape == (9, 3)
+
+
+@pytest.mark.parametrize("name", ["guarded_knn", "eagle"])
+def test_neighbours_are_looked_up_once_for_all_rhos_and_anew_for_what_was_learnt_elsewhere(
+    name, problem, tmp_path
+):
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "nearest_rows", lambda *given: calls.append(given) or nearest_rows(*given))
+        fresh = with_changes(problem)  # of no replay yet
+        tables = [
+            policy.algorithm.table(stream)
+            for policy, stream in (built(name, fresh, rho=r) for r in (0.0, 600.0))
+        ]
+    assert len(calls) == 1
+    assert (tables[0] != tables[1]).any()
+    other = synthetic_problem(n=120, K=4, d=6, offline=90, seed=5)
+    learnt, _ = built(name, other)
+    loaded = load_policy(learnt.save(tmp_path / name)).algorithm
+    _, here = built(name, problem)
+    loaded_values = [loaded.values(here.request(i, i)) for i in range(120)]
+    np.testing.assert_allclose(loaded.table(here), loaded_values, atol=1e-9)
+
+
+def test_a_stack_takes_the_fits_of_other_policies_and_predicts_the_same(problem):
+    alone = replay(with_changes(problem), "stack", rho=300.0, trials=1)
+    shared = with_changes(problem)
+    for name in ("avengers_pro", "mf", "mirt"):
+        replay(shared, name, rho=300.0, trials=1)
+    before = set(shared.fits)
+    fitted = []
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (FactorisationPredictor, ClusterPredictor):
+            of_kind = kind._fit
+            patch.setattr(
+                kind, "_fit", lambda self, x, *rest, f=of_kind: fitted.append(len(x)) or f(self, x, *rest)
+            )
+        together = replay(shared, "stack", rho=300.0, trials=1)
+    np.testing.assert_array_equal(together.actions, alone.actions)
+    members = {key[1] for key in set(shared.fits) - before if key[0] == "predictor"}
+    assert not members & {"mf", "mirt"} and ("k-means", 25, 0) in before
+    # of mf the folds alone, of the clusters also the whole train split, with the centres that were there
+    assert fitted.count(150) == 1 and len(fitted) == 7
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -120,10 +120,11 @@ def test_losses_and_gradients_are_those_of_the_sources(predictor):
     predictor.weights_ = predictor._start(y, np.random.default_rng(3))
     for name, w in predictor.weights_.items():  # away from where everything is zero
         predictor.weights_[name] = w + 0.1 * np.random.default_rng(len(name)).normal(size=w.shape)
-    loss, slope = predictor._loss(predictor._logits(x), y)
+    logits, hidden = predictor._forward(x)
+    loss, slope = predictor._loss(logits, y)
     expected, gradients = torch_loss(predictor, x, y)
     assert loss == pytest.approx(expected, rel=1e-10)
-    got = predictor._gradient(x, slope)
+    got = predictor._gradient(x, hidden, slope)
     assert set(got) == set(gradients)
     for name, value in gradients.items():
         np.testing.assert_allclose(got[name], value, atol=1e-12, err_msg=name)
