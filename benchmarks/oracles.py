@@ -1,12 +1,13 @@
 """The oracles against simple predictors on real outcomes: squared error and utility by regime, in pairs.
 
-    python -m benchmarks.oracles [--pool NAME ...] [--split-seeds 0 1 2] [--json FILE]
+    python -m benchmarks.oracles [--pool NAME ...] [--split-seeds 0 1 2] [--encoder tfidf-svd] [--json FILE]
 
 Everything is learned on train; early stopping, kNN's k, the kernel's stack and the choice of heads use
 validation; the figures are of the test split. A predictor's utility is that of the static router that plays
-argmax of its expected clipped utility, all with the chosen cost head. Differences are selected - candidate on
-the same queries; the interval is 1.96 times the larger of the standard error over queries (per split, divided
-by the root of the number of splits) and the standard error over splits.
+argmax of its expected clipped utility, all with the chosen cost head. Two other rules of selection stand beside the
+candidates: by the squared error of levels instead of contrasts, and without the predictor of tasks. Differences are
+selected - candidate on the same queries; the interval is 1.96 times the larger of the standard error over queries (per
+split, divided by the root of the number of splits) and the standard error over splits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
+from benchmarks.study_plan import Setup
+from benchmarks.study_problems import set_up
 from cabs_core.encoders import embed_prompts
 from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.oracles import Oracles, diagnose, train_oracles
@@ -58,8 +61,9 @@ def per_query(
     share = binary_share(outcomes.scores[train])
     costs = oracles.predict_costs(x, lengths)
     measures: dict[str, dict[str, np.ndarray]] = {"squared error": {}}
-    for name in [*candidates(oracles, "accuracy"), "selected"]:
-        predicted = oracles.predict_scores(x, lengths, model=None if name == "selected" else name)
+    predictors = {name: name for name in candidates(oracles, "accuracy")} | choices(oracles)
+    for name, predictor in predictors.items():
+        predicted = oracles.predict_scores(x, lengths, model=predictor)
         measures["squared error"][name] = ((predicted - y) ** 2).mean(axis=1)
         for regime, values in router_utility(predicted, costs, y, c, share).items():
             measures.setdefault(f"utility {regime}", {})[name] = -values
@@ -71,13 +75,26 @@ def per_query(
     return measures
 
 
-def compare(
-    pool: ModelPool, outcomes: Outcomes, embeddings: np.ndarray, seeds: Sequence[int]
-) -> dict[str, Any]:
+def choices(oracles: Oracles) -> dict[str, str]:
+    """The predictor that is selected, and those that two other rules would select on validation."""
+    errors = oracles.metrics["validation"]
+    levels, contrasts = errors["accuracy"], {n: e for n, e in errors["contrasts"].items() if n != "tasks"}
+    return {
+        "selected by levels": min(levels, key=levels.__getitem__),
+        "selected without tasks": min(contrasts, key=contrasts.__getitem__),
+        "selected": oracles.chosen["accuracy"],
+    }
+
+
+def compare(pool: ModelPool, outcomes: Outcomes, seeds: Sequence[int]) -> dict[str, Any]:
     """Train on every split seed, evaluate on its test split, and put the paired differences together."""
     splits = []
     for seed in seeds:
         split = make_splits(outcomes, pool.split.model_copy(update={"split_seed": seed}))
+        train = [outcomes.prompts[i] for i in np.flatnonzero(split == "train")]
+        embeddings, _ = embed_prompts(
+            outcomes.prompts, pool.encoder, store=cabs_home() / "embeddings", fit_prompts=train
+        )
         oracles = train_oracles(embeddings, outcomes, split, pool.oracle, features=pool.features)
         report = diagnose(oracles, embeddings, outcomes, split)
         splits.append(
@@ -167,15 +184,13 @@ def worse_than(tables: list[dict[str, Any]]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Embed (through the store), train, compare, print."""
     parser = Script(__file__, __doc__, POOLS, [0, 1, 2])
+    parser.add_argument("--encoder", help="Instead of the pools' own, such as tfidf-svd")
     args = parser.parse_args(argv)
     tables = []
     for name in args.pool:
-        pool_file = find_pool(name)
-        outcomes = load_outcomes(pool_file)
-        embeddings, _ = embed_prompts(
-            outcomes.prompts, pool_file.pool.encoder, store=cabs_home() / "embeddings"
-        )
-        tables.append(compare(pool_file.pool, outcomes, embeddings, args.split_seeds))
+        found = find_pool(name)
+        pool = set_up(found.pool, Setup(encoder=args.encoder))
+        tables.append(compare(pool, load_outcomes(found), args.split_seeds))
     figures = {"tables": tables, "selected_worse_than": worse_than(tables)}
     print("\n".join(show(figures)))
     write_figures(figures, args.json)

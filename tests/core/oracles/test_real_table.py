@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.oracles import compare
-from cabs_core.encoders import embed_prompts
-from cabs_core.outcomes import load_outcomes, make_splits
-from cabs_core.pool_files.config import Encoder
+from benchmarks.study_plan import Setup
+from benchmarks.study_problems import set_up
+from cabs_core.outcomes import load_outcomes
 from cabs_core.pools import find_pool
 
 pytestmark = pytest.mark.data
@@ -17,14 +17,9 @@ pytestmark = pytest.mark.data
 def table(data_dir, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CABS_DATA_DIR", str(data_dir))
-        pool_file = find_pool("routerbench_sub3")
-        outcomes = load_outcomes(pool_file)
-    split = make_splits(outcomes, pool_file.pool.split)
-    train = [p for p, s in zip(outcomes.prompts, split, strict=True) if s == "train"]
-    embeddings, _ = embed_prompts(
-        outcomes.prompts, Encoder(name="tfidf-svd"), store=tmp_path_factory.mktemp("store"), fit_prompts=train
-    )
-    return compare(pool_file.pool, outcomes, embeddings, [0])
+        patch.setenv("CABS_HOME", str(tmp_path_factory.mktemp("home")))
+        found = find_pool("routerbench_sub3")
+        return compare(set_up(found.pool, Setup(encoder="tfidf-svd")), load_outcomes(found), [0])
 
 
 @pytest.mark.slow
