@@ -60,7 +60,7 @@ class Constants(NamedTuple):
         integral: whether propensities are integrals.
         alarm: the sum of surprises that restarts; inf: never.
         group / singles: numbers of the models that trust the offline order of the arms, and of the others.
-        prior_weights / exploration: [M].
+        prior_weights: [M].
         anchored_variances: [4] prior variances of level, slope, context, arm.
         residual_variances: [C, 2] of level, context.
     """
@@ -78,7 +78,7 @@ class Constants(NamedTuple):
     group: np.ndarray
     singles: np.ndarray
     prior_weights: np.ndarray
-    exploration: np.ndarray
+    exploration: float
     anchored_variances: np.ndarray
     residual_variances: np.ndarray
 

@@ -68,7 +68,7 @@ def fill_values(
     mean is -inf for an arm that is not available.
     """
     f, v, sd, mean, offset, x = work.f, work.v, work.sd, work.mean, work.offset, work.x
-    rho, share, exploration = constants.rho, constants.share, constants.exploration[model]
+    rho, share, exploration = constants.rho, constants.share, constants.exploration
     level = anchored.level
     if model == 0:
         anchored_predict(

@@ -33,10 +33,8 @@ round either the average or one of them is drawn, in proportion to their weights
 each of these, weights are raised to the power `inverse_temperature` first, so that they are played less often; otherwise
 not, for a rival that is ahead after a few bad outcomes of a good arm might never be left. With g the greedy arm of a
 model, the value of arm j under it is its expected utility plus `exploration` times the margin times N(0, 1) times the
-posterior deviation of (score of j - score of g): what the arms have in common costs no exploration. The averaged models
-explore half as much (`averaged_exploration`): who trusts the labels has less to find out than who starts from nothing.
-With `force_above`, where the horizon is long enough, every third round plays the least played arm until each has been
-played once.
+posterior deviation of (score of j - score of g): what the arms have in common costs no exploration. With `force_above`,
+where the horizon is long enough, every third round plays the least played arm until each has been played once.
 
 The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of its favourite
 arm by a shift and goes on playing it, so each such model needs a rival with the same freedom that distrusts the labels.
@@ -176,7 +174,7 @@ class HierMix(CompiledPolicy):
             group=np.flatnonzero(trusting),
             singles=np.flatnonzero(~trusting),
             prior_weights=self.prior_weights(),
-            exploration=np.where(trusting, o.averaged_exploration, o.exploration),
+            exploration=o.exploration,
             anchored_variances=np.array([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm])
             ** 2,
             residual_variances=np.array([[m.level, m.context] for m in models]) ** 2,

@@ -16,7 +16,6 @@ TWO_MODELS = {
     "anchor_weight": 0.9,
     "dispersion": False,
     "exploration": 0.5,
-    "averaged_exploration": 0.5,
     "cost_prior": None,
     "inverse_temperature": 1.0,
     "force_above": 100.0,
@@ -96,12 +95,7 @@ class HierOptions(Options):
         True,
         description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
     )
-    exploration: float = Field(
-        0.3,
-        ge=0,
-        description="Scale of the normal draw, in posterior deviations, of a model that distrusts the order of the arms",
-    )
-    averaged_exploration: float = Field(0.15, ge=0, description="The same of the models that are averaged")
+    exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
     share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
     inverse_temperature: float = Field(

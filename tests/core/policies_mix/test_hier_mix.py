@@ -103,14 +103,11 @@ CORRECTIONS = [
 def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
     K, d = 4, 5
     problem = with_kernel(synthetic_problem(n=150, K=K, d=d, offline=60, seed=3))
-    policy, stream = fresh(
-        problem, name="hier_mix@two_models", corrections=corrections, averaged_exploration=0.3
-    )
+    policy, stream = fresh(problem, name="hier_mix@two_models", corrections=corrections)
     scaling, noise = scaling_of(problem.offline_contexts), policy.settings.noise
     ridge, deviations = power_prior(problem, scaling, CORRECTIONS[-1], noise)
     dense = dense_models(policy, K, d, deviations)
     offsets = [c["offset"] for c in corrections] + ["none"]
-    factors = [0.5 if distrusts else 0.3 for distrusts in (False, *(o in ("none", "ease") for o in offsets))]
     level = problem.offline_scores.mean(axis=0)
     o = policy.settings
     rest = 1.0 - sum(c["weight"] for c in corrections)
@@ -143,7 +140,7 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
                 contrast = rows - rows[np.argmax(value)]
                 deviation = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", contrast, covariance, contrast), 0))
                 margin = np.clip(1 - 300.0 * problem.predicted_costs[row], 0, 1)
-                expected = factors[model] * margin * deviation
+                expected = 0.5 * margin * deviation
                 np.testing.assert_allclose(policy.algorithm.work.sd, expected, atol=1e-8)
             p = np.clip(f[arm], o.clip, 1 - o.clip)
             likelihood.append(p**y * (1 - p) ** (1 - y))
@@ -161,7 +158,6 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
     problem = with_kernel(synthetic_problem(n=60, K=K, d=5, offline=60))
     options = {
         "exploration": 0.0,
-        "averaged_exploration": 0.0,
         "cost_prior": None,
         "inverse_temperature": inverse_temperature,
     }
@@ -247,7 +243,7 @@ def test_long_streams_play_every_arm_where_that_is_asked_for():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("cabs_mix", {"exploration": 1.0}), ("hier_mix", {"anchor_weight": 0.5, "exploration": 2.0, "averaged_exploration": 2.0, "anchor_arm": 0.1})],
+    [("cabs_mix", {"exploration": 1.0}), ("hier_mix", {"anchor_weight": 0.5, "exploration": 2.0, "anchor_arm": 0.1})],
 )  # fmt: skip
 def test_propensities_are_the_frequencies_of_the_draws(name, options):
     problem = with_kernel(synthetic_problem(n=50, K=4, d=5, offline=30))
