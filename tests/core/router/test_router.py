@@ -231,7 +231,7 @@ def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_
             own = bare.decide(request)
             assert own.arm_name == d.model
             router.feedback(d.id, score=float(i % 3 == 0), cost=1e-4)
-            bare.update(own, float(i % 3 == 0), d.costs[d.model] if hasattr(bare, "paid") else 1e-4)
+            bare.update(own, float(i % 3 == 0), d.costs[d.model] if bare.algorithm.corrects_costs else 1e-4)
         bare_state = state(bare)
         for key, value in state(router.learner.policy).items():
             assert np.allclose(value, bare_state[key], atol=1e-12), (name, key)
