@@ -179,7 +179,7 @@ class Policy(ABC):
         self.round += 1
 
     def grow(self) -> None:
-        """Extend the state by one arm; `arms` is the old one still."""
+        """Extend the state by one arm, which `arms` does not name yet."""
 
     def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
         """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
@@ -188,7 +188,7 @@ class Policy(ABC):
         )
 
     def shrink(self, index: int) -> None:
-        """Remove arm `index` from the state; `arms` is the old one still."""
+        """Remove arm `index` from the state; `arms` still names it."""
 
     def resized(self) -> None:
         """Allocate scratch arrays anew after arms were added or removed."""

@@ -56,7 +56,7 @@ class SafePolicy:
         algorithm: the policy inside; saved: what it was read from.
 
     Attributes:
-        algorithm: the policy inside.
+        algorithm: the policy inside; name: its name, with the preset.
         router: random id of this router, the same after save and load; its decisions carry it.
         version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
         learnt: the decisions that were learnt from (`ledger`).
@@ -74,7 +74,7 @@ class SafePolicy:
     """
 
     def __init__(self, algorithm: Policy, saved: Saved | None = None) -> None:
-        self.algorithm = algorithm
+        self.algorithm, self.name = algorithm, algorithm.name
         self.version = 0
         self.since: dict[str, int] = {}
         self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
@@ -85,11 +85,6 @@ class SafePolicy:
             header = saved.header
             self.version, self.learnt, self.router = header.version, saved.ledger, header.router
             self.since = {arm: at for arm, at in header.since.items() if arm in algorithm.arms}
-
-    @property
-    def name(self) -> str:
-        """`name` or `name@preset`."""
-        return self.algorithm.name
 
     @property
     def arms(self) -> list[str]:
@@ -232,7 +227,7 @@ class SafePolicy:
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
     def take_over(self, other: SafePolicy) -> None:
-        """Know what a copy of this policy has learnt; the round becomes the later of the two."""
+        """Know what a copy of this policy has learnt, which must be idle; the round becomes the later of the two."""
         with self._lock:
             later = max(self.round, other.round)
             self.algorithm.set_state(*other.algorithm.state())
