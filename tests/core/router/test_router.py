@@ -175,7 +175,8 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
             make_bundle("carrot", epsilon=0.5), mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3
         )
         assert not router.learner.trusted(router.z)
-        for i in range(150):
+        # draws differ by bundle: of 60 seeds the least has 8.9 standard errors (2.9 after 150 outcomes)
+        for i in range(300):
             d = router.route(test_prompts[i % len(test_prompts)])
             happy = d.model == d.wanted if good else d.model == "mistralai_mistral-7b-chat"
             router.feedback(d.id, score=float(happy), cost=0.0)
