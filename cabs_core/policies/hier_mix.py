@@ -10,10 +10,11 @@ All of these linear models (`hier_kernels`) see every outcome; the rounds are co
                 the ease is the mean over arms of f0 - mu;
     cold        the same with o_j = 1/2: no offline label in it.
 
-z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. All levels
-alpha + eta.z but the anchored one's are free. The prior of the ridge model is a power prior (Ibrahim and Chen 2000), the
-posterior of b_j and delta_j after the train split with its likelihood to the power `power`: tight where train prompts
-lie, wide where only new ones do, which no isotropic prior is.
+z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. The levels alpha
+are free in the models that trust the order of the arms, but for the anchored one's. In the others they are tight: of an arm
+that was not yet played they expect 1/2, not the level of the favourites. The prior of the ridge model is a power prior
+(Ibrahim and Chen 2000), the posterior of b_j and delta_j after the train split with its likelihood to the power `power`:
+tight where train prompts lie, wide where only new ones do, which no isotropic prior is.
 
 Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
 (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0

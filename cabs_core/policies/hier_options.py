@@ -15,6 +15,7 @@ TWO_MODELS = {
     "corrections": (),
     "anchor_weight": 0.9,
     "dispersion": False,
+    "cold_level": 0.3,
     "exploration": 0.5,
     "cost_prior": None,
     "inverse_temperature": 1.0,
@@ -57,12 +58,18 @@ class Correction(Options):
 #: routers that the mix is judged against and has half of it
 LEAST_WEIGHT = 0.1
 
+#: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm that was not yet
+#: played is expected to be as good as those that were, and these are favourites
+DISTRUSTING_LEVEL = 0.02
+
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of these), nothing
 #: but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
 CORRECTIONS = (
     Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
     Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
-    Correction(offset="ease", weight=LEAST_WEIGHT / 2, arm=0.2, context=0.05, arm_context=0.05),
+    Correction(
+        offset="ease", weight=LEAST_WEIGHT / 2, level=DISTRUSTING_LEVEL, arm=0.2, context=0.05, arm_context=0.05
+    ),
     Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
 )
 #: what they leave is the anchored model's, but for the cold model's least weight
@@ -85,7 +92,7 @@ class HierOptions(Options):
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
     anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
     anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
-    cold_level: float = Field(0.3, gt=0)
+    cold_level: float = Field(DISTRUSTING_LEVEL, gt=0)
     cold_arm: float = Field(0.2, gt=0)
     cold_context: float = Field(0.2, gt=0)
     cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
