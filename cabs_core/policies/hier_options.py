@@ -68,7 +68,12 @@ CORRECTIONS = (
     Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
     Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
     Correction(
-        offset="ease", weight=LEAST_WEIGHT / 2, level=DISTRUSTING_LEVEL, arm=0.2, context=0.05, arm_context=0.05
+        offset="ease",
+        weight=LEAST_WEIGHT / 2,
+        level=DISTRUSTING_LEVEL,
+        arm=0.2,
+        context=0.05,
+        arm_context=0.05,
     ),
     Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
 )
