@@ -5,7 +5,9 @@ second, where a method has both targets, is the preset with the other `target` (
 handicapped by what its models learn. The others are drawn without replacement (seeded). Every configuration is replayed
 over the validation problem on the same orders; its value is the mean utility over the rhos of the search. A
 configuration replaces the preset only if its lead, paired over trials and queries, exceeds one standard error: with a
-few hundred validation queries, the largest of a dozen noisy means is no evidence by itself. A grid with fewer
+few hundred validation queries, the largest of a dozen noisy means is no evidence by itself. The fewer queries, the more
+orders (`trials_for`): a policy that starts cold earns so differently by order that with few of them it would keep its preset
+for want of evidence, and be a weaker baseline than it is. A grid with fewer
 configurations than the budget is searched whole.
 
 Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn, ridge,
@@ -44,7 +46,8 @@ from cabs_core.replay.result import ReplayResult
 if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
-TRIALS = 3
+#: rounds that the orders of an evaluation make together, and the least and most orders
+ROUNDS, LEAST_TRIALS, MOST_TRIALS = 20_000, 3, 10
 #: rhos of the search: one or two per regime
 RHOS = (150.0, 550.0, 900.0)
 
@@ -78,6 +81,11 @@ def why_untuned(policy: str) -> str:
     if name_and_options(policy)[1]:
         return "its options are given"
     return f"preset {preset!r} follows its paper and keeps its constants" if preset in FIXED_PRESETS else ""
+
+
+def trials_for(n: int) -> int:
+    """Orders per evaluation on n validation queries: as many as make 20,000 rounds, at least 3 and at most 10."""
+    return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
 
 
 def configurations(
@@ -124,7 +132,7 @@ def tune(
     budget: int = 12,
     seed: int = 0,
     *,
-    trials: int = TRIALS,
+    trials: int | None = None,
     fixed: Mapping[str, Mapping[str, Any]] | None = None,
     grids: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     progress: Progress | None = None,
@@ -135,7 +143,7 @@ def tune(
         problem: the validation problem; the test problem must never be given.
         policies: names; those that are never tuned are in `untuned` of the result, with the reason.
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
-        seed: of the configurations drawn and of the orders; trials: orders per evaluation.
+        seed: of the configurations drawn and of the orders; trials: orders per evaluation; None: `trials_for`.
         fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
 
@@ -156,6 +164,7 @@ def tune(
     if not names:
         reasons = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
         raise PolicyError(f"there is nothing to tune. {reasons}")
+    trials = trials_for(problem.n) if trials is None else trials
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         records: list[dict[str, Any]] = []

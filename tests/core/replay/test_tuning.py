@@ -10,7 +10,7 @@ from cabs_core.errors import PolicyError
 from cabs_core.policies import policy_class
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay.tuning import configurations, tunable, tune, tune_policies
+from cabs_core.replay.tuning import configurations, trials_for, tunable, tune, tune_policies
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,16 @@ def test_a_clear_winner_is_chosen(problem):
         grids={"epsilon_greedy": {"eps0": (0.05,), "eps_min": (0.0,)}},
     )
     assert result.chosen["epsilon_greedy"]["options"] == {"eps0": 0.05, "eps_min": 0.0}
+
+
+def test_small_splits_get_more_orders(problem):
+    """A policy that starts cold earns so differently by order that three are no evidence."""
+    assert [trials_for(n) for n in (1, 200, 2_000, 4_000, 7_000, 100_000)] == [10, 10, 10, 5, 3, 3]
+    by_default, with_ten, with_three = (
+        tune(problem, ["lin_ucb"], (300.0,), 2, **trials).chosen["lin_ucb"]
+        for trials in ({}, {"trials": 10}, {"trials": 3})
+    )
+    assert by_default["lead_se"] == with_ten["lead_se"] != with_three["lead_se"]
 
 
 def test_configurations_are_seeded_and_valid():
