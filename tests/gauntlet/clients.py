@@ -79,7 +79,8 @@ def openai_parsed_stream(stage: Stage) -> Seen:
 @behaviour("openai", short=True)
 def openai_responses(stage: Stage) -> Seen:
     """openai: responses.create, twice by previous_response_id, and as a stream -> output_text; one model; a completed response"""
-    server = stage.server()
+    # without exploration: a model that was only tried may be worth leaving
+    server = stage.server("exploits", options=("--epsilon", "0"))
     client = _openai(server)
     first = client.responses.create(model="cabs", input=TEXT)
     server.rows()
