@@ -6,9 +6,9 @@ handicapped by what its models learn. The others are drawn without replacement (
 over the validation problem on the same orders; its value is the mean utility over the rhos of the search. A
 configuration replaces the preset only if its lead, paired over trials and queries, exceeds one standard error: with a
 few hundred validation queries, the largest of a dozen noisy means is no evidence by itself. The fewer queries, the more
-orders (`trials_for`): a policy that starts cold earns so differently by order that with few of them it would keep its preset
-for want of evidence, and be a weaker baseline than it is. A grid with fewer
-configurations than the budget is searched whole.
+orders (`trials_for`): what a policy earns that starts cold depends much on the order, and with few of them it would keep its
+preset for want of evidence, a weaker baseline than it need be. A grid with fewer configurations than the budget is
+searched whole.
 
 Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn, ridge,
 kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the oracles, by squared
@@ -84,7 +84,7 @@ def why_untuned(policy: str) -> str:
 
 
 def trials_for(n: int) -> int:
-    """Orders per evaluation on n validation queries: as many as make 20,000 rounds, at least 3 and at most 10."""
+    """Orders per evaluation on n validation queries: as many as make `ROUNDS`, within the least and the most."""
     return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
 
 
