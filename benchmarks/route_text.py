@@ -23,13 +23,13 @@ from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import set_up
 from cabs_core.compiled.rng import query_order
 from cabs_core.encoders import embed_prompts
+from cabs_core.endpoints.request import LONGEST
 from cabs_core.oracles import train_oracles
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.paths import cabs_home
 from cabs_core.pool_files.sessions import Sessions
 from cabs_core.pools import find_pool
 from cabs_core.replay.sessions import in_conversations
-from cabs_core.router.sessions import LONGEST
 from cabs_core.utility import clipped_utility
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")

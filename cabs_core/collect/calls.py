@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from cabs_core.collect.store import Answer, call_key
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.errors import DataError, listed
 from cabs_core.pool_files.collect import Collect
 from cabs_core.router.server.upstreams import Upstream
 
 #: tokens that a chat adds to its texts, at most, per message
 _FRAME = 16
-#: characters of a token, on average, where nobody counted
-CHARACTERS = 4.0
 
 
 @dataclass(frozen=True)
@@ -184,8 +183,8 @@ def _answer(call: Call, data: dict[str, Any], seconds: float) -> Answer | None:
     usage = data.get("usage")
     tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     estimated = tokens[0] is None or tokens[1] is None
-    tokens_in = tokens[0] if tokens[0] is not None else math.ceil(call.characters / CHARACTERS)
-    tokens_out = tokens[1] if tokens[1] is not None else math.ceil(len(text) / CHARACTERS)
+    tokens_in = tokens[0] if tokens[0] is not None else math.ceil(call.characters / BYTES_A_TOKEN)
+    tokens_out = tokens[1] if tokens[1] is not None else math.ceil(text_tokens(text))
     usd = None if estimated else call.target.upstream.cost(usage)
     text = text.encode("utf-8", "replace").decode()
     return Answer(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.collect.calls import CHARACTERS, Call, Target, question, targets
+from cabs_core.collect.calls import Call, Target, question, targets
 from cabs_core.collect.prompts import Prompts, read_prompts
 from cabs_core.collect.store import AnswerStore
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.errors import DataError, RouterError
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.collect import Collect, Judge
@@ -150,13 +151,13 @@ def _judged(
         base = len(judge.rubric) + 600 + len(collection.prompts.texts[i])
         for name in models:
             answers = out[name] + (out.get(judge.against or "", 0.0) if compared else 0.0)
-            sizes += [int(base + CHARACTERS * answers)] * (2 if compared else 1)
+            sizes += [int(base + BYTES_A_TOKEN * answers)] * (2 if compared else 1)
     return len(sizes), sizes, min(30.0, judge.max_tokens)
 
 
 def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:
     characters, n = float(sum(to_ask)), len(to_ask)
-    tokens_in, tokens_out = characters / CHARACTERS, n * out
+    tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
     return Line(
         target.name, role, calls, calls - n, tokens_in, tokens_out, target.usd(tokens_in, tokens_out),
         target.usd(characters / _PROSE, n * min(_SHORT, out)), target.usd(characters / _DENSE, n * target.max_tokens),
@@ -173,7 +174,7 @@ def mean_costs(pool_file: PoolFile) -> list[float]:
     if not collection.models:
         raise DataError("no models")
     mean = float(np.mean([len(t) for t in collection.prompts.texts])) + len(collection.collect.system or "")
-    return [t.usd(mean / CHARACTERS, min(EXPECTED, t.max_tokens)) for t in collection.models]
+    return [t.usd(mean / BYTES_A_TOKEN, min(EXPECTED, t.max_tokens)) for t in collection.models]
 
 
 def described(lines: Sequence[Line], collection: Collection, spent: float) -> list[str]:

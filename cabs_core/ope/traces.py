@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+from cabs_core.endpoints.request import chat_text
 from cabs_core.errors import DataError, shortened
 from cabs_core.pool_files.config import Columns
-from cabs_core.router.sessions import read_conversation
 
 _UP = {
     "up",
@@ -201,33 +201,7 @@ def routed_text(messages: Any) -> str | None:
     """
     if isinstance(messages, str) and messages.lstrip()[:1] in ("[", "{"):
         messages = _parsed(messages)
-    if isinstance(messages, Mapping):
-        inner = first(messages, "messages", "input", "prompt", "content", "text", "question", "query")
-        return routed_text([messages] if "role" in messages else inner)
-    if isinstance(messages, str):
-        return messages if messages.strip() else None
-    if not isinstance(messages, list):
-        return None
-    if messages and all(isinstance(m, str) for m in messages):
-        messages = [{"role": "user", "content": m} for m in messages]
-    return read_conversation({"messages": [_message(m) for m in messages if isinstance(m, Mapping)]}).text
-
-
-def _message(message: Record) -> dict[str, Any]:
-    role = str(first(message, "role", "type") or "").casefold()
-    content = first(message, "content", "parts", "text")
-    if isinstance(content, list):
-        content = [
-            {"type": "text", "text": first(part, "text", "content")}
-            if isinstance(part, Mapping) and _is_text(part)
-            else part
-            for part in content
-        ]
-    return {"role": "user" if role in ("user", "human") else role, "content": content}
-
-
-def _is_text(part: Record) -> bool:
-    return part.get("type") in ("text", "input_text", None)
+    return chat_text(messages)
 
 
 def _parsed(text: str) -> Any:

@@ -33,6 +33,7 @@ from functools import partial
 
 import numpy as np
 
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.policies.safe import SafePolicy
@@ -43,8 +44,6 @@ from cabs_core.utility import clipped_utility, may_keep, worth_a_switch
 
 #: price of a token out, in prices of one in, where the table has no token counts; list prices are 2 to 8 times
 ANSWER_PRICE = 4.0
-#: characters of a prompt for a token
-CHARACTERS = 4.0
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,11 @@ def tokens_of(problem: ReplayProblem, options: Sessions) -> Tokens:
         )
         return Tokens(read, written, problem.input_prices)
     lengths, offline = problem.prompt_lengths, problem.offline_prompt_lengths
-    read = np.ones(problem.n) if lengths is None else np.maximum(lengths / CHARACTERS, 1.0)
+    read = np.ones(problem.n) if lengths is None else np.maximum(lengths / BYTES_A_TOKEN, 1.0)
     costs, counts = problem.costs, read
     if len(problem.offline_costs):
         costs = problem.offline_costs
-        counts = np.ones(len(costs)) if offline is None else np.maximum(offline / CHARACTERS, 1.0)
+        counts = np.ones(len(costs)) if offline is None else np.maximum(offline / BYTES_A_TOKEN, 1.0)
     price = options.input_share * costs.mean(axis=0) / counts.mean()
     out = (1.0 - options.input_share) * problem.costs / np.where(price > 0, ANSWER_PRICE * price, np.inf)
     return Tokens(np.repeat(read[:, None], problem.K, axis=1), out, price)

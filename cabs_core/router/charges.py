@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.errors import RouterError
 
 PRIOR = 20.0
 LARGEST = 4.0
 #: least share of a predicted cost that is that of the output
 LEAST_OUTPUT = 0.1
-#: characters of a prompt's text for a token
-CHARACTERS_A_TOKEN = 4.0
 
 
 class Charges:
@@ -82,7 +81,7 @@ class Prices:
             predicted: cost `[K]` that the bundle's predictor gives for the prompt's text.
             length: characters of that text. tokens: of the whole request; None: those of the text.
         """
-        own = length / CHARACTERS_A_TOKEN
+        own = length / BYTES_A_TOKEN
         priced = np.isfinite(self.input)
         price = np.where(priced, self.input, 0.0)
         into = price * (own if tokens is None else tokens)

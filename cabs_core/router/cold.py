@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.catalog import COLD_START
 from cabs_core.encoders import embed_prompts
+from cabs_core.endpoints.tokens import text_tokens
 from cabs_core.errors import RouterError
 from cabs_core.oracles.problems import build_problems
 from cabs_core.oracles.train import train_oracles
@@ -35,8 +36,8 @@ MEAN, PER_DECADE = 0.6, 0.1
 LOWEST, HIGHEST = 0.3, 0.9
 EPSILON = 0.1
 PRIOR_ROUNDS = 20.0
-#: characters of a token, and output tokens of a call, that are expected
-_CHARACTERS, _OUTPUT = 4.0, 200.0
+#: output tokens of a call that are expected
+_OUTPUT = 200.0
 _PROMPTS = 600
 
 
@@ -103,7 +104,7 @@ def build_cold(
     if len(texts) < 50:
         texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
-    tokens = np.array([len(text) / _CHARACTERS for text in texts])
+    tokens = np.array([text_tokens(text) for text in texts])
     costs = np.column_stack(
         [
             [

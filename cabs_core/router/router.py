@@ -223,7 +223,7 @@ class Router:
             call_id: another name for the decision, for `feedback_by`.
             caller: who asks, kept in the log.
             tokens: of the whole request, where more than the text is sent; used where there are `prices`.
-            session: key of its conversation (`sessions.session_key`), for the log; `route_conversation` keeps models.
+            session: key of its conversation (`request.session_key`), for the log; `route_conversation` keeps models.
 
         Raises:
             RouterError: no text, an unknown model, no model left.

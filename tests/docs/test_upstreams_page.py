@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from cabs_core.endpoints.usage import CallPrice
 from cabs_core.router.server.upstreams import BreakerSettings, Upstream, Upstreams
-from cabs_core.router.server.usage import CallPrice
 
 PAGE = (Path(__file__).parents[2] / "docs" / "upstreams.md").read_text(encoding="utf-8")
 

@@ -13,12 +13,13 @@ from typing import Any
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
+from cabs_core.endpoints.request import Request, session_key
 from cabs_core.errors import CabsError, RouterError
 from cabs_core.paths import default_log
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.router import NAMES, Router
 from cabs_core.router.server.keeper import Keeper
-from cabs_core.router.sessions import Conversation, read_conversation, route_conversation, session_key
+from cabs_core.router.sessions import route_conversation
 
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
@@ -238,11 +239,12 @@ class CabsLogger(CustomLogger):
 
         call_id is what the proxy returns in `x-litellm-call-id`.
         """
-        from fastapi import Depends, Request  # noqa: PLC0415  (of LiteLLM's proxy)
+        from fastapi import Depends  # noqa: PLC0415  (of LiteLLM's proxy)
+        from fastapi import Request as HttpRequest  # noqa: PLC0415  (of LiteLLM's proxy)
         from fastapi.responses import JSONResponse  # noqa: PLC0415  (of LiteLLM's proxy)
         from litellm.proxy.proxy_server import app, user_api_key_auth  # noqa: PLC0415  (of LiteLLM's proxy)
 
-        async def feedback(request: Request) -> JSONResponse:
+        async def feedback(request: HttpRequest) -> JSONResponse:
             try:
                 body = await request.json()
                 names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
@@ -256,7 +258,7 @@ class CabsLogger(CustomLogger):
                 status = 404 if str(error).startswith("unknown decision") else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 
-        feedback.__annotations__["request"] = Request
+        feedback.__annotations__["request"] = HttpRequest
         app.post("/cabs/feedback", dependencies=[Depends(user_api_key_auth)])(feedback)
 
 
@@ -264,13 +266,13 @@ def _arm(deployment: dict[str, Any]) -> str | None:
     return (deployment.get("model_info") or {}).get("id")
 
 
-def _conversation(messages: Any, keywords: dict[str, Any], route_by: str) -> Conversation:
+def _conversation(messages: Any, keywords: dict[str, Any], route_by: str) -> Request:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
     request = keywords.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
     body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
-    return read_conversation(body, headers if isinstance(headers, dict) else {}, route_by=route_by)
+    return Request.read(body, headers if isinstance(headers, dict) else {}, route_by=route_by)
 
 
 def _decision(holder: dict[str, Any]) -> str | None:

@@ -31,6 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from cabs_core.endpoints import request as asked
 from cabs_core.errors import CabsError, LogError, RouterError
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
@@ -57,16 +58,12 @@ from cabs_core.router.server.logs import REQUEST, log_config
 from cabs_core.router.server.metrics import metrics_text
 from cabs_core.router.server.tracing import Tracer
 from cabs_core.router.server.upstreams import Upstreams, prices_of, read_upstreams
-from cabs_core.router.sessions import read_conversation, route_conversation, session_key
+from cabs_core.router.sessions import route_conversation
 from cabs_core.threads import one_blas_thread
 
 SETTINGS = "CABS_SERVE_SETTINGS"
 #: a client may report at most so many times the expected cost
 MOST_TIMES = 20.0
-#: fields of a request by which `sessions.read_conversation` knows a conversation
-_REQUEST = (
-    "messages", "input", "prompt", "system", "instructions", "metadata", "conversation", "previous_response_id", "prompt_cache_key",
-)  # fmt: skip
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 logger = logging.getLogger("cabs.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -321,7 +318,7 @@ async def one_model(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """POST /v1/decision"""
     state, body = request.app.state, await body_of(request)
-    unknown = sorted(set(body) - {"text", *_REQUEST, "available", "rho", "budget", "call_id"})
+    unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
     if unknown:
         raise RouterError(
             f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of a request that "
@@ -339,10 +336,10 @@ async def decide(request: Request) -> Response:
     common = {"available": available, "rho": body.get("rho"), "call_id": call_id, "caller": source}
     if "text" in body:
         routed = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
-    elif not set(body) & {"messages", "input", "prompt"}:
+    elif not set(body) & set(asked.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
-        turn = read_conversation(body, dict(request.headers), route_by=router.route_by, caller=source)
+        turn = asked.Request.read(body, dict(request.headers), route_by=router.route_by, caller=source)
         routed = await state.forwarder.beside(route_conversation, router, turn, **common)
     scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
@@ -413,7 +410,7 @@ def _named(body: dict[str, Any], caller: str) -> dict[str, str]:
     if len(names) != 1 or not all(isinstance(v, str) for v in names.values()):
         raise RouterError(f"expected one of {', '.join(NAMES)}, as text")
     if session := names.get("session"):
-        return {"session": session_key(session, caller)}
+        return {"session": asked.session_key(session, caller)}
     return names
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cabs_core.endpoints.request import Request
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
+from cabs_core.endpoints.usage import Tokens, tokens_of
 from cabs_core.router.server.upstreams import Upstream
-from cabs_core.router.server.usage import BYTES_A_TOKEN, Tokens, most_output, tokens_of
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,11 @@ class Bill:
         return None if self.tokens is None else self.tokens.output
 
 
-def bill_of(
-    upstream: Upstream, body: Mapping[str, Any], usage: Any, tokens: float, written: float, *, billed: bool
-) -> Bill:
+def bill_of(upstream: Upstream, request: Request, usage: Any, written: float, *, billed: bool) -> Bill:
     """The bill of a call.
 
     Args:
-        body: the request. usage: as reported. tokens: of the request, estimated; written: bytes of text that came back.
+        usage: as reported. written: bytes of text that came back.
         billed: a provider may charge though it reported nothing. The estimate is then that of the request and of what
             was written, which is at most what the request allows.
     """
@@ -43,9 +42,8 @@ def bill_of(
     if counted is None:
         if not billed:
             return Bill()
-        most = most_output(body)
-        output = written / BYTES_A_TOKEN
-        counted, estimated = Tokens(tokens, output if most is None else min(output, most)), True
+        most, output = request.most_output, written / BYTES_A_TOKEN
+        counted, estimated = Tokens(request.tokens, output if most is None else min(output, most)), True
     if upstream.free:
         return Bill(0.0, counted, estimated)
     return Bill(None if upstream.price is None else counted.cost(upstream.price), counted, estimated)

@@ -19,11 +19,6 @@ PATHS = {
     "chat": "/chat/completions", "completions": "/completions", "responses": "/responses", "messages": "/messages",
 }  # fmt: skip
 EMBEDDINGS = "/embeddings"
-#: kinds of parts of a message that are not text -> what a model must take
-_MEDIA = {
-    "image_url": "image", "input_image": "image", "image": "image", "input_audio": "audio", "audio": "audio",
-    "file": "file", "input_file": "file", "document": "file",
-}  # fmt: skip
 _ANTHROPIC = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
@@ -52,54 +47,6 @@ def error_event(message: str, dialect: str) -> bytes:
         body = {"type": "error", "code": "upstream_error", "message": message, "param": None}
         return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
     return b"data: " + json.dumps(body).encode() + b"\n\n"
-
-
-def messages_of(body: Mapping[str, Any], dialect: str) -> list[Any]:
-    """The conversation of a request as messages of the chat dialect, newest last."""
-    if dialect == "completions":
-        prompt = body.get("prompt")
-        if isinstance(prompt, list):
-            prompt = "\n".join(p for p in prompt if isinstance(p, str))
-        return [{"role": "user", "content": prompt}]
-    given = body.get("input" if dialect == "responses" else "messages")
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list):
-        return []
-    return [_plain(message) for message in given]
-
-
-def _plain(message: Any) -> Any:
-    """A message whose parts of text have OpenAI's chat name."""
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(content, list):
-        return message
-    parts = [
-        {**p, "type": "text"} if isinstance(p, Mapping) and p.get("type") == "input_text" else p
-        for p in content
-    ]
-    return {**message, "content": parts}
-
-
-def wants(body: Mapping[str, Any], dialect: str) -> set[str]:
-    """What a model must be able to do for a request: some of image, audio, file, tools, json_schema."""
-    abilities: set[str] = set()
-    for message in messages_of(body, dialect):
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for part in content if isinstance(content, list) else []:
-            named = part.get("type") if isinstance(part, Mapping) else None
-            if isinstance(named, str) and named in _MEDIA:
-                abilities.add(_MEDIA[named])
-    if body.get("tools") or body.get("functions"):
-        abilities.add("tools")
-    text = body.get("text")
-    fmt = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
-    if isinstance(fmt, Mapping) and fmt.get("type") == "json_schema":
-        abilities.add("json_schema")
-    modalities = body.get("modalities")
-    if isinstance(modalities, list) and "audio" in modalities:
-        abilities.add("audio")
-    return abilities
 
 
 def answer_of(content: bytes, dialect: str) -> tuple[dict[str, Any], str | None]:

@@ -14,11 +14,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
+from cabs_core.endpoints.request import Request
+from cabs_core.endpoints.usage import tokens_of
 from cabs_core.errors import PolicyError, RouterError
 from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
@@ -33,14 +35,12 @@ from cabs_core.router.server.dialects import (
     error_body,
     error_event,
     too_long,
-    wants,
 )
 from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events, written_in
 from cabs_core.router.server.tracing import Tracer
 from cabs_core.router.server.upstreams import Upstream, Upstreams
-from cabs_core.router.server.usage import estimated_input, most_output, tokens_of
-from cabs_core.router.sessions import Conversation, read_conversation, route_conversation
+from cabs_core.router.sessions import route_conversation
 
 #: statuses that tell of the router's account with an upstream, and that an upstream asks to wait
 REFUSES, WAITS = frozenset({401, 402, 403, 404}), frozenset({429})
@@ -69,6 +69,7 @@ class Ask:
     Attributes:
         body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in the log.
         caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is, monotonic seconds.
+        request: what the body says, read when the forwarder gets it.
     """
 
     body: dict[str, Any]
@@ -78,7 +79,7 @@ class Ask:
     caller: str = "local"
     rho: float | None = None
     ends: float = 0.0
-    tokens: float = 1.0
+    request: Request = field(default_factory=lambda: Request(None))
 
     @property
     def left(self) -> float:
@@ -159,9 +160,7 @@ class Forwarder:
 
     def fit(self, router: Router, ask: Ask) -> list[str]:
         """Models that can take a request, by their entries in the upstreams file. Raises Refused: there is none."""
-        wanted = wants(ask.body, ask.dialect)
-        size = ask.tokens + (most_output(ask.body) or 0.0)
-        lacking = {arm: self.upstreams.models[arm].lacks(wanted, ask.dialect, size) for arm in router.arms}
+        lacking = {arm: self.upstreams.models[arm].lacks(ask.request) for arm in router.arms}
         able = [arm for arm, why in lacking.items() if why is None]
         if not able:
             reasons = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
@@ -183,7 +182,7 @@ class Forwarder:
         Raises:
             Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho cannot be served.
         """
-        self._prepare(ask)
+        self._prepare(router, ask)
         if (
             ask.rho is not None
             and ask.rho != router.manifest.rho
@@ -193,14 +192,12 @@ class Forwarder:
                 f"{router.manifest.policy} serves rho {router.manifest.rho:g} only: ask for model cabs"
             )
         fit, failed = self.fit(router, ask), list[Answer]()
-        turn = read_conversation(ask.body, ask.headers, route_by=router.route_by, caller=ask.caller)
-        turn = replace(turn, tokens=ask.tokens)
         for _ in range(self.upstreams.attempts or len(fit)):
             rest = [m for m in fit if all(f.model != m for f in failed)]
             if not rest or (failed and ask.left <= 0.0):
                 break
             usable = [m for m in rest if self.breakers[m].allows()] or rest
-            decision = await self._decide(router, ask, turn, usable)
+            decision = await self._decide(router, ask, usable)
             model = self._fallback(router, usable) if decision is None else decision.model
             answer = await self.call(model, ask, router=router, decision=decision)
             if answer.failure is None:
@@ -212,11 +209,9 @@ class Forwarder:
 
     async def named(self, router: Router, model: str, ask: Ask) -> Answer:
         """Answer a request by the model that it names; the call is in the log, and is no draw."""
-        self._prepare(ask)
+        self._prepare(router, ask)
         upstream = self.upstream(model, ask.dialect)
-        if ask.dialect != "embeddings" and (
-            why := upstream.lacks(wants(ask.body, ask.dialect), ask.dialect, ask.tokens)
-        ):
+        if ask.dialect != "embeddings" and (why := upstream.lacks(ask.request)):
             raise Refused(400, f"model {model} {why}")
         if self.cap is not None and self.cap.reached() and not upstream.free:
             self.counters.add("over_cap_total")
@@ -228,13 +223,15 @@ class Forwarder:
         self.breaker(model, ask.dialect).released()
         return answer if answer.failure is None else self._worst([answer], ask)
 
-    def _prepare(self, ask: Ask) -> None:
+    def _prepare(self, router: Router, ask: Ask) -> None:
         ask.ends = time.monotonic() + self.upstreams.deadline
-        ask.tokens = estimated_input(ask.body)
+        ask.request = Request.read(
+            ask.body, ask.headers, ask.dialect, route_by=router.route_by, caller=ask.caller
+        )
 
-    async def _decide(self, router: Router, ask: Ask, turn: Conversation, usable: list[str]) -> Routed | None:
+    async def _decide(self, router: Router, ask: Ask, usable: list[str]) -> Routed | None:
         """The router's decision; None: something failed on our side."""
-        if turn.text is None:
+        if ask.request.text is None:
             self.counters.add("unrouted_total", reason="no text")
         if not self.ours.allows():
             self._unrouted("paused")
@@ -243,7 +240,7 @@ class Forwarder:
         future = asyncio.get_running_loop().run_in_executor(
             self.worker,
             lambda: route_conversation(
-                router, turn, available=usable, rho=ask.rho, call_id=ask.call_id, caller=ask.caller
+                router, ask.request, available=usable, rho=ask.rho, call_id=ask.call_id, caller=ask.caller
             ),
         )
         self.ours.begin()
@@ -528,7 +525,7 @@ class Call:
             return
         self.ended = True
         seconds = time.perf_counter() - self.begin
-        bill = bill_of(self.upstream, self.ask.body, usage, self.ask.tokens, written, billed=billed)
+        bill = bill_of(self.upstream, self.ask.request, usage, written, billed=billed)
         self.forwarder.counters.call(self.model, status, reason, seconds, bill)
         self.span.end(status, reason, bill, response_id)
         facts: dict[str, Any] = {

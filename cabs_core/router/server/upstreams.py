@@ -19,10 +19,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from cabs_core.endpoints.request import Request
+from cabs_core.endpoints.usage import CallPrice, tokens_of
 from cabs_core.errors import RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
-from cabs_core.router.server.usage import CallPrice, tokens_of
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 Kind = Literal["text", "image", "audio", "file"]
@@ -109,10 +110,11 @@ class Upstream(_Strict):
         how = self.auth or ("x-api-key" if dialect == "messages" else "bearer")
         return {"x-api-key": key} if how == "x-api-key" else {"authorization": f"Bearer {key}"}
 
-    def lacks(self, wanted: set[str], dialect: str, tokens: float) -> str | None:
+    def lacks(self, request: Request) -> str | None:
         """Why it cannot take a request, in words; None: it can."""
-        if dialect not in self.speaks:
-            return f"does not speak {dialect}"
+        wanted, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
+        if request.dialect not in self.speaks:
+            return f"does not speak {request.dialect}"
         for kind in ("image", "audio", "file"):
             if kind in wanted and kind not in self.input:
                 return f"takes no {kind}"

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.endpoints.request import LONGEST, Request, session_key
 from cabs_core.errors import RouterError
 from cabs_core.ope import read_events
 from cabs_core.router import Router, session_options, sessions
 from cabs_core.router.retention import compact
-from cabs_core.router.sessions import LONGEST, read_conversation, route_conversation, session_key
+from cabs_core.router.sessions import route_conversation
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
 USER, ANSWER = {"role": "user", "content": "an SQL question"}, {"role": "assistant", "content": "SELECT 1"}
@@ -31,11 +32,11 @@ def said(text: str) -> dict:
 )  # fmt: skip
 def test_the_text_that_a_request_is_routed_by(route_by, text):
     body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, said("make it shorter")]}
-    found = read_conversation(body, route_by=route_by)
+    found = Request.read(body, route_by=route_by)
     assert found.text == text and found.continued and not found.in_tools
-    long = read_conversation({"messages": [said("x" * 5_000_000)]}, route_by=route_by)
+    long = Request.read({"messages": [said("x" * 5_000_000)]}, route_by=route_by)
     assert len(long.text) == LONGEST  # cut before anything reads it
-    image = read_conversation({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
+    image = Request.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
     assert image.text is None  # not the text of an older turn
 
 
@@ -44,29 +45,27 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
     [[{"role": "user", "content": [IMAGE]}], [{"role": "system", "content": "rules"}], [], "", None, [3, None], {"a": 1}],
 )  # fmt: skip
 def test_no_text(messages):
-    found = read_conversation({"messages": messages})
+    found = Request.read({"messages": messages})
     assert found.text is None and not found.in_tools
 
 
 def test_dialects_and_tool_loops():
-    assert read_conversation({"messages": [USER, CALL, RESULT]}).in_tools
-    assert not read_conversation({"messages": [USER, CALL, RESULT, ANSWER, said("more")]}).in_tools
+    assert Request.read({"messages": [USER, CALL, RESULT]}).in_tools
+    assert not Request.read({"messages": [USER, CALL, RESULT, ANSWER, said("more")]}).in_tools
     claude = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "42"}]}
-    found = read_conversation(
-        {"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]}
-    )
+    found = Request.read({"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]})
     assert found.in_tools and found.text == "an SQL question"
     answered = {"type": "function_call_output", "call_id": "t", "output": "42"}
     asked = {"type": "function_call", "name": "f", "arguments": "{}"}
-    found = read_conversation({"instructions": "rules", "input": [USER, asked, answered]})
+    found = Request.read({"instructions": "rules", "input": [USER, asked, answered]})
     assert found.in_tools and found.continued and found.text == "an SQL question"
-    assert read_conversation({"input": "just this"}).text == "just this"
-    assert read_conversation({"prompt": ["one", "two"]}).text == "two"
+    assert Request.read({"input": "just this"}).text == "just this"
+    assert Request.read({"prompt": ["one", "two"]}).text == "two"
 
 
 def test_the_key_of_a_session():
     def key(body=None, headers=None, caller=""):
-        return read_conversation({"messages": [USER], **(body or {})}, headers, caller=caller)
+        return Request.read({"messages": [USER], **(body or {})}, headers, caller=caller)
 
     named = [
         key(headers={"x-session-id": "s1"}), key({"metadata": {"session_id": "s1"}}), key({"conversation": {"id": "s1"}}),
@@ -87,7 +86,7 @@ def test_the_key_of_a_session():
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]), x, max_size=4), max_leaves=12))  # fmt: skip
 def test_no_body_is_too_odd(body):
     for route_by in session_options.ROUTE_BY:
-        found = read_conversation(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
+        found = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
         assert found.text is None or found.text.strip()
         assert found.tokens >= found.earlier >= 0
 
@@ -97,7 +96,7 @@ def play(router: Router, turns: int, **options) -> list:
     messages, made = [], []
     for i in range(turns):
         messages.append(said(f"Question {i}: translate this into Spanish, please."))
-        made.append(route_conversation(router, read_conversation({"messages": messages}), **options))
+        made.append(route_conversation(router, Request.read({"messages": messages}), **options))
         messages.append({"role": "assistant", "content": "hola " * 20})
     return made
 
@@ -107,8 +106,8 @@ def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
         router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
         play(router, 3)
         body = {"messages": [USER, CALL]}
-        route_conversation(router, read_conversation({"messages": [USER]}))
-        route_conversation(router, read_conversation({"messages": [*body["messages"], RESULT]}))
+        route_conversation(router, Request.read({"messages": [USER]}))
+        route_conversation(router, Request.read({"messages": [*body["messages"], RESULT]}))
         assert sum(d.kept is not None for d in router.log.decisions()) == kept
     with pytest.raises(RouterError, match="sticky 'often'"):
         Router.load(make_bundle("carrot"), sticky="often")
@@ -126,24 +125,22 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
     worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
     for i, (tokens, stays) in enumerate(((worth + 20, True), (worth - 20, False))):
         named = {"metadata": {"session_id": f"s{i}"}}
-        route_conversation(router, read_conversation({"messages": [USER], **named}), available=[arm])
+        route_conversation(router, Request.read({"messages": [USER], **named}), available=[arm])
         history = [USER, {"role": "assistant", "content": "x" * (4 * int(tokens) - len(USER["content"]))}]
-        made = route_conversation(
-            router, read_conversation({"messages": [*history, said("and now?")], **named})
-        )
+        made = route_conversation(router, Request.read({"messages": [*history, said("and now?")], **named}))
         assert (made.kept is not None) is stays
 
 
 def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle, monkeypatch):
     router = Router.load(make_bundle("carrot", epsilon=0.1))
     named = {"metadata": {"session_id": "s"}}
-    route_conversation(router, read_conversation({"messages": [USER], **named}))
+    route_conversation(router, Request.read({"messages": [USER], **named}))
     later = time.time() + sessions.IDLE + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    assert route_conversation(router, read_conversation({"messages": [USER, CALL, RESULT], **named})).kept
+    assert route_conversation(router, Request.read({"messages": [USER, CALL, RESULT], **named})).kept
     monkeypatch.setattr(time, "time", lambda: later + sessions.IDLE + 1)
     assert (
-        route_conversation(router, read_conversation({"messages": [USER, ANSWER, said("hm")], **named})).kept
+        route_conversation(router, Request.read({"messages": [USER, ANSWER, said("hm")], **named})).kept
         is None
     )
 
@@ -152,21 +149,21 @@ def test_a_response_that_follows_another(make_bundle):
     router = Router.load(
         make_bundle("carrot", epsilon=0.3), cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))
     )
-    first = route_conversation(router, read_conversation({"input": "an SQL question"}))
+    first = route_conversation(router, Request.read({"input": "an SQL question"}))
     router.finish(first.id, response_id="resp_1")
     body = {"input": [{"type": "function_call_output", "output": "42"}], "previous_response_id": "resp_1"}
-    second = route_conversation(router, read_conversation(body))
+    second = route_conversation(router, Request.read(body))
     assert (second.model, second.kept) == (first.model, first.id)
     assert {d.session for d in router.log.decisions()} == {router.log.decision(id=first.id).session}
 
 
 def test_without_text_the_fallback_answers(make_bundle):
     router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
-    made = route_conversation(router, read_conversation({"messages": [{"role": "user", "content": [IMAGE]}]}))
+    made = route_conversation(router, Request.read({"messages": [{"role": "user", "content": [IMAGE]}]}))
     assert made.model == "claude-v1" and made.kept is None
     assert router.feedback(made.id, score=1.0) == "recorded"
     assert router.learner.learnt == 0  # no text, nothing to learn from
-    other = route_conversation(router, read_conversation({"messages": []}), available=["gpt-4-1106-preview"])
+    other = route_conversation(router, Request.read({"messages": []}), available=["gpt-4-1106-preview"])
     assert other.model == "gpt-4-1106-preview"
     assert compact(router.log, 1e12)["left"] == 0
 
@@ -174,9 +171,9 @@ def test_without_text_the_fallback_answers(make_bundle):
 def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp_path):
     router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
     body = {"messages": [USER], "metadata": {"session_id": "s"}}
-    first = route_conversation(router, read_conversation(body))
+    first = route_conversation(router, Request.read(body))
     body["messages"] += [CALL, RESULT]
-    turns = [route_conversation(router, read_conversation(body), call_id=f"c{i}") for i in range(3)]
+    turns = [route_conversation(router, Request.read(body), call_id=f"c{i}") for i in range(3)]
     for name, cost in zip([first, *turns], (0.1, 0.2, 0.3, 0.4), strict=True):
         router.finish(name.id, cost=cost, response_id=f"r-{name.id}")
     assert router.feedback_by(response_id=f"r-{turns[0].id}", score=0.5) == "recorded"
@@ -200,7 +197,7 @@ def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     for s in range(4):
         for turn in range(3):
             body = {"messages": [said(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
-            made = route_conversation(router, read_conversation(body))
+            made = route_conversation(router, Request.read(body))
             router.feedback(made.id, score=float(turn == s), cost=1e-4)
     alone = router.route("alone")
     router.feedback(alone.id, score=1.0, cost=1e-4)

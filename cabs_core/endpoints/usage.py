@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +12,6 @@ from cabs_core.pool_files.config import Price
 
 #: a count above it is no count: the longest contexts are of some ten million tokens
 MOST_TOKENS = 100_000_000
-#: bytes of UTF-8 text for a token, where nobody has counted
-BYTES_A_TOKEN = 4.0
-#: tokens of an image or a sound, where nobody has counted
-MEDIA_TOKENS = 1_000
 _USD = 1e6
 
 
@@ -71,7 +65,7 @@ def tokens_of(usage: Any) -> Tokens | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    given = [_count(usage.get(name)) for name in ("prompt_tokens", "input_tokens")]
+    given = [count(usage.get(name)) for name in ("prompt_tokens", "input_tokens")]
     entry = next((n for n in given if n is not None), None)
     if entry is None:
         return None
@@ -106,10 +100,11 @@ def _part(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def _first(usage: Mapping[str, Any], *names: str) -> float | None:
-    return next((n for name in names if (n := _count(usage.get(name))) is not None), None)
+    return next((n for name in names if (n := count(usage.get(name))) is not None), None)
 
 
-def _count(value: Any) -> float | None:
+def count(value: Any) -> float | None:
+    """A number of tokens, or None: it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not 0 <= value <= MOST_TOKENS:  # also nan; an integer of any length compares
@@ -119,33 +114,3 @@ def _count(value: Any) -> float | None:
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
-
-
-def estimated_input(body: Mapping[str, Any]) -> float:
-    """Tokens of a whole request: the bytes of its texts / 4, a fixed number for an image or a sound, some a message."""
-    size, media = 0.0, 0
-    waiting: list[Any] = [
-        body.get(k) for k in ("messages", "input", "prompt", "system", "instructions", "tools")
-    ]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            size += len(item) if item.isascii() else len(item.encode("utf-8", "replace"))
-        elif isinstance(item, list):
-            waiting += item
-        elif isinstance(item, Mapping):
-            kind = item.get("type")
-            if kind in ("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"):
-                media += 1
-            elif kind == "function" or "parameters" in item or "input_schema" in item:
-                size += len(json.dumps(item, default=str))
-            else:
-                size += 16.0
-                waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
-    return max(math.ceil(size / BYTES_A_TOKEN) + MEDIA_TOKENS * media, 1.0)
-
-
-def most_output(body: Mapping[str, Any]) -> float | None:
-    """Most tokens that a request lets a model write; None: it does not say."""
-    names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-    return next((n for name in names if (n := _count(body.get(name))) is not None), None)
