@@ -235,14 +235,16 @@ def fetch(name: str) -> None:
     downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must be.
     """
     from cabs_core.catalog import sources
+    from cabs_core.hashing import hash_file
     from cabs_core.pools.registry import active_pool
+    from cabs_core.tables.files import files_of
     from cabs_core.validation.overview import overview
 
     pool_file = active_pool(name)
     found = overview(pool_file)
     files = found.outcomes.report.get("files", [])
     if sources()[pool_file.pool.source.kind].table:
-        files = [{"name": str(pool_file.table_path()), "sha256": pool_file.external_files()["table"]}]
+        files = [{"name": str(file), "sha256": hash_file(file)} for file in files_of(pool_file.table_path())]
     for file in files:
         size = f"{file['bytes']:,} bytes, " if file.get("bytes") else ""
         revision = f", revision {file['revision']}" if file.get("revision") else ""

@@ -12,9 +12,8 @@ import pandas as pd
 from cabs_core.errors import DataError, listed
 from cabs_core.ope.source import EVENT_LOGS, event_frame
 from cabs_core.ope.traces import read_traces
-from cabs_core.outcomes.raw import Place, text_column
-from cabs_core.outcomes.sources.file import column_names, read_columns
 from cabs_core.pool_files import PoolFile
+from cabs_core.tables import Table, open_table, text_column
 
 
 @dataclass(frozen=True)
@@ -55,32 +54,34 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     path = pool_file.table_path()
     if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
         return _of_a_log(path, pool_file)
-    columns, names = pool.source.columns, column_names(path)
+    columns, table = pool.source.columns, open_table(path)
     needed = {"prompt": columns.prompt}
     for field in ("query_id", "task", "split"):
         wanted = getattr(columns, field)
-        if wanted in names:
+        if wanted is not None and table.has(wanted):
             needed[field] = wanted
         elif wanted is not None and field in columns.model_fields_set:
-            raise _absent(path, f"source.columns.{field}", wanted, names)
-    read = {getattr(s, f, None) for s in pool.collect.scores for f in ("column", "reference")} - {None}
-    for wanted in [columns.prompt, *sorted(str(c) for c in read)]:
-        if wanted not in names:
-            raise _absent(
-                path, "source.columns.prompt" if wanted == columns.prompt else "collect.scores", wanted, names
+            raise table.absent(wanted, f"source.columns.{field}")
+    extra = sorted(
+        {str(c) for s in pool.collect.scores for f in ("column", "reference") if (c := getattr(s, f, None))}
+    )
+    for wanted in [columns.prompt, *extra]:
+        if not table.has(wanted):
+            raise table.absent(
+                wanted, "source.columns.prompt" if wanted == columns.prompt else "collect.scores"
             )
-    frame, first = read_columns(path, sorted({*needed.values(), *map(str, read)}))
+    frame = table.read([*needed.values(), *extra])
     if not len(frame):
         raise DataError(f"{path}: the table has no rows")
-    values_of = {f: text_column(frame[c], f, Place(str(path), first, c)).tolist() for f, c in needed.items()}
-    extra = {str(c): ["" if pd.isna(v) else str(v) for v in frame[str(c)]] for c in read}
+    values_of = {f: text_column(frame[c], f, table.place(c)).tolist() for f, c in needed.items()}
+    columns_of = {c: ["" if pd.isna(v) else str(v) for v in frame[c]] for c in extra}
     texts = values_of["prompt"]
     ids = values_of.get("query_id") or [
         hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
     ]
     prompts = Prompts(
         ids, texts, values_of.get("task", ["all"] * len(texts)), values_of.get("split"),
-        [{c: values[i] for c, values in extra.items()} for i in range(len(texts))],
+        [{c: values[i] for c, values in columns_of.items()} for i in range(len(texts))],
     )  # fmt: skip
     if pool.tasks:
         unknown = sorted(set(pool.tasks) - set(prompts.tasks))
@@ -89,7 +90,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
                 f"{path}: no task {unknown[0]!r} in the table. It has: {listed(sorted(set(prompts.tasks)), 400)}"
             )
         prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
-    return _each_once(prompts, path, first, named="query_id" in values_of)
+    return _each_once(prompts, table, named="query_id" in values_of)
 
 
 def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
@@ -99,7 +100,9 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     for scorer in pool.collect.scores:
         wanted = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
         if wanted is not None:
-            raise _absent(path, "collect.scores", str(wanted), ["prompt (it is a log)"])
+            raise DataError(
+                f"{path}: no column {str(wanted)!r:.100}, which collect.scores names: a log holds prompts alone"
+            )
     if pool.source.format == "table":
         texts = event_frame(path)["prompt"].tolist()
     else:
@@ -109,19 +112,14 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     return Prompts(ids, texts, ["all"] * len(texts), None, [{} for _ in texts])
 
 
-def _each_once(prompts: Prompts, path: Path, first: int, *, named: bool) -> Prompts:
+def _each_once(prompts: Prompts, table: Table, *, named: bool) -> Prompts:
     """Prompts without those that stand there again; the same id with another text is an error."""
-    place: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    place = table.place("query_id")
     for i, name in enumerate(prompts.ids):
-        j = place.setdefault(name, i)
+        j = rows.setdefault(name, i)
         if prompts.texts[i] != prompts.texts[j] or (named and i != j):
             raise DataError(
-                f"{path}, row {i + first}: query_id {name!r:.80} stands already in row {j + first}; expected each once"
+                f"{place.at(i)}: query_id {name!r:.80} stands already in {place.row(j)}; expected each once"
             )
-    return prompts if len(place) == len(prompts) else prompts.take(np.array(sorted(place.values())))
-
-
-def _absent(path: Path, field: str, wanted: str, names: list[str]) -> DataError:
-    return DataError(
-        f"{path}: no column {wanted!r:.100}, which {field} names; columns are: {listed(names, 400)}"
-    )
+    return prompts if len(rows) == len(prompts) else prompts.take(np.array(sorted(rows.values())))

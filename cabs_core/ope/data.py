@@ -15,8 +15,8 @@ import pandas as pd
 
 from cabs_core.errors import DataError
 from cabs_core.ope.models import folds, propensity_model
-from cabs_core.outcomes.raw import Place, text_or_blank
 from cabs_core.router.events import EventLog
+from cabs_core.tables import Place, text_or_blank
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.file import tidy_columns
 from cabs_core.pool_files import PoolFile
 from cabs_core.router.events import EventLog
+from cabs_core.tables import open_table
 
 _FIELDS = {
     "prompt": "prompt", "task": "task", "model": "model", "score": "score", "cost": "cost",
@@ -40,11 +41,20 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
     if source.format != "table":
         return _traces(path, pool_file)
     if path.suffix.lower() in EVENT_LOGS:
-        frame, first_row, chosen = event_frame(path), 1, dict[str, str]()
-    else:
-        frame, first_row, chosen = tidy_columns(path, source.columns, _FIELDS, _REQUIRED)
-    frame["query_id"] = [str(row) for row in range(first_row, first_row + len(frame))]
-    return RawOutcomes.from_tidy(frame, origin=str(path), first_row=first_row, called=chosen)
+        frame = event_frame(path)
+        frame["query_id"] = [str(row) for row in range(1, 1 + len(frame))]
+        return RawOutcomes.from_tidy(frame, origin=str(path))
+    table = open_table(path)
+    frame, chosen = tidy_columns(table, source.columns, _FIELDS, _REQUIRED)
+    frame["query_id"] = [str(row) for row in range(table.first_row, table.first_row + len(frame))]
+    return RawOutcomes.from_tidy(
+        frame,
+        origin=str(path),
+        first_row=table.first_row,
+        score_range=pool_file.pool.score_range,
+        called=chosen,
+        parts=table.parts,
+    )
 
 
 def _traces(path: Path, pool_file: PoolFile) -> RawOutcomes:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, timedelta
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +13,8 @@ from cabs_core.errors import DataError, counted, listed
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, QueryTable, text_array
 from cabs_core.pool_files.read import did_you_mean
+from cabs_core.tables import Place, number_column, text_column, text_or_blank
 
-LONGEST_PROMPT = 1_000_000
-LONGEST_NAME = 500
 _NUMBERS = {
     "score": "scores",
     "cost": "costs",
@@ -28,22 +23,8 @@ _NUMBERS = {
     "latency": "latencies",
     "propensity": "propensities",
 }
-#: words for the best and the worst score
-_GOOD = frozenset({"true", "yes", "pass", "passed", "correct", "up", "thumbs up", "\U0001f44d"})
-_BAD = frozenset({"false", "no", "fail", "failed", "incorrect", "down", "thumbs down", "\U0001f44e"})
-#: the largest value, and what is expected
-_LIMITS = {
-    "score": (1.0, "a number in [0, 1]"),
-    "cost": (1e6, "USD >= 0, at most a million"),
-    "n_input_tokens": (1e12, "a token count >= 0"),
-    "n_output_tokens": (1e12, "a token count >= 0"),
-    "latency": (1e9, "seconds >= 0"),
-    "propensity": (1.0, "a probability in (0, 1]"),
-}
 #: how the columns of further judges begin, in tables with canonical names
 JUDGE = "score by "
-_MILLISECONDS = re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])")
-_BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +55,7 @@ class RawOutcomes(QueryTable):
         ids_from_text: bool = False,
         called: Mapping[str, str] | None = None,
         models: Sequence[str] = (),
+        parts: tuple[tuple[str, int, int], ...] = (),
     ) -> RawOutcomes:
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
@@ -86,6 +68,7 @@ class RawOutcomes(QueryTable):
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
             models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model} in their place.
+            parts: of a folder, see `Table.parts`.
 
         Raises:
             DataError: naming origin, row, column and value.
@@ -97,7 +80,8 @@ class RawOutcomes(QueryTable):
             raise DataError(f"{origin}: the table has no rows below its header")
         rows = len(df) // max(len(models), 1)
         place = {
-            c: Place(origin, first_row, (called or {}).get(c, c), rows, tuple(models)) for c in df.columns
+            c: Place(origin, first_row, (called or {}).get(c, c), rows, tuple(models), parts)
+            for c in df.columns
         }
         texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
         query, query_ids = pd.factorize(texts["query_id"])
@@ -119,8 +103,8 @@ class RawOutcomes(QueryTable):
             if len(differs):
                 row, other = int(differs[0]), int(first[query[differs[0]]])
                 raise DataError(
-                    f"{origin}, row {row + first_row}: query {texts['query_id'].iloc[row]!r} has "
-                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in row {other + first_row} it has "
+                    f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
+                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in {place[column].row(other)} it has "
                     f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
                 )
 
@@ -271,224 +255,6 @@ def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a column stands, for error messages: its table, the number of its first row, its name there.
-
-    Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}.
-    """
-
-    origin: str
-    first_row: int
-    name: str
-    rows: int = 1
-    models: tuple[str, ...] = ()
-
-    @property
-    def milliseconds(self) -> bool:
-        """Whether the column's name says that its unit is the millisecond: `latency_ms`, `Latency (ms)`."""
-        return _MILLISECONDS.search(self.name.lower()) is not None
-
-    def row(self, index: int) -> int:
-        """Number of a row in the user's table."""
-        return self.first_row + (index % self.rows if self.models else index)
-
-    def of(self, column: str, index: int = 0) -> str:
-        """The canonical column in the words of the user's table."""
-        if self.name == column:
-            return column
-        name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
-        return f"{column} (column {name!r:.100})"
-
-
-def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
-    """The column as text. Identifiers may be numbers or dates, prompts may not.
-
-    A categorical column stays one: what occurs in many rows is looked at once.
-
-    Raises:
-        DataError: a value that is missing, empty, over-long, no text, or cannot be written as UTF-8.
-    """
-    values = values.reset_index(drop=True)
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        codes, kinds = values.cat.codes.to_numpy(), values.cat.categories
-        if (codes >= 0).all():
-            with suppress(DataError):  # which row it is says the whole column, below
-                known = text_column(pd.Series(kinds), column, place)
-                return pd.Series(pd.Categorical.from_codes(codes, known))
-        values = values.astype(kinds.dtype)
-
-    def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
-        if len(rows):
-            raise DataError(
-                f"{place.origin}, row {place.row(int(rows[0]))}: {place.of(column, int(rows[0]))} {found}; {expected} "
-                f"({counted(len(rows), 'such row')})"
-            )
-
-    refuse(np.flatnonzero(values.isna().to_numpy()), "is missing")
-    if not isinstance(values.dtype, pd.StringDtype):
-        allowed = str if column == "prompt" else (str, int, float, date, np.integer, np.floating)
-        plain = np.fromiter((isinstance(v, allowed) for v in values), dtype=bool, count=len(values))
-        for row in np.flatnonzero(~plain)[:1]:
-            refuse(
-                np.flatnonzero(~plain), f"is a {type(values.iloc[row]).__name__}: {values.iloc[row]!r:.60}"
-            )
-    try:
-        texts = values.astype("str")
-    except UnicodeEncodeError:
-        halves = [isinstance(v, str) and re.search("[\ud800-\udfff]", v) is not None for v in values]
-        refuse(np.flatnonzero(halves), "holds half a surrogate pair")
-        raise
-    refuse(np.flatnonzero((texts.str.strip() == "").to_numpy(dtype=bool, na_value=True)), "is empty")
-    limit = LONGEST_PROMPT if column == "prompt" else LONGEST_NAME
-    for row in np.flatnonzero((texts.str.len() > limit).to_numpy(dtype=bool))[:1]:
-        refuse(
-            np.array([row]),
-            f"has {len(texts.iloc[row]):,} characters",
-            f"expected at most {limit:,}: shorten it or leave the row out",
-        )
-    control = "\\x00" if column == "prompt" else "[\\x00-\\x1f\\x7f]"
-    bad = texts.str.contains(control, regex=True).to_numpy(dtype=bool)
-    refuse(np.flatnonzero(bad), "holds a control character")
-    return texts
-
-
-def text_or_blank(values: pd.Series, column: str, place: Place) -> pd.Series:
-    """`text_column` of a column that may have gaps: they are '', as are words for nothing."""
-    values = values.reset_index(drop=True).astype(object)
-    gaps = values.isna() | values.map(lambda v: isinstance(v, str) and v.strip().lower() in _BLANK)
-    return text_column(values.mask(gaps, "-"), column, place).mask(gaps, "")
-
-
-def number_column(
-    values: pd.Series, column: str, place: Place, score_range: tuple[float, float] = (0.0, 1.0)
-) -> np.ndarray:
-    """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
-
-    Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false, per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
-
-    Raises:
-        DataError: a value that is no number (dates, durations, lists, ...) or out of range. `$` before a cost is
-            accepted, other units are not.
-    """
-    values = values.reset_index(drop=True)
-    dtype, (low, high) = values.dtype, score_range
-
-    def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
-        ranged = column == "score" and (low, high) != (0.0, 1.0)
-        expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
-        return DataError(
-            f"{place.origin}, row {place.row(row)}: {place.of(column, row)} is {shown}; expected {expected} "
-            f"({counted(count, 'such row')}).{hint}"
-        )
-
-    array = None
-    if isinstance(dtype, pd.StringDtype):
-        try:  # the quick way for a column of plain numbers
-            array = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
-        except (ValueError, TypeError, OverflowError):
-            pass
-    if array is not None:
-        pass
-    elif not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-        array = np.full(len(values), np.nan)
-        bad: list[int] = []
-        for row, value in enumerate(values.astype(object).where(values.notna(), None)):
-            number = _number(value, column, score_range)
-            if number is None:
-                bad.append(row)
-            else:
-                array[row] = number
-        if bad:
-            value = values.iloc[bad[0]]
-            raise refuse(bad[0], f"{value!r:.80}", len(bad), _fix(value, column))
-    else:
-        array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    if column == "latency" and place.milliseconds:
-        array = array / 1000.0
-    given = array
-    if column == "score":
-        array = (array - low) / (high - low)
-    highest = _LIMITS[column][0]
-    with np.errstate(invalid="ignore"):
-        wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
-    if len(wrong):
-        row = int(wrong[0])
-        hint = _range_hint(given, score_range, len(wrong)) if column == "score" else ""
-        raise refuse(row, f"{given[row]:g}", len(wrong), hint)
-    return array
-
-
-#: share of the scores: so few out of range are slips, more are another range
-_FEW = 0.02
-
-
-def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
-    """Which range the scores seem to have; it names the smallest and the largest, since only people know the range."""
-    known = int((~np.isnan(scores)).sum())
-    if wrong <= _FEW * known:
-        return f" The other {known - wrong:,} scores lie in that range: correct the row, or leave the cell empty where the model was not asked"
-    smallest, largest = float(np.nanmin(scores)), float(np.nanmax(scores))
-    to = next((s for s in (1, 5, 10, 20, 100, 1000) if max(largest, -smallest) <= s), None)
-    if to is None:
-        return ""
-    whole = bool((scores[~np.isnan(scores)] % 1 == 0).all())
-    start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
-    if (start, to) == score_range:
-        return ""
-    return f" Scores run from {smallest:g} to {largest:g} here; set score_range: [{start}, {to}], or the range that they can have if it is another"
-
-
-def _number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
-    """One cell as a number, nan where it is blank; None: it is no number."""
-    if value is None:
-        return np.nan
-    if isinstance(value, bool | np.bool_):
-        return score_range[bool(value)] if column == "score" else None
-    if isinstance(value, str):
-        text = value.strip()
-        if text.lower() in _BLANK:
-            return np.nan
-        if column == "score":
-            low, high = score_range
-            if (word := text.lower().replace("_", " ")) in _GOOD | _BAD:
-                return high if word in _GOOD else low
-            if re.fullmatch(r"\d{1,3}(\.\d{1,12})? ?%", text):
-                return low + float(text[:-1]) / 100 * (high - low)
-        if column == "cost":
-            text = text.removeprefix("$").strip()
-        value = text if text.isascii() and "_" not in text else ""
-    elif not isinstance(value, int | float | Decimal | np.integer | np.floating):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _fix(value: Any, column: str) -> str:
-    """What to do about a cell that is no number, where that is known."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.endswith("%"):
-            return (
-                " Write percent as a number from 0 to 100 and the sign, such as 87.5%"
-                if column == "score"
-                else ""
-            )
-        if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
-            return " Write numbers with a decimal point and without thousands separators"
-        if column == "score":
-            return " An answer that failed is a bad answer: write 0. Leave the cell empty where the model was not asked"
-        if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):
-            return " Write costs as plain numbers of USD"
-    if isinstance(value, timedelta):
-        return " Write durations as numbers of seconds"
-    if isinstance(value, date):
-        return f" That is a date: is source.columns.{column.removeprefix('n_')} mapped to the right column?"
-    return ""
-
-
 def _known(array: np.ndarray | None) -> np.ndarray | None:
     return None if array is None or np.isnan(array).all() else array
 
@@ -508,8 +274,8 @@ def _refuse_duplicates(
         what = f"query {texts['query_id'].iloc[row]!r:.80}"
         advice = "Leave one of the two rows out, or give the second its own query_id"
     raise DataError(
-        f"{place.origin}, row {place.row(row)}: duplicate (query, model): {what}, model "
-        f"{texts['model'].iloc[row]!r:.100} stands already in row {place.row(earlier)}; expected each pair once "
+        f"{place.at(row)}: duplicate (query, model): {what}, model "
+        f"{texts['model'].iloc[row]!r:.100} stands already in {place.row(earlier)}; expected each pair once "
         f"({counted(len(again), 'such row')}). {advice}"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import json
 import os
 from dataclasses import dataclass, field
@@ -40,22 +41,23 @@ class PoolFile:
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:
-        """Absolute path of the outcome table that the pool's source reads.
+        """Absolute path of the outcome table that the pool's source reads: a file, a folder, or a pattern of files.
 
         A relative path is looked for in CABS_DATA_DIR, then beside the pool file.
 
         Raises:
-            PoolError: the table is in neither place, or is no file.
+            PoolError: the table is in neither place.
         """
         written = self.pool.source.path or ""
         folders = [folder for folder in (data_dir(), self.path.parent) if folder is not None]
         places = dict.fromkeys(folder / os.path.expanduser(written) for folder in folders)
         for place in places:
-            if os.path.isfile(place):
+            if (
+                os.path.isfile(place)
+                or os.path.isdir(place)
+                or any(map(os.path.isfile, glob.glob(str(place))))
+            ):
                 return place.absolute()
-        folder = next((place for place in places if os.path.isdir(place)), None)
-        if folder is not None:
-            raise self._error(f"source.path {folder} is a folder; expected one .parquet, .csv or .jsonl file")
         looked = " nor ".join(shown_path(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
         raise self._error(f"source.path {written!r:.120} is not at {looked}.{hint}")
@@ -163,16 +165,17 @@ class PoolFile:
         if sources()[self.pool.source.kind].table:
             return _hashes("table", self.table_path()) | self._named_files("upstreams")
         folder = self.mirror_path()
-        if folder is None:
-            return {}
-        files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
-        return {f"mirror/{p.relative_to(folder).as_posix()}": hash_file(p) for p in files}
+        return {} if folder is None else _hashes("mirror", folder)
 
 
 def _hashes(name: str, path: Path) -> dict[str, str]:
-    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it."""
-    ahead = path.with_name(f"{path.name}-wal")
-    return {key: hash_file(p) for key, p in ((name, path), (f"{name}-wal", ahead)) if p.is_file()}
+    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it; of the files in a folder or of a pattern."""
+    if path.is_file():
+        ahead = path.with_name(f"{path.name}-wal")
+        return {key: hash_file(p) for key, p in ((name, path), (f"{name}-wal", ahead)) if p.is_file()}
+    folder = path if path.is_dir() else path.parent
+    files = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path)))
+    return {f"{name}/{p.relative_to(folder).as_posix()}": hash_file(p) for p in sorted(files) if p.is_file()}
 
 
 def read_pool_file(path: Path) -> PoolFile:

@@ -21,6 +21,7 @@ from cabs_core.paths import cabs_home
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.config import OUTCOME_FIELDS
 from cabs_core.pool_files.rhos import PAPER_GRID, grid_for_costs, rounded_rho
+from cabs_core.tables.files import files_of
 
 _RULE = 1  #: raise it when `grid_for_costs` changes
 _tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}
@@ -66,8 +67,8 @@ def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
 
 
 def _identity(path: Path) -> str:
-    found = os.stat(path)
-    return f"{path}, {found.st_size} bytes, {found.st_mtime_ns}"
+    stats = ((file, os.stat(file)) for file in files_of(path))
+    return "; ".join(f"{file}, {stat.st_size} bytes, {stat.st_mtime_ns}" for file, stat in stats)
 
 
 def _read(memory: Path) -> dict[str, Any] | None:

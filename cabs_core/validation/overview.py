@@ -12,10 +12,10 @@ from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.outcomes.copies import copies_text
 from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.outcomes.judges import judges_text
-from cabs_core.outcomes.raw import Place
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.read import did_you_mean
 from cabs_core.pool_files.rhos import dollars, grid_for_costs
+from cabs_core.tables import Place
 from cabs_core.utility import margin
 from cabs_core.validation.catalog import CHECKS, Stage
 from cabs_core.validation.run import run_checks

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, listed
-from cabs_core.outcomes.raw import Place, number_column
-from cabs_core.outcomes.sources.file import column_names, read_columns
+from cabs_core.tables import number_column, open_table
 
 ITEM, SCORE = "item", "score"
 
@@ -47,7 +46,8 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
         DataError: a column is absent, a score is outside the range, a label stands there twice with two scores, or
             there is none.
     """
-    names = column_names(path)
+    table = open_table(path)
+    names = table.columns
     by = next((c for c in (ITEM, "query_id", "prompt") if c in names), None)
     if SCORE not in names or by is None or (by != ITEM and "model" not in names):
         raise DataError(
@@ -55,8 +55,8 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
             "query_id (or prompt) and model"
         )
     columns = [by] if by == ITEM else [by, "model"]
-    frame, first = read_columns(path, sorted({*columns, SCORE}))
-    values = number_column(frame[SCORE], SCORE, Place(str(path), first, SCORE), score_range)
+    frame = table.read([*columns, SCORE])
+    values = number_column(frame[SCORE], SCORE, table.place(SCORE), score_range)
     scores: dict[tuple[str, ...], float] = {}
     for row, (value, key) in enumerate(
         zip(values, frame[columns].astype(str).itertuples(index=False, name=None), strict=True)
@@ -65,7 +65,7 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
             continue
         if scores.setdefault(key, float(value)) != value:
             raise DataError(
-                f"{path}, row {row + first}: {', '.join(key):.100} has two scores, {scores[key]:g} and {value:g}"
+                f"{table.place(SCORE).at(row)}: {', '.join(key):.100} has two scores, {scores[key]:g} and {value:g}"
             )
     if not scores:
         raise DataError(f"{path} holds no score: fill in the column {SCORE}")

@@ -17,11 +17,12 @@ from cabs_core.atomic import atomic_path
 from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, fetch
 from cabs_core.outcomes.published import PUBLISHED
-from cabs_core.outcomes.raw import Place, RawOutcomes, number_column, text_column
+from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.converted import converted_path
 from cabs_core.outcomes.table import text_array
 from cabs_core.outcomes.unpickle import PANDAS_GLOBALS, restricted_load
 from cabs_core.pool_files.config import Source
+from cabs_core.tables import Place, number_column, text_column
 
 FILE = RemoteFile(
     name="routerbench_0shot.pkl",

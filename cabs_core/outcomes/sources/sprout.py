@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, VerifiedFile, fetch
-from cabs_core.outcomes.raw import Place, RawOutcomes, number_column
+from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import text_array
 from cabs_core.pool_files.config import Source
+from cabs_core.tables import Place, number_column
 
 REPO = "CARROT-LLM-Routing/SPROUT"
 FILES = {

@@ -217,7 +217,7 @@ def put(row: int, column: str, value: object):
 BAD_CELLS = {
     "score above 1": (put(4, "score", 1.5), r"row 6: score is 1.5; expected a number in \[0, 1\]"),
     "score below 0": (put(4, "score", -0.25), r"row 6: score is -0.25; expected"),
-    "score is text": (put(4, "score", "good"), r"row 6: score is 'good'; expected"),
+    "score is text": (put(4, "score", "so so"), r"row 6: score is 'so so'; expected"),
     "score is a formula": (put(4, "score", "=1+1"), r"row 6: score is '=1\+1'; expected"),
     "score infinite": (put(4, "score", "inf"), r"row 6: score is inf; expected"),
     "negative cost": (put(4, "cost", -1), r"row 6: cost is -1; expected USD >= 0"),
@@ -315,7 +315,7 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
     [
         ("t.parquet", b"PAR1 but not really", "cannot be read"),
         ("t.xlsx", b"PK", "cannot read .xlsx .a spreadsheet: save it as CSV"),
-        ("t.json", b"[]", "one JSON object per line, and call it .jsonl"),
+        ("t.json", b"[]", "holds no records"),
         ("t.parquet", b"", "is empty .0 bytes."),
         ("t.jsonl", b"", "is empty .0 bytes."),
         ("t", b"a,b", "a file without suffix"),
@@ -359,8 +359,8 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
         ),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\nnot json\n', "row 2: not JSON"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n[1]\n', "row 2: expected a JSON object"),
-        ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n\n{}\n', "row 2: an empty line"),
-        ("t.jsonl", b'{"prompt":"a","model":"m","score":{"a":1},"cost":1}\n', "row 1: 'score' holds a dict"),
+        ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n\n{}\n', "row 2: prompt is missing"),
+        ("t.jsonl", b'{"prompt":"a","model":"m","score":{"a":1},"cost":1}\n', "row 1: score is {'a': 1}"),
     ],
 )
 def test_unreadable_files(tmp_path: Path, pool_file, name: str, content: bytes, expected: str) -> None:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_file_source import CSV, PARQUET, tidy, write
 
-from cabs_core.errors import DataError, PoolError
+from cabs_core.errors import DataError
 from cabs_core.outcomes import load_outcomes
-from cabs_core.outcomes.raw import Place, number_column
+from cabs_core.tables import Place, number_column
 
 
 def plain() -> pd.DataFrame:
@@ -65,8 +65,8 @@ WRONG_TYPES = {
     "timestamps as cost": ("cost", array_of(pd.Timestamp("2024-01-01")), r"row 1: cost is Timestamp.*That is a date"),
     "dates as score": ("score", array_of(pd.Timestamp("2024-01-01").date()), r"row 1: score is datetime.date"),
     "durations as latency": ("latency", array_of(timedelta(seconds=2)), r"latency is .*as numbers of seconds"),
-    "lists as prompt": ("prompt", array_of(["a", "b"]), r"column 'prompt' holds lists or structs"),
-    "structs as score": ("score", array_of({"x": 1.0}), r"column 'score' holds lists or structs"),
+    "lists as prompt": ("prompt", array_of(["a", "b"]), r"row 1: prompt is a list"),
+    "structs as score": ("score", array_of({"x": 1.0}), r"row 1: score is {'x': 1.0}"),
     "bytes as prompt": ("prompt", array_of(b"abc", pa.binary()), r"row 1: prompt is a bytes"),
     "bytes as model": ("model", array_of(b"abc", pa.binary()), r"row 1: model is a bytes"),
     "numbers as prompt": ("prompt", array_of(3), r"row 1: prompt is a .*int"),
@@ -242,12 +242,6 @@ def test_suffixes_in_capitals(tmp_path: Path, pool_file) -> None:
     write(plain(), tmp_path / "t.csv")
     (tmp_path / "t.csv").rename(tmp_path / "T.CSV")
     assert len(load_outcomes(pool_file(source={"kind": "file", "path": "T.CSV"}))) == 6
-
-
-def test_a_folder_of_parquet_is_named(tmp_path: Path, pool_file) -> None:
-    (tmp_path / "t.parquet").mkdir()
-    with pytest.raises(PoolError, match=r"t\.parquet is a folder; expected one"):
-        load_outcomes(pool_file(source=PARQUET))
 
 
 def test_scores_as_people_have_them() -> None:

@@ -65,12 +65,11 @@ def test_a_hostile_file_is_one_short_error_with_its_line(tmp_path: Path, case: s
 
 
 @pytest.mark.parametrize(
-    "name", ["~nobody-known-here/x.csv", "x" * 300 + ".csv", "folder", "/dev/null", "a/" * 450]
+    "name", ["~nobody-known-here/x.csv", "x" * 300 + ".csv", "/dev/null", "*.csv", "a/" * 450]
 )
 def test_a_path_that_is_no_file_is_a_pool_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
     path = tmp_path / "mine.yaml"
-    path.write_text(f"source: {{kind: file, path: {name}}}\nreplay: {{rhos: paper}}\n", encoding="utf-8")
+    path.write_text(f"source: {{kind: file, path: '{name}'}}\nreplay: {{rhos: paper}}\n", encoding="utf-8")
     pool_file = load_pool_file(path)
     with pytest.raises(PoolError, match=r"source\.path") as caught:
         pool_file.table_path()
