@@ -37,9 +37,7 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
         """The chain of a pool, its file read now: over all policies, or over those named and those tuned already."""
-        from cabs_core.chain.partition import chain_over  # noqa: PLC0415  (loading the code location stays quick)
-
-        return chain_over(Chain(self.store(), find_pool(pool)), policies)
+        return Chain(self.store(), find_pool(pool)).over(policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
         """How a run makes artifacts."""

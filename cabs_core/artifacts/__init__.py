@@ -10,8 +10,10 @@ in `cabs_core.chain`.
 """
 
 from cabs_core.artifacts.materialize import Made, Options, make_artifact
-from cabs_core.artifacts.planner import Chain, Status
+from cabs_core.artifacts.planner import Chain, OlderData, Status
 from cabs_core.artifacts.stages import POOL_STAGES, Target
 from cabs_core.artifacts.store import ArtifactStore
 
-__all__ = ["POOL_STAGES", "ArtifactStore", "Chain", "Made", "Options", "Status", "Target", "make_artifact"]
+__all__ = [
+    "POOL_STAGES", "ArtifactStore", "Chain", "Made", "OlderData", "Options", "Status", "Target", "make_artifact",
+]  # fmt: skip

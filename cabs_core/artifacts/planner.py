@@ -6,15 +6,15 @@ agree. It reads records and hashes files; nothing is computed and nothing is lau
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.stages import POOL_STAGES, Target
 from cabs_core.artifacts.store import ArtifactStore
-from cabs_core.errors import ProvenanceError
+from cabs_core.errors import PoolError, ProvenanceError
 from cabs_core.pool_files import PoolFile
 
 State = Literal["fresh", "stale", "missing", "waiting", "blocked"]
@@ -47,6 +47,26 @@ class Status:
         return f"out of date ({'; '.join(self.reasons[:3])}{more})" if self.reasons else self.state
 
 
+@dataclass(frozen=True)
+class OlderData:
+    """Why figures that are there are not those of the data, settings and code at hand: no verdict rests on them.
+
+    Attributes:
+        reasons: what failed a check or changed.
+        made: when the figures' artifacts were made; since: when a check failed, empty where something changed.
+            Both UTC, ISO 8601.
+    """
+
+    reasons: tuple[str, ...]
+    made: str
+    since: str = ""
+
+    def __str__(self) -> str:
+        """A sentence or two."""
+        after = f"since {self.since}" if self.since else "since then"
+        return f"The figures are of older data, made {self.made}; {after}: {'; '.join(self.reasons)}."
+
+
 class Chain:
     """The chain of one pool over an artifact store.
 
@@ -58,6 +78,26 @@ class Chain:
         self.pool_file = pool_file
         self.pool = pool_file.pool
         self._known: dict[tuple[str, ...], Status] = {}
+
+    def over(self, policies: Collection[str]) -> Chain:
+        """The chain cut to the given policies and those that are tuned already; none given: the whole chain.
+
+        Tuning then waits for no other policy. A later run over all policies tunes the rest and keeps these.
+        """
+        if not policies:
+            return self
+        kept = tuple(p for p in self.pool.policies if p in policies or p in self.tuned)
+        pool = self.pool.model_copy(update={"policies": kept})
+        return Chain(self.store, replace(self.pool_file, pool=pool))
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """The pool's policies that were tuned; none where there is no tuning that can be read."""
+        try:
+            record = self.store.record(self.stage("tuning").parts)
+        except ProvenanceError:
+            return ()
+        return tuple(p for p in self.pool.policies if record and f"policy {p}" in record.config)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -162,6 +202,38 @@ class Chain:
                 return problem
         status = self.status(target)
         return None if status.state == "fresh" else status
+
+    def older_data(self, targets: Iterable[Target]) -> OlderData | None:
+        """Why figures made from these artifacts are of older data; None where all that are there are up to date.
+
+        An artifact that is not there has no figures, so it is passed over.
+        """
+        reasons, made, since = dict[str, None](), "", ""
+        for target in targets:
+            try:
+                if (record := self.store.record(target.parts)) is None:
+                    continue
+                problem = self._first_problem(target)
+            except (PoolError, ProvenanceError) as error:  # its table is gone, say, or its record is damaged
+                reasons[str(error)] = None
+                continue
+            if problem is None:
+                continue
+            made = min(made or record.created, record.created)
+            if problem.state != "blocked":
+                reasons[f"{problem.target.described} is {problem}"] = None
+                continue
+            reasons |= dict.fromkeys(problem.reasons)
+            for source in problem.target.inputs:
+                failed = self.status(source).record
+                if failed is not None and failed.summary.get("_blocked"):
+                    since = failed.created
+        return OlderData(tuple(reasons), made or "at an unknown time", since) if reasons else None
+
+    def require_current(self, targets: Iterable[Target]) -> None:
+        """Raises ProvenanceError where one of these artifacts is there and of older data."""
+        if older := self.older_data(targets):
+            raise ProvenanceError(f"pool {self.pool.name}: {older} `cabs run --pool {self.pool.name}` first")
 
     def overview(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> list[Status]:
         """Statuses of all stages and replays, in the order in which they are made."""

@@ -72,9 +72,11 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     Goals: 'value_per_right_answer: 0.02'; 'quality: 0.95, of: gpt-4o'; 'budget_per_month: 500, requests_per_month:
     100000'; 'latency: 2s, share: 0.95'; and combinations.
     """
-    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.pages import REPORTS, page_parts
+    from cabs_core.chain.standing import older_data
     from cabs_core.errors import ProvenanceError
+    from cabs_core.pools import find_pool
 
     store = ArtifactStore()
     if goal is not None:
@@ -83,13 +85,13 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     parts = page_parts(pool)
     if store.record(parts) is None:
         if pool:
-            from cabs_core.pools import find_pool
-
             find_pool(pool)
         raise ProvenanceError(f"there is no report yet: run `cabs run --pool {pool or 'NAME'}` first")
     folder = store.folder(parts)
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
+    if pool and (older := older_data(Chain(store, find_pool(pool)))):
+        click.secho(f"no verdict: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)
         raise SystemExit(1)

@@ -16,6 +16,7 @@ from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
+from cabs_core.chain.standing import older_data, verdicts
 from cabs_core.chain.warnings import data_warnings
 from cabs_core.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
@@ -44,15 +45,16 @@ def page_code_version() -> str:
     return code_version(rooms, files=files)
 
 
-def page_recipe(store: ArtifactStore, marts: Path, pool: str | None, goal: str = "") -> Recipe:
+def page_recipe(store: ArtifactStore, marts: Path, chain: Chain | None) -> Recipe:
     """What the report of a pool (or, without one, the leaderboard) would be made from now.
 
     Args:
-        marts: folder of the marts' parquet. goal: of the pool, in words.
+        marts: folder of the marts' parquet.
 
     Raises:
         ProvenanceError: there are no marts yet.
     """
+    pool = chain.pool.name if chain else None
     files = sorted(marts.glob("mart_*.parquet"))
     if not files:
         raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
@@ -60,32 +62,24 @@ def page_recipe(store: ArtifactStore, marts: Path, pool: str | None, goal: str =
     names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
     shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
-    if pool:
-        settings: dict[str, Any] = {"goal": goal, "warnings": data_warnings(store, pool)}
+    if chain:
+        goal, older = chain.pool.goal, older_data(chain)
+        settings: dict[str, Any] = {
+            "goal": goal.text if goal else "",
+            "warnings": data_warnings(store, chain.pool.name),
+            "older data": str(older or ""),
+        }
     else:
-        settings = {"verdicts": _verdicts(store)}
+        settings = {"verdicts": verdicts(store)}
     return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
 
 
-def page_fresh(store: ArtifactStore, marts: Path, pool: str | None, goal: str = "") -> bool:
-    """Whether a page shows what the marts hold now and is whole."""
-    record = _whole(store, pool)
-    if record is None or page_recipe(store, marts, pool, goal).outdated(record):
+def page_fresh(store: ArtifactStore, marts: Path, chain: Chain | None) -> bool:
+    """Whether a page, the leaderboard without a chain, shows what the marts hold now and is whole."""
+    record = _whole(store, chain.pool.name if chain else None)
+    if record is None or page_recipe(store, marts, chain).outdated(record):
         return False
-    return pool is not None or not _not_public(marts, record)
-
-
-def _verdicts(store: ArtifactStore) -> dict[str, str]:
-    """{pool: verdict of its report}."""
-    found = {}
-    for pool in store.children(("outcomes",)):
-        try:
-            record = store.record(page_parts(pool))
-        except ProvenanceError:  # a damaged page is made again
-            continue
-        if record and "verdict" in record.summary:
-            found[pool] = str(record.summary["verdict"])
-    return found
+    return chain is not None or not _not_public(marts, record)
 
 
 def _whole(store: ArtifactStore, pool: str | None) -> Record | None:
@@ -109,13 +103,15 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         page = build_logged_report(
             pool.name, marts.parent, folder, title=pool.title or pool.name, description=pool.description,
             router=router.summary if router else {}, outcomes=chain.verified(chain.stage("outcomes")),
+            older_data=str(older_data(chain) or ""),
         )  # fmt: skip
         return _shown(page)
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
-        folders, old = _data_folders(chain), _whole(store, pool.name)
+        older, old = older_data(chain), _whole(store, pool.name)
+        folders = {} if older else _data_folders(chain)  # of the data at hand, which the figures are not of
         page = build_report(
             pool.name,
             marts.parent,
@@ -124,7 +120,8 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
             problem=folders["replay_problem"] / "test" if "replay_problem" in folders else None,
             outcomes=folders.get("outcomes"),
-            collection=_collection(chain),
+            collection=None if older else _collection(chain),
+            older_data=str(older or ""),
             warnings=data_warnings(store, pool.name),
             answer=_answer(chain) if folders else None,
         )
@@ -132,8 +129,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             _profile(chain, folders, folder / PROFILE)
         return _shown(page)
 
-    goal = pool.goal.text if pool.goal else ""
-    return _make(store, marts, pool.name, estimated if pool.logged else work, options, goal)
+    return _make(store, marts, chain, estimated if pool.logged else work, options)
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
@@ -142,7 +138,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
 
-        return _shown(build_leaderboard(marts.parent, folder, _verdicts(store)))
+        return _shown(build_leaderboard(marts.parent, folder, verdicts(store)))
 
     made = _make(store, marts, None, work, options)
     for name in _not_public(marts, made.record):
@@ -153,17 +149,16 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
 def _make(
     store: ArtifactStore,
     marts: Path,
-    pool: str | None,
+    chain: Chain | None,
     work: Callable[[Path], dict[str, Any]],
     options: Options,
-    goal: str = "",
 ) -> Made:
-    parts = page_parts(pool)
-    if page_fresh(store, marts, pool, goal) and not options.force:
+    parts = page_parts(chain.pool.name if chain else None)
+    if page_fresh(store, marts, chain) and not options.force:
         record = store.record(parts)
         assert record is not None
         return Made(record, store.folder(parts), True)
-    record = produce(store, parts, page_recipe(store, marts, pool, goal), work, options.run_id)
+    record = produce(store, parts, page_recipe(store, marts, chain), work, options.run_id)
     return Made(record, store.produced(parts, record), False)
 
 

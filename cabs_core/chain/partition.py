@@ -8,7 +8,7 @@ from typing import Any
 
 from cabs_core.artifacts import Chain, Made, Options, Target, make_artifact
 from cabs_core.chain.replay import examine_again
-from cabs_core.errors import ProvenanceError, explained, is_transient
+from cabs_core.errors import explained, is_transient
 from cabs_core.hashing import stable_hash
 
 
@@ -57,23 +57,6 @@ class Partition:
         return rows + [
             {"policy": p, **nothing, "state": state, "seconds": None} for p, state in states.items()
         ]
-
-
-def chain_over(chain: Chain, policies: Sequence[str]) -> Chain:
-    """The chain of a pool cut to the given policies and those that are tuned already; none given: the whole chain.
-
-    Tuning then waits for no other policy. A later run over all policies tunes the rest and keeps these.
-    """
-    if not policies:
-        return chain
-    try:
-        record = chain.store.record(chain.stage("tuning").parts)
-    except ProvenanceError:
-        record = None
-    tuned = record.config if record else {}
-    kept = tuple(p for p in chain.pool.policies if p in policies or f"policy {p}" in tuned)
-    pool = chain.pool.model_copy(update={"policies": kept})
-    return Chain(chain.store, replace(chain.pool_file, pool=pool))
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:

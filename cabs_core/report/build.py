@@ -53,6 +53,7 @@ def build_report(
     collection: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
     answer: dict[str, Any] | None = None,
+    older_data: str = "",
 ) -> ReportResult:
     """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and
     LaTeX and its plots as PNG.
@@ -65,6 +66,7 @@ def build_report(
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
         warnings: of the data checks, for the first screen. answer: to the pool's goal (`router.goals.Answer`).
+        older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty: they are.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
@@ -73,12 +75,12 @@ def build_report(
     data = PoolData(safe_name(pool, "pool name"), artifacts_dir)
     folder = Path(folder or artifacts_dir / "reports" / pool)
     _ = data.info, data.best  # an unknown pool, or one without a ranking, is reported before anything else
-    evidence = load_evidence(
+    evidence = None if older_data else load_evidence(
         pool, artifacts_dir, str(data.info["problem_hash"]), rhos=data.compared,
         problem=None if problem is None else Path(problem), outcomes=None if outcomes is None else Path(outcomes),
         settings=data.settings.get("replay"),
     )  # fmt: skip
-    found = verdicts(data, evidence)
+    found = [] if older_data else verdicts(data, evidence)
     figures = charts.figures(data, evidence)
     origin = collection_of(collection, evidence, found)
     more = {table.key: table for make in MORE if (table := make(data))}
@@ -90,7 +92,12 @@ def build_report(
         "ranking": findings.ranking(data), "rq1": findings.rq1(data), "rq2": findings.rq2(data), "rq3": findings.rq3(data),
         "rq4": findings.rq4(data), "encoders": findings.encoders(data), "paper": bool(data.info["paper_benchmark"]),
     }  # fmt: skip
-    banners = [*warnings, *origin.banners, *sections.banners(data, evidence)]
+    banners = [
+        *([older_data] if older_data else []),
+        *warnings,
+        *origin.banners,
+        *sections.banners(data, evidence),
+    ]
     cases = [cards.case(v, data.pool) for v in cards.cases(found)]
     first = cards.usual(cards.cases(found))
     chosen = _examples(evidence, found)
@@ -100,7 +107,7 @@ def build_report(
         stress=condition_name(data.info["condition"]),
         condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
-        banners=banners, cases=cases, first=first, summary=facts["headline"], answer=answer, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, first),
+        banners=banners, cases=cases, first=first, summary=facts["headline"], answer=answer, older_data=older_data, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, first),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
         examples=chosen, shown_rho=_shown_rho(evidence, found),
         origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, more=list(more.values()), sections=_contents(tables, more, figures, text, chosen),
@@ -111,7 +118,7 @@ def build_report(
         data, found, changes=changed or [], banners=banners, ranking=str(text["ranking"]), answer=answer
     )
     write_text(folder / "verdict.md", note)
-    write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners, answer))
+    write_text(folder / VERDICT, _verdict_json(data, found, facts, before, banners, answer, older_data))
     images = {key: figure.png for key, figure in shown.items()}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
@@ -251,6 +258,7 @@ def _verdict_json(
     before: dict[str, Any] | None,
     banners: list[str],
     answer: dict[str, Any] | None,
+    older_data: str,
 ) -> str:
     ranking = [
         {"rank": None if r["rank"] != r["rank"] else int(r["rank"]), "policy": policy, "utility": float(r["utility"]),
@@ -264,13 +272,16 @@ def _verdict_json(
         "synthetic": bool(data.info["synthetic"]),
         "condition": data.info["condition"] or "none",
         "headline": facts["headline"],
+        "older_data": older_data or None,
         "goal": answer,
         "overall": found[0].to_dict() if found else None,
         "by_value": [v.to_dict() for v in found[1:]],
         "within_noise": cards.as_good(data, found[0].router) if found else [],
         "warnings": banners,
         "ranking": ranking,
-        "export_command": cards.export_command(data.pool, cards.shown_case(found) if found else None),
+        "export_command": None
+        if older_data
+        else cards.export_command(data.pool, cards.shown_case(found) if found else None),
         "facts": facts,
         "previous": before,
     }

@@ -31,12 +31,14 @@ def tables(
     pools, rows = [], []
     for info in infos:
         data = PoolData(info["pool"], artifacts_dir)
-        found = verdicts(data, None)
+        said = (said_by or {}).get(info["pool"], "")
+        withheld = said.startswith("No verdict: ")
+        found = [] if withheld else verdicts(data, None)
         if found:
-            said = (said_by or {}).get(info["pool"]) or summary(found)
-        elif data.ranked:
+            said = said or summary(found)
+        elif data.ranked and not withheld:
             said = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
-        else:
+        elif not withheld:
             said = f"No ranking: {data.unranked_text()}"
         pools.append((info["title"], said))
         line: Any = data.board.loc[found[0].router] if found else None

@@ -34,12 +34,14 @@ def build_logged_report(
     router: Mapping[str, Any],
     outcomes: str | Path,
     leaderboard_link: str = "../index.html",
+    older_data: str = "",
 ) -> ReportResult:
     """Write `index.html`, `verdict.json`, its tables and its plot.
 
     Args:
         router: policy and rho of the pool's router, if it has one: chosen or named without the decisions shown here.
         outcomes: folder of the completed log.
+        older_data: since when and why the estimates are not of the data at hand: then there is no verdict.
 
     Raises:
         ResultError: there are no estimates of this pool.
@@ -62,12 +64,14 @@ def build_logged_report(
     }
     figure = _differences(shown, rho) if len(shown) else None
     lead, why, found = _lead(estimates.get(router.get("policy", ""), {}), router.get("policy"), rho)
+    if older_data:
+        lead, why, found = "No verdict on older data", older_data, {}
     banners = _banners(mart, table)
     page = render_page(
         "logged.html.j2", TEMPLATES, title=title, description=description, links=[("All pools", leaderboard_link)],
         lead=lead, why=why, banners=banners, tables=tables, figures={"differences": figure},
         glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
-        export_command=f"cabs export --pool {pool} --out router",
+        export_command="" if older_data else f"cabs export --pool {pool} --out router",
         provenance=[
             ("Log", Path(table.report["origin"]).name), ("Outcomes (hash)", table.content_hash()),
             ("Router (bundle)", router.get("bundle", "–")), ("Held-out decisions", f"{int(mart['decisions'].iloc[0]):,}"),
@@ -77,7 +81,8 @@ def build_logged_report(
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
     summary = {"verdict": lead, "why": why, **found, "decisions": int(mart["decisions"].iloc[0])}
-    content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary, "warnings": banners}
+    content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary}
+    content |= {"older_data": older_data or None, "warnings": banners}
     write_text(folder / VERDICT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     images = {"differences": figure.png} if figure else {}
     for name, image in images.items():

@@ -88,6 +88,11 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
     help="Keep train prompts, to explain decisions. Default: yes; with --hub no.",
 )
 @click.option(
+    "--anyway",
+    is_flag=True,
+    help="Export although the artifacts are of older data, or the data failed a check since.",
+)
+@click.option(
     "--hub",
     is_flag=True,
     help="Write a folder that the Hugging Face hub shows as it is, for `hf upload`. Nothing is uploaded.",
@@ -95,6 +100,7 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 def export(
     name: str | None, pool: str | None, goal: str | None, cold: bool, models: Path | None, encoder: str, out: Path | str,
     policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool | None, hub: bool,
+    anyway: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
 
@@ -115,9 +121,13 @@ def export(
         raise click.UsageError("--hub writes a folder: name one with --out")
     pool = name or pool
     keep = not hub if prompts is None else prompts
-    write, ready = _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=keep or hub)
+    write, ready = (
+        _cold(models, pool, encoder)
+        if cold
+        else _measured(pool, free=free, prompts=keep or hub, anyway=anyway)
+    )
     if not cold and policy is None and rho is None:
-        policy, rho = _wanted(pool, goal)
+        policy, rho = _wanted(pool, goal, anyway)
     choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
@@ -172,7 +182,7 @@ def export(
     click.echo(f"{out}\nnext: cabs {text}")
 
 
-def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | None]:
+def _wanted(pool: str | None, goal: str | None, anyway: bool) -> tuple[str | None, float | None]:
     """(policy, rho) of the choice that fulfils the goal of the command or of the pool; None without a goal.
 
     Raises:
@@ -188,7 +198,7 @@ def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | Non
     wanted = parse_goal(goal) if goal else chain.pool.goal
     if wanted is None:
         return None, None
-    answer = answer_for(chain, wanted)
+    answer = answer_for(chain, wanted, anyway=anyway)
     click.echo(answer.sentence)
     if answer.policy is None or not answer.confirmed:
         raise RouterError(
@@ -198,10 +208,11 @@ def _wanted(pool: str | None, goal: str | None) -> tuple[str | None, float | Non
 
 
 def _measured(
-    pool: str | None, *, free: tuple[str, ...], prompts: bool
+    pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool
 ) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
     """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
     from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.errors import ProvenanceError
     from cabs_core.pools import find_pool
     from cabs_core.router import build_bundle
     from cabs_core.router.build import BUNDLE
@@ -211,7 +222,14 @@ def _measured(
             "name a pool: cabs export NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
         )
     chain = Chain(ArtifactStore(), find_pool(pool))
-    inputs = {name: chain.verified(chain.stage(name)) for name in STAGES}
+    targets = {name: chain.stage(name) for name in STAGES}
+    try:
+        chain.require_current(targets.values())
+    except ProvenanceError as error:
+        if not anyway:
+            raise ProvenanceError(f"{error}, or --anyway to export it all the same") from None
+        click.secho(f"warning: {error}", fg="yellow", err=True)
+    inputs = {name: chain.verified(target) for name, target in targets.items()}
     status = chain.status(chain.stage("router"))
     defaults = {**chain.pool.router.model_dump(), "mode": "route"}
 

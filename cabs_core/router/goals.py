@@ -101,13 +101,19 @@ class Answer:
         return asdict(self)
 
 
-def answer_for(chain: Chain, goal: Goal) -> Answer:
+def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
     """Which of the pool's models and routers fulfils a goal: chosen on validation, confirmed on test.
 
+    Args:
+        anyway: answer although the artifacts are of older data, or of data that failed a check since.
+
     Raises:
-        ProvenanceError: the pool's chain has not been run. DataError: see `answer_goal`.
+        ProvenanceError: the pool's chain has not been run, or not on the data at hand. DataError: see `answer_goal`.
     """
-    inputs = {name: chain.verified(chain.stage(name)) for name in ("replay_problem", "tuning")}
+    targets = {name: chain.stage(name) for name in ("replay_problem", "tuning")}
+    if not anyway:
+        chain.require_current(targets.values())
+    inputs = {name: chain.verified(target) for name, target in targets.items()}
     record = chain.store.record(chain.stage("outcomes").parts)
     pool = chain.pool
     return answer_goal(

@@ -72,10 +72,10 @@ class CheckResult:
 
     @property
     def warning(self) -> str:
-        """A failure that stops nothing, in a sentence or two."""
+        """A failure in a sentence or two, and whether it stops a run."""
         means = self.means or f"Expected: {self.expected}."
-        accepted = "accepted by the pool file" if self.accepted else "does not stop a run"
-        return f"{self.observed}. {means} (check {self.name}, {accepted})"
+        stops = "stops a run" if self.severity == "ERROR" else "does not stop a run"
+        return f"{self.observed}. {means} (check {self.name}, {'accepted by the pool file' if self.accepted else stops})"
 
 
 def _limits(low: float | None, high: float | None = None, **more: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -10,8 +11,7 @@ import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.atomic import remove_leftovers
-from cabs_core.chain.pages import page_fresh
-from cabs_core.chain.partition import chain_over
+from cabs_core.chain.pages import page_fresh, page_parts
 from cabs_core.errors import CabsError
 from cabs_core.pool_files import PoolFile
 from cabs_core.pools import find_pool
@@ -89,7 +89,11 @@ class Runner:
         register(self.instance, [pool_file.pool])
         for change in observe(self.instance, Chain(self.store, pool_file)):
             self.notify(f"changed since the last run: {change}")
-        self._stages(pool_file, policies, force)
+        try:
+            self._stages(pool_file, policies, force)
+        except RunFailed:
+            self._old_results(name, report)
+            raise
         rhos = () if pool_file.pool.logged else tuple(rhos) or pool_file.pool.replay.rhos
         failures = []
         for number, rho in enumerate(rhos, 1):
@@ -98,12 +102,19 @@ class Runner:
             except RunFailed as error:  # the other rhos do not depend on this one
                 failures.append(str(error))
         if failures:
+            self._old_results(name, report)
             texts = "\n".join(failures)
             raise RunFailed(
-                f"{len(failures)} of {len(rhos)} rhos are incomplete, so there is no report yet:\n{texts}"
+                f"{len(failures)} of {len(rhos)} rhos are incomplete, so there is no new verdict:\n{texts}"
             )
         if report:
             self._results(name)
+
+    def _old_results(self, pool: str, report: bool) -> None:
+        """A report that is there says that its figures are of older data now, and no longer gives a verdict."""
+        if report and self.store.record(page_parts(pool)) is not None:
+            with suppress(RunFailed):  # what failed first is told
+                self._results(pool)
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
         """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
@@ -122,7 +133,7 @@ class Runner:
         return {key: value.value for key, value in event.metadata.items()}
 
     def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
-        chain, name = chain_over(Chain(self.store, pool_file), policies), pool_file.pool.name
+        chain, name = Chain(self.store, pool_file).over(policies), pool_file.pool.name
         # the router is chosen among all policies
         wanted = [s for s in chain.stages if not (policies and s == "router")]
         statuses = {s: chain.status(chain.stage(s)) for s in wanted}
@@ -151,7 +162,7 @@ class Runner:
     def _replay(
         self, pool_file: PoolFile, rho: float, policies: Sequence[str], force: bool, number: str
     ) -> None:
-        chain, key = chain_over(Chain(self.store, pool_file), policies), grid_key(pool_file.pool.name, rho)
+        chain, key = Chain(self.store, pool_file).over(policies), grid_key(pool_file.pool.name, rho)
         stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
         if not self._due("replay", str(key), not stale, force):
             self.notify(f"{number} rho {rho:g}: nothing changed")
@@ -166,14 +177,11 @@ class Runner:
         models = [
             key for m in list_models() if self._due(key := f"{m.layer}/{m.name}", None, m.name not in stale)
         ]
-        goal, folder = find_pool(pool).pool.goal, marts.database.parent
+        folder, chain = marts.database.parent, Chain(self.store, find_pool(pool))
         due = [
             page
-            for page, partition in (("report", pool), ("leaderboard", None))
-            if models
-            or self._due(
-                page, partition, page_fresh(self.store, folder, partition, goal.text if goal else "")
-            )
+            for page, partition, shown in (("report", pool, chain), ("leaderboard", None, None))
+            if models or self._due(page, partition, page_fresh(self.store, folder, shown))
         ]
         if models or due:
             self.notify(", ".join([f"{len(models)} SQL models", *due]))

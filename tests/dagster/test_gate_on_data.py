@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,48 @@ def test_an_error_blocks_training_and_fails_the_gate(cabs_home: Path) -> None:
     assert chain.status(chain.stage("oracles")).state != "fresh"
     assert not (cabs_home / "artifacts" / "oracles").exists()
     assert CliRunner().invoke(main, ["check", "--pool", "mine"]).exit_code == 1
+
+
+def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -> None:
+    """Page, leaderboard, verdict.json, goal and export follow the planner; what a check stopped is said to be stopped."""
+
+    def call(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, list(words))
+        return done.exit_code, done.output
+
+    def verdict() -> dict:
+        return json.loads((reports / "mine" / "verdict.json").read_text(encoding="utf-8"))
+
+    reports, good = cabs_home / "artifacts" / "reports", table().replace({"cost": {0.0: 1e-4}})
+    write(cabs_home, good)
+    path = cabs_home / "pools" / "mine.yaml"
+    path.write_text(POOL.replace("best_single]", "best_single, lin_ucb]"), encoding="utf-8")
+    assert call("run", "mine")[0] == 0
+    before = verdict()
+    assert before["older_data"] is None and before["overall"] and before["export_command"]
+    export = ("export", "mine", "--out", str(cabs_home / "router"))
+    assert call(*export)[0] == 0
+
+    write_table = good.copy()
+    write_table.loc[0, "cost"] = 5000.0
+    write_table.to_csv(cabs_home / "pools" / "table.csv", index=False)
+    code, said = call(*export)  # the table changed; nothing was run
+    assert code == 2 and "outcomes of pool mine is out of date (table changed)" in said and "--anyway" in said
+    code, said = call("run", "mine")
+    assert code and "costs_in_range" in said
+    found, page = verdict(), (reports / "mine" / "index.html").read_text(encoding="utf-8")
+    assert (
+        "outcomes failed a check (costs_in_range" in found["older_data"] and "since 20" in found["older_data"]
+    )
+    assert found["headline"] == "No verdict" and found["overall"] is None and found["export_command"] is None
+    assert 'id="verdict"' not in page and "The figures are of older data" in page
+    assert "costs_in_range, stops a run" in page and "does not stop a run)" in page
+    board = (reports / "index.html").read_text(encoding="utf-8")
+    assert "No verdict: its figures are of older data" in board and before["headline"] not in board
+    code, said = call("report", "mine", "--goal", "value_per_right_answer: 0.01")
+    assert code == 2 and "older data" in said
+    assert call(*export)[0] == 2 and call(*export, "--anyway")[0] == 0
+
+    good.to_csv(cabs_home / "pools" / "table.csv", index=False)
+    assert call("run", "mine")[0] == 0
+    assert {**verdict(), "previous": None} == {**before, "previous": None}

@@ -9,7 +9,6 @@ import pytest
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import Options, make_artifact
-from cabs_core.chain.partition import chain_over
 
 
 @pytest.fixture
@@ -26,13 +25,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
     told: list[str] = []
-    some = chain_over(chain_of(), ["lin_ucb"])
+    some = chain_of().over(["lin_ucb"])
     assert some.pool.policies == ("lin_ucb",) and some.pool_file.path == chain_of().pool_file.path
     made = make_artifact(some, some.stage("tuning"), Options(notify=told.append))
     first = json.loads((made.folder / "tuning.json").read_text())
     assert set(first) == {"lin_ucb"}
     assert told == ["tuning lin_ucb: 1 of 2 configurations (50% of the tuning)"]
-    again = chain_over(chain_of(), ["lin_ucb"])
+    again = chain_of().over(["lin_ucb"])
     assert again.status(again.stage("tuning")).state == "fresh"
 
     whole = chain_of()
@@ -42,7 +41,7 @@ def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
     assert set(both) == {"lin_ucb", "lin_ucb_full"} and both["lin_ucb"] == first["lin_ucb"]
     assert [text.split(":")[0] for text in told] == ["tuning lin_ucb", "tuning lin_ucb_full"]
 
-    some = chain_over(chain_of(), ["lin_ucb"])  # what is tuned stays, so nothing is to be done
+    some = chain_of().over(["lin_ucb"])  # what is tuned stays, so nothing is to be done
     assert some.pool.policies == whole.pool.policies
     assert some.status(some.stage("tuning")).state == "fresh"
-    assert chain_over(whole, ()) is whole
+    assert whole.over(()) is whole
