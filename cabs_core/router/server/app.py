@@ -21,15 +21,17 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cabs_core.endpoints import request as asked
 from cabs_core.errors import CabsError, LogError, RouterError
@@ -39,12 +41,12 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.events import EventLog
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import NAMES, Router
+from cabs_core.router.server.bodies import body_of
 from cabs_core.router.server.callers import (
     ADMIN_KEYS,
     KEYS,
     Caller,
     Refused,
-    body_of,
     caller_of,
     check_host,
     read_keys,
@@ -53,9 +55,11 @@ from cabs_core.router.server.callers import (
 from cabs_core.router.server.cap import Cap
 from cabs_core.router.server.dialects import PATHS, error_body
 from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
+from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.logs import REQUEST, log_config
 from cabs_core.router.server.metrics import metrics_text
+from cabs_core.router.server.protocol import BoundedProtocol
 from cabs_core.router.server.tracing import Tracer
 from cabs_core.router.server.upstreams import Upstreams, prices_of, read_upstreams
 from cabs_core.router.sessions import route_conversation
@@ -122,6 +126,7 @@ def make_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         tracer = Tracer.exporting() if otel else Tracer()
+        app.state.gate = Gate()
         app.state.forwarder = Forwarder(models, fail_closed=fail_closed, cap=cap, tracer=tracer)
         keeper.start()
         if follower is not None:
@@ -129,6 +134,7 @@ def make_app(
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
         await app.state.forwarder.close()
+        app.state.gate.close()
         if follower is not None:
             follower.stop()
         await asyncio.to_thread(keeper.stop)
@@ -153,11 +159,28 @@ def make_app(
         ],
         exception_handlers={404: _unknown, 405: _unknown},
         lifespan=lifespan,
+        middleware=[Middleware(Ends)],
     )
     app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
     app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
     app.state.follower = follower
     return app
+
+
+class Ends:
+    """ASGI middleware: what a request has begun, in `request.state.ends`, ends when its answer was sent or could not be."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        async with AsyncExitStack() as ends:
+            scope.setdefault("state", {})["ends"] = ends
+            await self.app(scope, receive, send)
 
 
 def from_environment() -> Starlette:
@@ -176,7 +199,7 @@ def serve(settings: dict[str, Any], *, host: str, port: int, workers: int, log_f
     os.environ[SETTINGS] = json.dumps(settings)
     uvicorn.run(
         "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
-        access_log=False, log_config=log_config(log_format),
+        access_log=False, log_config=log_config(log_format), http=BoundedProtocol, ws="none",
         # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are not enough
         timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
@@ -212,7 +235,9 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
         token = REQUEST.set(name)
         counters = request.app.state.forwarder.counters
         try:
-            request.state.caller = caller_of(request, request.app.state.keys, request.app.state.admins)
+            caller = caller_of(request, request.app.state.keys, request.app.state.admins)
+            request.state.caller = caller
+            request.state.ends.enter_context(request.app.state.gate.request(caller.name))
             answer = await endpoint(request)
         except Refused as error:
             answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
@@ -333,13 +358,17 @@ async def decide(request: Request) -> Response:
     if call_id is not None and not isinstance(call_id, str):
         raise RouterError("call_id: expected text")
     begin = time.perf_counter()
+    if isinstance(body.get("text"), str):
+        body["text"] = body["text"][: asked.LONGEST]  # as much as is read of a conversation
     common = {"available": available, "rho": body.get("rho"), "call_id": call_id, "caller": source}
     if "text" in body:
         routed = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
     elif not set(body) & set(asked.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
-        turn = asked.Request.read(body, dict(request.headers), route_by=router.route_by, caller=source)
+        turn = await state.gate.beside(
+            request.state.size, asked.Request.read, body, dict(request.headers), route_by=router.route_by, caller=source
+        )  # fmt: skip
         routed = await state.forwarder.beside(route_conversation, router, turn, **common)
     scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)

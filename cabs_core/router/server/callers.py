@@ -1,4 +1,4 @@
-"""Who may ask, and how much: keys, the local default, sizes and times of requests.
+"""Who may ask: keys and the local default. How much is in `limits`.
 
 CABS_SERVER_KEYS=name=key,...         keys of callers; each scores its own decisions
 CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may score every decision and read /metrics as well
@@ -9,23 +9,18 @@ told by its `Origin`, by a `Host` that is not this machine (DNS rebinding), or b
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import ipaddress
-import json
 import re
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from cabs_core.errors import RouterError
 
 KEYS, ADMIN_KEYS = "CABS_SERVER_KEYS", "CABS_SERVER_ADMIN_KEYS"
-#: bytes of a body and of all headers; seconds that a body may take to arrive
-LARGEST, LARGEST_HEADERS, SLOWEST = 20 << 20, 64 << 10, 60.0
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 LOCAL = "local"
 
@@ -90,8 +85,6 @@ def check_host(host: str, keys: dict[str, str]) -> None:
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
     """Who sent a request. Raises Refused: a wrong key or none, or, without keys, no program on this machine."""
     headers = request.headers
-    if sum(len(k) + len(v) for k, v in headers.raw) > LARGEST_HEADERS:
-        raise Refused(431, f"the headers are larger than {LARGEST_HEADERS >> 10} KiB")
     if not keys and not admins:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not is_local(host):
@@ -118,28 +111,3 @@ def request_id(request: Request) -> str:
     """The client's `x-request-id` where it is a sound one, else a new one."""
     given = request.headers.get("x-request-id", "")
     return given if _ID.fullmatch(given) else uuid.uuid4().hex
-
-
-async def body_of(request: Request) -> dict[str, Any]:
-    """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
-    length = request.headers.get("content-length") or "0"
-    if not length.isdecimal() or len(length) > 15 or int(length) > LARGEST:
-        raise Refused(413, f"the request is larger than {LARGEST >> 20} MiB")
-    content = bytearray()
-    try:
-        async with asyncio.timeout(SLOWEST):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > LARGEST:
-                    raise Refused(413, f"the request is larger than {LARGEST >> 20} MiB")
-    except TimeoutError:
-        raise Refused(408, f"the request did not arrive within {SLOWEST:g} s") from None
-    except ClientDisconnect:
-        raise Refused(499, "the client went away") from None
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise Refused(400, "expected a JSON object as the body of the request")
-    return body

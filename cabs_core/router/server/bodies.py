@@ -1,0 +1,106 @@
+"""The JSON object that a request brings, read within `limits`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from cabs_core.router.server import limits
+from cabs_core.router.server.callers import Refused
+
+_OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]+")
+_ASTRAL = re.compile(rb"[\xf0-\xff]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_CONTINUED = bytes(range(0x80, 0xC0))
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
+    gate, ends = request.app.state.gate, request.state.ends
+    length = request.headers.get("content-length") or "0"
+    if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
+        raise _too_large()
+    content, has_room = bytearray(), False
+    try:
+        async with asyncio.timeout(limits.BODY_SECONDS) as clock:
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > limits.BODY:
+                    raise _too_large()
+                if not has_room and len(content) > limits.SMALL_BODY:
+                    clock.reschedule(None)
+                    size = max(int(length), len(content)) if int(length) else limits.BODY
+                    await ends.enter_async_context(gate.body(request.state.caller.name, size))
+                    clock.reschedule(asyncio.get_running_loop().time() + limits.BODY_SECONDS)
+                    has_room = True
+    except TimeoutError:
+        raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None
+    except ClientDisconnect:
+        raise Refused(499, "the client went away") from None
+    request.state.size = len(content)
+    body: dict[str, Any] = await gate.beside(len(content), read_body, bytes(content))
+    return body
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"the request is larger than {limits.BODY >> 20} MiB")
+
+
+def read_body(content: bytes) -> dict[str, Any]:
+    """The JSON object in UTF-8 text. Raises Refused: it is none, has too many values or too deep ones, or is too wide."""
+    check_values(content)
+    try:
+        body = json.loads(_narrow(content).decode("utf-8-sig", "surrogatepass"))
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise Refused(400, "expected a JSON object as the body of the request")
+    return body
+
+
+def check_values(content: bytes) -> None:
+    """Refused where JSON has more than `limits.VALUES` values, or some that lie deeper than `limits.DEPTH`; nothing is parsed."""
+    opened = content.count(b"[") + content.count(b"{")
+    if opened + content.count(b",") <= limits.VALUES and opened <= limits.DEPTH:
+        return
+    if b"\\" in content:
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    too_many = Refused(400, f"the request has more than {limits.VALUES} values")
+    if content.count(b'"') > 4 * limits.VALUES + 2:  # two texts a value
+        raise too_many
+    outside = b"".join(content.split(b'"')[::2])
+    brackets = outside.translate(None, _NOT_BRACKETS)
+    if outside.count(b",") + brackets.count(b"[") + brackets.count(b"{") > limits.VALUES:
+        raise too_many
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > limits.DEPTH:
+            raise Refused(400, f"the request has values that lie more than {limits.DEPTH} deep in each other")
+
+
+def _narrow(content: bytes) -> bytes:
+    """Large UTF-8 text of JSON whose few characters outside ASCII are escaped, which else make all others as wide.
+
+    Raises:
+        Refused: there are more, and the text would take more than `limits.READING`.
+    """
+    if len(content) <= limits.SMALL_BODY or content.isascii():
+        return content
+    content = _OUTSIDE_ASCII.sub(_escaped, content, count=limits.ESCAPED)
+    if not content.isascii():
+        width = 4 if _ASTRAL.search(content) else 2
+        characters = len(content.translate(None, _CONTINUED))
+        if len(content) + 2 * width * characters > limits.READING:  # the whole and the texts in it
+            raise Refused(
+                413, f"the request takes more than {limits.READING >> 20} MiB with so many characters outside ASCII"
+            )  # fmt: skip
+    return content
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return json.dumps(match[0].decode("utf-8", "surrogatepass"))[1:-1].encode()

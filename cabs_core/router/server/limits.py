@@ -1,0 +1,51 @@
+"""What the server takes of a stranger and of one key, in one place; SECURITY.md prints this table.
+
+Each is checked before the thing is read, kept or worked on, not after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+#: bytes of a request's line and headers, trailers of its body included; seconds that they may take to arrive
+HEAD, HEAD_SECONDS = 64 << 10, 10.0
+#: requests that a connection may send ahead of their answers
+AHEAD = 16
+#: connections of a worker
+CONNECTIONS = 1_000
+#: file descriptors that a worker needs beside connections
+_OTHER_FILES = 100
+#: bytes of a body, and seconds that it may take to arrive
+BODY, BODY_SECONDS = 20 << 20, 60.0
+#: values in a JSON body (commas and opening brackets outside its texts), and how deep they may lie in each other
+VALUES, DEPTH = 100_000, 200
+#: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BODIES_BY_KEY`
+SMALL_BODY = 64 << 10
+#: characters outside ASCII of a large body that are escaped before it is read: one alone makes every character four bytes
+ESCAPED = 10_000
+#: bytes that a body and its text may take while it is read
+READING = 80 << 20
+#: bytes of large bodies that a key has in a worker at once; others of the key wait unread
+BODIES_BY_KEY = 32 << 20
+#: requests of a key that a worker answers at once, streams until their end
+REQUESTS_BY_KEY = 250
+
+
+@cache
+def connections() -> int:
+    """Connections that this process may hold: fewer than CONNECTIONS where it gets too few descriptors.
+
+    A request needs one for the client and one for the upstream. The soft limit is raised as far as the hard one lets.
+    """
+    if sys.platform == "win32":
+        return CONNECTIONS
+    import resource  # noqa: PLC0415  (not on Windows)
+
+    needed = 3 * CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    most = CONNECTIONS if soft == resource.RLIM_INFINITY else (soft - _OTHER_FILES) // 3
+    return max(min(CONNECTIONS, most), 10)

@@ -1,0 +1,302 @@
+"""What a stranger, a key and their bodies may cost is bounded before it is read: `server.limits`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from server_support import ASK, client, log
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from cabs_core.bench.servers import free_port, wait_for
+from cabs_core.endpoints.request import LONGEST
+from cabs_core.router.server import bodies, limits
+from cabs_core.router.server.callers import Refused
+from cabs_core.router.server.gate import Gate
+from cabs_core.router.server.protocol import BoundedProtocol
+
+ROOT = Path(__file__).parents[3]
+POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def answer(request):
+    """The length of the body, after a while where the query asks for it."""
+    size = len(await request.body())
+    await asyncio.sleep(float(request.query_params.get("wait", "0")))
+    return PlainTextResponse(f"{size} bytes")
+
+
+@pytest.fixture
+def port():
+    """Of a server that bounds its connections, in this process."""
+    app = Starlette(routes=[Route("/", answer, methods=["GET", "POST"])])
+    settings = uvicorn.Config(app, port=free_port(), http=BoundedProtocol, ws="none", log_config=None)
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_for(settings.port)
+    yield settings.port
+    server.should_exit = True
+    thread.join(10)
+
+
+@contextmanager
+def connected(port):
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as sock:
+        yield sock
+
+
+def pour(sock, data: bytes, most: int = 8 << 20) -> tuple[int, bytes]:
+    """Send the same data again and again until the server has enough; (bytes that were sent, its answer)."""
+    sent = 0
+    try:
+        while sent < most:
+            sock.sendall(data)
+            sent += len(data)
+    except OSError:
+        pass
+    return sent, read(sock)
+
+
+def read(sock, end: bytes = b"") -> bytes:
+    """What comes until the connection ends, or until `end` came."""
+    got = b""
+    try:
+        while not (end and end in got) and (data := sock.recv(65536)):
+            got += data
+    except ConnectionError:
+        pass
+    return got
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        (GET[:-2], b"a:\r\n" * 4096), (GET[:-2] + b"a: ", b"x" * 16384), (b"GET /", b"x" * 16384), (b"", b"\r\n" * 8192),
+        (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"a:\r\n" * 4096),
+        (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\na: ", b"x" * 16384),
+        (POST + b"transfer-encoding: chunked\r\n\r\n1;", b"x" * 16384),
+    ],
+    ids=["fields", "a long field", "a long path", "empty lines", "trailers", "a long trailer", "an extension of a chunk"],
+)  # fmt: skip
+def test_a_head_without_an_end_is_cut_off(port, first, more):
+    with connected(port) as sock:
+        sock.sendall(first)
+        sent, _ = pour(sock, more)
+        assert sent < 8 << 20  # most of it is what the system buffers
+    with connected(port) as sock:
+        sock.sendall(GET)
+        assert b"0 bytes" in read(sock, b"bytes")
+
+
+def test_a_large_head_is_told_so(port):
+    with connected(port) as sock:
+        sock.sendall(GET[:-2] + b"".join(b"x-%d: %s\r\n" % (i, b"y" * 7000) for i in range(10)) + b"\r\n")
+        assert read(sock).startswith(b"HTTP/1.1 431 ")
+    with connected(port) as sock:
+        sock.sendall(GET[:-2] + b"a: " + b"x" * 60_000 + b"\r\n\r\n")
+        assert b"0 bytes" in read(sock, b"bytes")
+
+
+def test_half_a_head_is_not_kept(port, monkeypatch):
+    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
+    for first in (b"", GET[:-2], b"\r\n"):
+        with connected(port) as sock:
+            sock.sendall(first)
+            got = read(sock)
+            assert got == b"" or got.startswith(b"HTTP/1.1 408 ")
+
+
+def test_what_is_honest_goes_on(port, monkeypatch):
+    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
+    large = b"x" * (5 << 20)
+    with connected(port) as sock:
+        for _ in range(3):
+            sock.sendall(POST + b"content-length: %d\r\n\r\n" % len(large) + large)
+            assert b"%d bytes" % len(large) in read(sock, b"bytes")
+        # a slow answer, and an empty line after a body as some clients send it
+        sock.sendall(POST.replace(b"POST /", b"POST /?wait=0.6") + b"content-length: 1\r\n\r\nx\r\n")
+        assert b"1 bytes" in read(sock, b"bytes")
+    with connected(port) as sock:
+        sock.sendall(GET * 5)
+        got = b""
+        while got.count(b"0 bytes") < 5:
+            got += sock.recv(65536)
+
+
+def test_requests_ahead_of_answers_are_bounded(port):
+    with connected(port) as sock:
+        _, got = pour(sock, GET.replace(b"GET /", b"GET /?wait=0.1") + GET * 1000, most=1)
+        assert got.count(b"bytes") <= limits.AHEAD + 1
+
+
+def test_the_connection_that_waited_longest_makes_room(port, monkeypatch):
+    monkeypatch.setattr(limits, "connections", lambda: 5)
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(5)]
+    try:
+        for sock in idle[:-1]:
+            sock.sendall(GET[:-2])
+        time.sleep(0.2)
+        for _ in range(3):
+            with connected(port) as sock:
+                sock.sendall(GET)
+                assert b"0 bytes" in read(sock, b"bytes")
+        assert read(idle[0]) == b""
+    finally:
+        for sock in idle:
+            sock.close()
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+texts = st.text(st.sampled_from('a,"\\[]{}:é€😀\n'), max_size=8)
+values = st.recursive(
+    st.one_of(st.none(), st.integers(), texts),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5), max_leaves=20,
+)  # fmt: skip
+
+
+def counted(value, depth=1) -> tuple[int, int]:
+    """(commas and opening brackets, depth) of a value's JSON, the plain way."""
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is None:
+        return 0, 0
+    below = [counted(v) for v in inner]
+    return 1 + max(len(inner) - 1, 0) + sum(n for n, _ in below), 1 + max((d for _, d in below), default=0)
+
+
+@given(values, st.integers(0, 30), st.integers(1, 6))
+def test_values_are_counted_outside_of_texts(value, most, depth):
+    content = json.dumps(value, ensure_ascii=False).encode()
+    count, deep = counted(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "VALUES", most)
+        patch.setattr(limits, "DEPTH", depth)
+        if count > most or deep > depth:
+            with pytest.raises(Refused) as refused:
+                bodies.check_values(content)
+            assert refused.value.status == 400
+        else:
+            bodies.check_values(content)
+
+
+@given(st.dictionaries(texts, values), st.booleans(), st.integers(0, 3))
+def test_a_body_is_read_as_it_stands(value, ascii_only, escaped):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SMALL_BODY", 1)
+        patch.setattr(limits, "ESCAPED", escaped)
+        assert bodies.read_body(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+def test_bodies_that_nobody_can_afford():
+    wide = '{"a": "' + "😀a" * 20_000 + "x" * (12 << 20) + '"}'
+    for content, status in (
+        (b'{"messages": [' + b"{}," * 100_000 + b"{}]}", 400), (b'{"a":' * 300 + b"1" + b"}" * 300, 400),
+        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400), (wide.encode(), 413), (b"[" * 1_000_000, 400), (b"\xff", 400),
+    ):  # fmt: skip
+        with pytest.raises(Refused) as refused:
+            bodies.read_body(content)
+        assert refused.value.status == status
+    few = json.dumps({"a": "x" * (12 << 20), "b": "😀 and ’"}, ensure_ascii=False).encode()
+    assert bodies.read_body(few)["b"] == "😀 and ’"
+
+
+def test_a_decision_reads_what_a_chat_reads(place):
+    with client(place) as c:
+        one = c.post("/v1/decision", json={"text": "word " * 100_000}).json()["id"]
+        assert log(place).decision(id=one).prompt_length == LONGEST
+        too_many = c.post("/v1/chat/completions", json={**ASK, "stop": [[]] * limits.VALUES})
+        assert too_many.status_code == 400 and "100000 values" in too_many.json()["error"]["message"]
+
+
+# -- shares ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_has_its_share_of_requests(monkeypatch):
+    monkeypatch.setattr(limits, "REQUESTS_BY_KEY", 2)
+    gate = Gate()
+    with gate.request("a"), gate.request("a"):
+        with gate.request("b"), pytest.raises(Refused) as refused, gate.request("a"):
+            pass
+        assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    assert not gate.requests
+
+
+def test_large_bodies_of_a_key_wait_in_turn(monkeypatch):
+    monkeypatch.setattr(limits, "BODIES_BY_KEY", 10)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
+    order = []
+
+    async def one(gate, key, name, size, seconds):
+        try:
+            async with gate.body(key, size):
+                order.append(name)
+                await asyncio.sleep(seconds)
+        except Refused as error:
+            order.append((name, error.status))
+
+    async def run():
+        gate = Gate()
+        await asyncio.gather(
+            one(gate, "a", 1, 8, 0.1), one(gate, "a", 2, 8, 0.9), one(gate, "a", 3, 2, 0), one(gate, "a", 4, 9, 0),
+            one(gate, "b", 5, 8, 0),
+        )  # fmt: skip
+        gate.close()
+
+    asyncio.run(run())
+    assert order == [1, 5, 2, 3, (4, 429)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12), st.integers(0, 3)), max_size=12))
+def test_shares_come_back_whatever_is_raised(calls):
+    async def run():
+        gate, held = Gate(), {"a": 0, "b": 0}
+
+        async def one(key, size, how):
+            with gate.request(key):
+                async with gate.body(key, size):
+                    held[key] += size
+                    assert held[key] == size or held[key] <= 10
+                    try:
+                        await asyncio.sleep(0)
+                        if how == 1:
+                            raise ValueError
+                        if how == 2:
+                            raise asyncio.CancelledError
+                    finally:
+                        held[key] -= size
+
+        await asyncio.gather(*(one(*call) for call in calls), return_exceptions=True)
+        assert not gate.requests and held == {"a": 0, "b": 0}
+        async with asyncio.timeout(5), gate.body("a", 10), gate.body("b", 10):
+            pass
+        gate.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "BODIES_BY_KEY", 10)
+        asyncio.run(run())
+
+
+def test_the_page_says_what_the_limits_are():
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+(?: (?:KiB|MiB|s))?) \|", page, re.MULTILINE))
+    units = {"KiB": 1 << 10, "MiB": 1 << 20, "s": 1.0}
+    shown = {
+        name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1) for name, text in rows.items()
+    }  # fmt: skip
+    expected = {n: float(v) for n, v in vars(limits).items() if n.isupper() and not n.startswith("_")}
+    assert shown == expected
