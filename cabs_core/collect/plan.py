@@ -200,7 +200,13 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
         text.append(
             f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
         )
-    return text
+    return text + [f"note: {doubt}" for doubt in doubts(collection)]
+
+
+def doubts(collection: Collection) -> list[str]:
+    """Questions about prices that would make every estimate wrong."""
+    asked = {t.name: t.upstream.price for t in (*collection.models, *collection.judges.values())}
+    return [d for name, price in asked.items() if price and (d := price.doubt(f"models.{name}.price"))]
 
 
 def plan_in_words(pool_file: PoolFile) -> list[str]:

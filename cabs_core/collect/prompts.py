@@ -13,7 +13,7 @@ from cabs_core.errors import DataError, listed
 from cabs_core.ope.source import EVENT_LOGS, event_frame
 from cabs_core.ope.traces import read_traces
 from cabs_core.pool_files import PoolFile
-from cabs_core.tables import Table, open_table, text_column
+from cabs_core.tables import Table, open_table, prompt_column, text_column
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     frame = table.read([*needed.values(), *extra])
     if not len(frame):
         raise DataError(f"{path}: the table has no rows")
+    frame[columns.prompt] = prompt_column(frame[columns.prompt], table.place(columns.prompt))
     values_of = {f: text_column(frame[c], f, table.place(c)).tolist() for f, c in needed.items()}
     columns_of = {c: ["" if pd.isna(v) else str(v) for v in frame[c]] for c in extra}
     texts = values_of["prompt"]

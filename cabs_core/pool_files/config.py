@@ -88,6 +88,7 @@ _MOST_POLICIES = 200
 _SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
 _Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 _MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
+_LEAST_USD = 1e-3  #: a price below it is that of a token, not of a million
 
 
 class _Strict(BaseModel):
@@ -132,6 +133,18 @@ class Price(_Strict):
 
     input: float = Field(ge=0, le=_MOST_USD)
     output: float = Field(ge=0, le=_MOST_USD)
+
+    def doubt(self, name: str) -> str:
+        """A question where a price can only be that of one token; else ''. name: of the price, for people."""
+        small = {k: v for k, v in self.model_dump().items() if isinstance(v, float) and 0 < v < _LEAST_USD}
+        if not small:
+            return ""
+        shown = ", ".join(f"{k} {v:g}" for k, v in small.items())
+        meant = ", ".join(f"{k}: {v * 1e6:.4g}" for k, v in small.items())
+        return (
+            f"{name} is {shown} USD per million tokens, less than anybody asks. Is it the price of one token? Then write {meant}; "
+            "costs are a millionth of what they should be otherwise"
+        )
 
 
 class Source(_Strict):

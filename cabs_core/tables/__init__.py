@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cabs_core.errors import DataError
-from cabs_core.tables.cells import Place, number_column, text_column, text_or_blank
+from cabs_core.tables.cells import Place, flat_chats, number_column, prompt_column, text_column, text_or_blank
 from cabs_core.tables.delimited import Delimited
 from cabs_core.tables.dotted import at
 from cabs_core.tables.files import files_of, is_samples, readable
@@ -20,7 +20,7 @@ from cabs_core.tables.samples import Samples, samples_in
 from cabs_core.tables.table import Shards, Table
 
 __all__ = [
-    "Place", "Table", "at", "number_column", "open_table", "read_records", "text_column", "text_or_blank",
+    "Place", "Table", "at", "flat_chats", "number_column", "open_table", "prompt_column", "read_records", "text_column", "text_or_blank",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.endpoints.request import chat_text
 from cabs_core.errors import DataError, counted
 
 LONGEST_PROMPT = 1_000_000
@@ -84,6 +86,45 @@ class Place:
             return column
         name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
         return f"{column} (column {name!r:.100})"
+
+
+def prompt_column(values: pd.Series, place: Place) -> pd.Series:
+    """A column of prompts as text; messages of a chat, also as JSON, become the text that the server would route by.
+
+    Raises:
+        DataError: as of `text_column`.
+    """
+    return text_column(flat_chats(values), "prompt", place)
+
+
+def flat_chats(values: pd.Series) -> pd.Series:
+    """The column with the text of chats in place of their messages; anything else stays as it is."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        kinds = pd.Series(values.cat.categories)
+        flat = flat_chats(kinds)
+        return values if flat is kinds else flat.reindex(values.cat.codes).reset_index(drop=True)
+    if isinstance(values.dtype, pd.StringDtype):
+        candidates = values.str.match(r"\s*[\[{]").fillna(False).to_numpy(dtype=bool)
+    else:
+        candidates = np.array(
+            [
+                isinstance(v, list | dict) or (isinstance(v, str) and v.lstrip()[:1] in ("[", "{"))
+                for v in values
+            ],
+            dtype=bool,
+        )
+    texts = {}
+    for row in np.flatnonzero(candidates):
+        value = values.iloc[row]
+        written = value if isinstance(value, str) else json.dumps(value, default=str)
+        text = chat_text(written)
+        if text != written:
+            texts[int(row)] = "" if text is None else text
+    if not texts:
+        return values
+    flat = values.astype(object).reset_index(drop=True)
+    flat.iloc[list(texts)] = list(texts.values())
+    return flat
 
 
 def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:

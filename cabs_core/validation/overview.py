@@ -242,7 +242,8 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     costs, rhos = outcomes.costs.mean(axis=0), np.array(pool_file.pool.replay.rhos)
-    found = []
+    prices = pool_file.pool.prices
+    found = [doubt for model, price in prices.items() if (doubt := price.doubt(f"prices.{model}"))]
     if (costs == 0).all():
         found.append(
             "all costs are 0: then nothing can be saved, and the best model is the one with the best score"

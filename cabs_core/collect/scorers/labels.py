@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, listed
-from cabs_core.tables import number_column, open_table
+from cabs_core.tables import flat_chats, number_column, open_table
 
 ITEM, SCORE = "item", "score"
 
@@ -56,6 +56,8 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
         )
     columns = [by] if by == ITEM else [by, "model"]
     frame = table.read([*columns, SCORE])
+    if by == "prompt":
+        frame[by] = flat_chats(frame[by])
     values = number_column(frame[SCORE], SCORE, table.place(SCORE), score_range)
     scores: dict[tuple[str, ...], float] = {}
     for row, (value, key) in enumerate(

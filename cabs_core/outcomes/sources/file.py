@@ -14,7 +14,7 @@ from cabs_core.errors import DataError, listed
 from cabs_core.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.config import Columns
-from cabs_core.tables import Table, open_table, text_column
+from cabs_core.tables import Table, open_table, prompt_column
 
 #: columns that are the same in every row of a query, or of a model
 _REPEATED = ("query_id", "prompt", "model", "task", "split")
@@ -100,7 +100,7 @@ def _tidy(
     table: Table, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
 ) -> RawOutcomes:
     frame, chosen = tidy_columns(table, columns, _CANONICAL, required, once=True)
-    frame["prompt"] = text_column(frame["prompt"], "prompt", table.place(chosen["prompt"]))
+    frame["prompt"] = prompt_column(frame["prompt"], table.place(chosen["prompt"]))
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
         codes, texts = pd.factorize(frame["prompt"])
@@ -144,7 +144,7 @@ def _wide(
         codes, kinds = pd.factorize(pd.Series(values))
         return pd.Categorical.from_codes(np.tile(codes, len(wanted_models)), kinds)
 
-    prompts = text_column(frame[per_query["prompt"]], "prompt", table.place(per_query["prompt"]))
+    prompts = prompt_column(frame[per_query["prompt"]], table.place(per_query["prompt"]))
     tidy = {field: repeated(frame[name]) for field, name in per_query.items() if field != "prompt"}
     tidy["prompt"] = repeated(prompts)
     if ids_from_text := "query_id" not in tidy:

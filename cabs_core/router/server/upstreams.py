@@ -207,6 +207,8 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
             )
         elif upstream.price is not None and upstream.price.cached is None and upstream.price.input > 0:
             lines.append(f"models.{name}.price.cached is not given: cached input counts half of input")
+        if upstream.price is not None and (doubt := upstream.price.doubt(f"models.{name}.price")):
+            lines.append(doubt)
         if upstream.url.startswith("http://") and upstream.key_env and not _local(upstream.url):
             lines.append(f"models.{name}.url is http://: its key travels unencrypted")
     return lines
