@@ -13,7 +13,7 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes gauntlet ui bench verdicts lint docs dist sbom clean clean-results
+.PHONY: help venv demo test test-all probes gauntlet ui bench verdicts lint docs dbt dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
@@ -25,6 +25,7 @@ help:
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
+	@echo "make dbt    set up, put dbt into build/dbt, an environment of its own that sees the libraries of .venv"
 	@echo "make dist   set up, build sdist and wheel into dist/ and check them; sbom: list what an installation holds"
 	@echo "make clean  delete .venv and build files; clean-results: delete the results, after asking"
 
@@ -79,6 +80,13 @@ lint: venv
 
 docs: venv
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# dbt and mypy want different versions of one library, so dbt lies in front of what .venv has, not in it.
+dbt: venv
+	@$(PYTHON) -m venv build/dbt
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> "$$(build/dbt/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth"
+	@build/dbt/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dbt]"
 
 dist: venv
 	@rm -rf dist

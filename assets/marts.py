@@ -42,7 +42,7 @@ def _writers(path: str) -> list[str]:
 source_specs = [
     dg.AssetSpec(
         _NAMED[source.relation],
-        **specs.common("marts", "marts", "python" if source.format == "catalog" else "parquet"),
+        **specs.common("marts", "marts", "parquet" if source.path else "python"),
         deps=_writers(source.path),
         description=source.description or f"The files {source.path} of the artifacts, read as one table.",
         metadata=_declared(source.columns),

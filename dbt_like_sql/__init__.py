@@ -1,10 +1,11 @@
-"""SQL models in dbt's shape, run by DuckDB over the partitioned parquet of the replays. No Dagster in here.
+"""A dbt project of SQL models over the partitioned parquet of the replays, with a runner that needs no dbt. No Dagster here.
 
     staging/*.sql   one model a file: `{{ source('replay', 'trials') }}` made tidy
     marts/*.sql     one model a file: what people query and the report reads, `{{ ref('stg_...') }}`
     tests/*.sql     singular tests: queries that return the rows that are wrong
-    schema.yml      sources, descriptions, columns with types, tests by dbt's names
-    macros.sql      SQL functions that models share
+    */schema.yml    sources, descriptions, columns with types, tests, in dbt's grammar
+    macros/*.sql    tests beside dbt's own
+    dbt_project.yml, profiles.yml, dbt_plugin.py    what dbt reads beside that (docs/dbt.md)
 
     list_models(), get_model(name)         what there is, in the order of dependencies: no DuckDB, no data
     run_model(name, artifacts_dir)         -> ModelRun; writes `marts/<name>.parquet` (a view is inlined instead)

@@ -12,22 +12,28 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
-import pyarrow as pa
 from filelock import FileLock
 
 from cabs_core.atomic import atomic_path
-from cabs_core.catalog import policy_table
 from cabs_core.errors import SqlModelError
 from cabs_core.hashing import hash_file
-from dbt_like_sql.functions import register
+from dbt_like_sql.functions import packaged_table, register
 from dbt_like_sql.lineage import column_lineage, tables_read
-from dbt_like_sql.project import Project, SourceTable, SqlModel, SqlTest, get_model, line_of, load_project
+from dbt_like_sql.project import (
+    ARTIFACTS,
+    Project,
+    SourceTable,
+    SqlModel,
+    SqlTest,
+    get_model,
+    line_of,
+    load_project,
+)
 
 DATABASE = "cabs.duckdb"
 MEMORY = "3GB"
@@ -166,27 +172,6 @@ def read_model(name: str, artifacts_dir: str | Path, where: str = "true") -> pd.
         return connection.execute(f"FROM read_parquet({_quote(path)}) WHERE {where}").df()
 
 
-def source_files(source: SourceTable, artifacts_dir: str | Path) -> list[Path]:
-    """Files of a source, sorted. Hidden folders (half-written ones) are never matched."""
-    folder, pattern = Path(artifacts_dir), source.path
-    if pattern.startswith("package:"):
-        package, _, pattern = pattern.removeprefix("package:").partition("/")
-        folder = Path(str(resources.files(package)))
-    files = folder.glob(pattern)
-    return sorted(p for p in files if not any(n.startswith(".") for n in p.relative_to(folder).parts))
-
-
-def catalog_rows(source: SourceTable) -> list[dict[str, Any]]:
-    """Rows of a source table of format `catalog`.
-
-    Raises:
-        SqlModelError: the catalog has no such table.
-    """
-    if source.path != "policies":
-        raise SqlModelError(f"source {source.source}.{source.name}: the catalog has no table {source.path!r}")
-    return policy_table()
-
-
 class _Session:
     """A DuckDB connection in memory, in which models and sources are there by name once they are opened."""
 
@@ -239,33 +224,26 @@ class _Session:
         self.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}", model)
 
     def _open_source(self, source: SourceTable) -> None:
-        if source.format == "catalog":
-            rows = pa.Table.from_pylist(catalog_rows(source))
+        if not source.location:
+            rows = packaged_table(f"{source.source}.{source.name}")
             self.connection.register(source.relation, rows.select([c.name for c in source.columns]))
             return
-        files = source_files(source, self.artifacts_dir)
-        paths, names = f"[{', '.join(map(_quote, files))}]", ", ".join(f'"{c.name}"' for c in source.columns)
-        types = ", ".join(f"{_quote(c.name)}: {_quote(c.data_type)}" for c in source.columns)
-        query = {
-            "text": f"SELECT filename, content FROM read_text({paths})",
-            "csv": f"FROM read_csv({paths}, header = true, columns = {{{types}}})",
-            # by name: of a pool that was not run since a column came, that column is empty
-            "parquet": f"SELECT {names} FROM read_parquet({paths}, union_by_name = true)",
-        }[source.format]
-        if not files:
-            nothing = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
-            query = f"SELECT {nothing} WHERE false"
+        # A stage that has not run has no files, an older file lacks newer columns: all are there, as schema.yml types them.
+        nothing = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
+        location = source.location.replace(ARTIFACTS, str(self.artifacts_dir).replace("'", "''"))
+        rows = f"SELECT {nothing} WHERE false UNION ALL BY NAME FROM {location}"
+        query = f"SELECT {', '.join(c.name for c in source.columns)} FROM ({rows})"
         try:
             self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {source.relation} AS {query}")
         except duckdb.Error as error:
             raise SqlModelError(
-                f"source {source.source}.{source.name} ({source.path} below {self.artifacts_dir}, {len(files)} files): {error}"
+                f"source {source.source}.{source.name} ({source.path} below {self.artifacts_dir}): {error}"
             ) from None
 
 
 @contextmanager
 def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
-    """A connection in memory with the functions and macros of the project."""
+    """A connection in memory with the functions that models call."""
     with tempfile.TemporaryDirectory(prefix="cabs-duckdb-") as spill:
         with duckdb.connect(config={"temp_directory": spill, "memory_limit": MEMORY}) as connection:
             # One thread: sums in a fixed order, so equal inputs give equal bytes.
@@ -273,7 +251,6 @@ def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
                 "SET threads = 1; SET enable_progress_bar = false; SET autoinstall_known_extensions = false"
             )
             register(connection)
-            connection.execute(project.macros)
             yield _Session(connection, project, artifacts_dir)
 
 

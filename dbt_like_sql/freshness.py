@@ -33,8 +33,7 @@ def used_sources() -> list[SourceTable]:
 
 def _stages() -> list[str]:
     """The stages whose files the models read."""
-    inside = (s.path for s in used_sources() if s.format != "catalog" and not s.path.startswith("package:"))
-    return sorted({path.split("/")[0] for path in inside})
+    return sorted({source.path.split("/")[0] for source in used_sources() if source.path})
 
 
 class Marts:
@@ -176,19 +175,17 @@ class Marts:
         return self._hashes[source.relation]
 
     def _content(self, source: SourceTable) -> Any:
-        """The rows of a catalog table; {path: hash} of the files of any other.
+        """The rows of a table of the package; {path: hash} of the files of any other.
 
         Raises:
             ProvenanceError: a file of an artifact is missing, was altered or stands in no record.
         """
-        from dbt_like_sql.execute import catalog_rows, source_files
+        from dbt_like_sql.functions import packaged_table
 
-        if source.format == "catalog":
-            return catalog_rows(source)
+        if not source.path:
+            return packaged_table(f"{source.source}.{source.name}").to_pylist()
         while True:
-            files = {path: hash_file(path) for path in source_files(source, self.folder)}
-            if source.path.startswith("package:"):
-                return {path.name: digest for path, digest in files.items()}
+            files = {path: hash_file(path) for path in sorted(self.folder.glob(source.path))}
             found = {path.relative_to(self.folder).as_posix(): digest for path, digest in files.items()}
             problem = self._problem(source.path, found)
             if problem is None:
@@ -247,7 +244,7 @@ def failed_tests(record: Record) -> list[str]:
 
 
 def model_code_version(model: SqlModel) -> str:
-    """Hash of the compiled SQL, the shared macros and the tests of a model, and of the code that runs them."""
+    """Hash of the compiled SQL and the tests of a model, and of the code that runs them."""
     tests = [(test.name, test.severity, test.sql) for test in model.tests]
     runner = [hash_file(Path(__file__).parent / name) for name in ("execute.py", "functions.py")]
-    return stable_hash([model.compiled, model.materialized, load_project().macros, runner, tests], 12)
+    return stable_hash([model.compiled, model.materialized, runner, tests], 12)

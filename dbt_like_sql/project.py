@@ -1,19 +1,25 @@
 """Finding models: SQL files, schema.yml, references, order. Cheap: parses text, opens no data.
 
+The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL, and in the
+`schema.yml` of a folder `data_tests` with `arguments` and `config`, and `meta.external_location` of sources. What dbt has
+beyond that is an error here, so that the embedded runner and dbt never read one file differently.
+
 What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), column lineage
 (lineage.py).
 """
 
 from __future__ import annotations
 
-import re
+import traceback
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
+import jinja2
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -21,27 +27,50 @@ from cabs_core.errors import SqlModelError
 
 ROOT = Path(__file__).parent
 LAYERS = ("staging", "marts")
-#: {test: (the argument that it cannot do without, the query for the rows that are wrong)}; column is empty for a whole model
-TESTS = {
-    "not_null": ("", "FROM {model} WHERE {column} IS NULL"),
-    "unique": ("", "SELECT {column}, count(*) AS times FROM {model} GROUP BY {column} HAVING count({column}) > 1"),
-    "unique_combination": ("columns", "SELECT {columns}, count(*) AS times FROM {model} GROUP BY {columns} HAVING times > 1"),
-    "accepted_values": ("values", "FROM {model} WHERE CAST({column} AS VARCHAR) NOT IN ({values})"),
-    "relationships": ("to", "FROM {model} WHERE {column} NOT IN (SELECT {field} FROM {to} WHERE {field} IS NOT NULL) AND {column} IS NOT NULL"),
-    "expression": ("expression", "FROM {model} WHERE NOT ({column} {expression})"),
-}  # fmt: skip
-_JINJA = re.compile(r"\{\{\s*(?:(ref|source|config)\((.*?)\))?.*?\}\}")
-_WORD = re.compile(r"['\"](\w+)['\"]")
-_SETTING = re.compile(r"(\w+)\s*=\s*['\"](\w+)['\"]")
+#: how `external_location` begins, once its env_var is filled in: files below the artifacts folder
+ARTIFACTS = "$CABS_HOME/artifacts"
+#: dbt's own generic tests; those of the project stand in macros/
+_BUILTIN_TESTS = """
+{% macro test_not_null(model, column_name) %}SELECT * FROM {{ model }} WHERE {{ column_name }} IS NULL{% endmacro %}
+{% macro test_unique(model, column_name) %}
+SELECT {{ column_name }}, count(*) AS times FROM {{ model }} GROUP BY {{ column_name }} HAVING count({{ column_name }}) > 1
+{% endmacro %}
+{% macro test_accepted_values(model, column_name, values) %}
+SELECT * FROM {{ model }} WHERE CAST({{ column_name }} AS VARCHAR) NOT IN (
+{%- for value in values %}'{{ value | string | replace("'", "''") }}'{{ ", " if not loop.last }}{% endfor %})
+{% endmacro %}
+{% macro test_relationships(model, column_name, to, field) %}
+SELECT * FROM {{ model }}
+WHERE {{ column_name }} NOT IN (SELECT {{ field }} FROM {{ to }} WHERE {{ field }} IS NOT NULL) AND {{ column_name }} IS NOT NULL
+{% endmacro %}
+"""
+_JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Entry(BaseModel):
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Meta(_Closed):
+    """`plugin`: the table comes with the package. `outcomes`: columns of the asset `outcomes` that a source's column is made of."""
+
+    external_location: str = ""
+    plugin: str = ""
+    outcomes: tuple[str, ...] = ()
+
+
+class _Config(_Closed):
+    severity: Literal["error", "warn"] = "error"
+    meta: _Meta = _Meta()
+
+
+class _Entry(_Closed):
     """What every entry of schema.yml has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
     description: str = ""
+    config: _Config = _Config()
 
     @field_validator("description")
     @classmethod
@@ -49,23 +78,45 @@ class _Entry(BaseModel):
         return " ".join(text.split())
 
 
-class Column(_Entry):
+class _Written(_Closed):
+    """What a test says beside its kind."""
+
+    name: str = ""
+    description: str = ""
+    arguments: dict[str, Any] = {}
+    config: _Config = _Config()
+
+
+class _Tested(_Entry):
+    data_tests: tuple[dict[str, _Written], ...] = ()
+
+    @field_validator("data_tests", mode="before")
+    @classmethod
+    def _with_settings(cls, items: Any) -> Any:
+        """A test that needs no arguments may be written as its name alone."""
+        return [{item: {}} if isinstance(item, str) else item for item in items or ()]
+
+
+class Column(_Tested):
     """A column; `data_type` is DuckDB's name of the type."""
 
     data_type: str = ""
-    tests: tuple[Any, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Columns of the asset `outcomes` that it is made of."""
+        return self.config.meta.outcomes
 
 
 class SourceTable(_Entry):
     """What models read that no model makes.
 
-    `path` is a glob below the artifacts folder, `package:<package>/<glob>`, or of format `catalog` the name of a table of
-    `cabs_core.catalog`, which has no file.
+    `location` is the table function that reads its files, with `ARTIFACTS` for the folder, and `path` the glob in it;
+    both are empty for a table that comes with the package.
     """
 
     source: str = ""
-    path: str
-    format: Literal["parquet", "csv", "text", "catalog"] = "parquet"
+    location: str = ""
     columns: tuple[Column, ...] = Field(min_length=1)
 
     @property
@@ -73,14 +124,17 @@ class SourceTable(_Entry):
         """Name of the relation in compiled SQL."""
         return f"{self.source}__{self.name}"
 
+    @property
+    def path(self) -> str:
+        return self.location.partition(f"{ARTIFACTS}/")[2].partition("'")[0]
+
 
 class _Source(_Entry):
     tables: tuple[SourceTable, ...]
 
 
-class _Described(_Entry):
+class _Described(_Tested):
     columns: tuple[Column, ...] = ()
-    tests: tuple[Any, ...] = ()
 
 
 class _Schema(BaseModel):
@@ -128,11 +182,10 @@ class SqlModel:
 
 @dataclass(frozen=True)
 class Project:
-    """All models in dependency order, all sources by relation, and the macros."""
+    """All models in dependency order, and all sources by relation."""
 
     models: dict[str, SqlModel]
     sources: dict[str, SourceTable]
-    macros: str
 
 
 def list_models(root: Path | None = None) -> list[SqlModel]:
@@ -155,49 +208,75 @@ def get_model(name: str, root: Path | None = None) -> SqlModel:
 def load_project(root: Path | None = None) -> Project:
     """Read the project in `root` (default: this package). Cached until a file changes."""
     root = Path(root or ROOT)
-    files = [p for layer in (*LAYERS, "tests") for p in sorted((root / layer).glob("*.sql"))]
-    files += [p for p in (root / "schema.yml", root / "macros.sql") if p.is_file()]
+    files = [p for folder in (*LAYERS, "tests", "macros") for p in sorted((root / folder).glob("*.sql"))]
+    files += [root / layer / "schema.yml" for layer in LAYERS if (root / layer / "schema.yml").is_file()]
     return _load(root, tuple((p, p.stat().st_mtime_ns, p.stat().st_size) for p in files))
 
 
 @lru_cache(maxsize=8)
 def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
-    schema = _read_schema(root / "schema.yml")
-    tables = [t.model_copy(update={"source": s.name}) for s in schema.sources for t in s.tables]
-    sources = {table.relation: table for table in tables}
-    described = {entry.name: entry for entry in schema.models}
+    schemas = {path: _read_schema(path) for path, _, _ in stamps if path.name == "schema.yml"}
+    sources = {
+        table.relation: table
+        for path, schema in schemas.items()
+        for source in schema.sources
+        for table in _located(source, path)
+    }
+    described = {entry.name: (entry, path) for path, schema in schemas.items() for entry in schema.models}
+    texts = [path.read_text(encoding="utf-8") for path, _, _ in stamps if path.parent.name == "macros"]
+    macros = dict(vars(_JINJA.from_string("\n".join([_BUILTIN_TESTS, *texts])).make_module()))
     models, singular = dict[str, SqlModel](), list[SqlTest]()
-    for path in (path for path, _, _ in stamps if path.parent != root):
+    for path in (path for path, _, _ in stamps if path.suffix == ".sql" and path.parent.name != "macros"):
         text, name, layer = path.read_text(encoding="utf-8"), path.stem, path.parent.name
-        compiled, refs, used, config = _compile(text, path, sources)
+        read = _compile(text, path, sources, macros)
         if layer == "tests":
-            singular.append(_singular(path, compiled, refs, config))
+            singular.append(_singular(path, read))
             continue
         if not name.isidentifier() or name in models:
             raise SqlModelError(f"{path}: a model's name must be letters, digits and '_', and no other's")
-        materialized = config.get("materialized", "table")
+        materialized = read.config.get("materialized", "table")
         if materialized not in ("table", "view"):
             raise SqlModelError(f"{path}: materialized is {materialized!r}: expected 'table' or 'view'")
-        entry = described.pop(name, _Described(name=name))
+        entry, place = described.pop(name, (_Described(name=name), path))
         models[name] = SqlModel(
-            name, layer, path, text, compiled, refs, used, entry.description, entry.columns,
-            _tests(entry, root / "schema.yml"), materialized,
+            name, layer, path, text, read.sql, tuple(read.refs), tuple(read.sources), entry.description, entry.columns,
+            _tests(entry, place, macros), materialized,
         )  # fmt: skip
-    if described:
-        raise SqlModelError(
-            f"{root / 'schema.yml'}: describes model {', '.join(map(repr, described))}, which has no SQL file"
-        )
+    for name, (_, path) in described.items():
+        raise SqlModelError(f"{path}: describes model {name!r}, which has no SQL file")
     order = _order(models)
     for test in singular:
         if unknown := [name for name in test.refs if name not in models]:
             raise SqlModelError(f"{test.path}: refers to unknown models {unknown}")
-        owner = models[test.model or max(test.refs, key=order.index)]
+        owner = models[max(test.refs, key=order.index)]
         models[owner.name] = replace(owner, tests=(*owner.tests, replace(test, model=owner.name)))
-    names = [t.name for m in models.values() for t in m.tests]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise SqlModelError(f"{root / 'schema.yml'}: tests with the same name: {twice}; give one a `name`")
-    macros = root / "macros.sql"
-    return Project({n: models[n] for n in order}, sources, macros.read_text() if macros.is_file() else "")
+    names = Counter(t.name for m in models.values() for t in m.tests)
+    if twice := sorted(name for name, times in names.items() if times > 1):
+        raise SqlModelError(f"{root}: tests with the same name: {twice}; give one a `name` in schema.yml")
+    return Project({n: models[n] for n in order}, sources)
+
+
+def _located(source: _Source, path: Path) -> list[SourceTable]:
+    """The tables of a source with the place of their files, which may stand at the source and name `{name}`.
+
+    Raises:
+        SqlModelError: neither a place below the artifacts folder nor a plug-in.
+    """
+    tables = []
+    for table in source.tables:
+        meta = [entry.config.meta for entry in (table, source)]
+        written = next((m.external_location for m in meta if m.external_location), "")
+        location = _JINJA.from_string(written).render(env_var=lambda name, default="": f"${name}")
+        found = table.model_copy(
+            update={"source": source.name, "location": location.replace("{name}", table.name)}
+        )
+        if not found.path and not any(m.plugin for m in meta):
+            raise SqlModelError(
+                f"{path}: source {source.name}.{table.name}: external_location is {written!r}: expected a table function "
+                "over files below {{ env_var('CABS_HOME') }}/artifacts, or a plugin"
+            )
+        tables.append(found)
+    return tables
 
 
 def line_of(text: str, word: str) -> int:
@@ -205,40 +284,57 @@ def line_of(text: str, word: str) -> int:
     return text.count("\n", 0, max(text.find(word), 0)) + 1
 
 
+@dataclass
+class _Compiled:
+    """A file of SQL as rendered, and what it referred to and set on the way; dicts keep the order."""
+
+    sql: str = ""
+    refs: dict[str, None] = field(default_factory=dict)
+    sources: dict[str, None] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def ref(self, name: str) -> str:
+        self.refs[name] = None
+        return name
+
+    def configure(self, **settings: Any) -> str:
+        self.config |= settings
+        return ""
+
+
 def _compile(
-    text: str, path: Path, sources: dict[str, SourceTable]
-) -> tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Replace references, keeping line numbers; returns (sql, refs, sources, config).
+    text: str, path: Path, sources: Mapping[str, SourceTable], macros: Mapping[str, Any]
+) -> _Compiled:
+    """Render a file of SQL, keeping line numbers.
 
     Raises:
         SqlModelError: a reference that is not understood, or a source that schema.yml does not have; with the line.
     """
-    refs, used, config = dict[str, None](), dict[str, None](), dict[str, str]()
+    compiled = _Compiled()
 
-    def replaced(match: re.Match[str]) -> str:
-        kind, words = match[1], _WORD.findall(match[2] or "")
-        relation = "__".join(words)
-        if kind == "config":
-            config.update(_SETTING.findall(match[2]))
-            return ""
-        if kind == "ref" and len(words) == 1:
-            refs[relation] = None
-            return relation
-        if kind == "source" and relation in sources:
-            used[relation] = None
-            return relation
-        line = text.count("\n", 0, match.start()) + 1
+    def source(name: str, table: str) -> str:
+        relation = sources[f"{name}__{table}"].relation
+        compiled.sources[relation] = None
+        return relation
+
+    names = {**macros, "ref": compiled.ref, "source": source, "config": compiled.configure}
+    try:
+        compiled.sql = _JINJA.from_string(text).render(names)
+    except (jinja2.TemplateError, KeyError, TypeError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        inside = [frame.lineno for frame in frames if frame.filename == "<template>"]
+        line = getattr(error, "lineno", None) or (inside[0] if inside else None) or 1
         raise SqlModelError(
-            f"{path}:{line}: {match[0]} is not understood; expected ref('model'), config(key='value') or source('source', "
-            f"'table') with one of schema.yml: {', '.join(f'{s.source}.{s.name}' for s in sources.values())}"
-        )
-
-    return _JINJA.sub(replaced, text), tuple(refs), tuple(used), config
+            f"{path}:{line}: {text.splitlines()[line - 1].strip()} is not understood ({error}); expected ref('model'), "
+            "config(key='value') or source('source', 'table') with one of schema.yml: "
+            f"{', '.join(f'{s.source}.{s.name}' for s in sources.values())}"
+        ) from None
+    return compiled
 
 
 def _read_schema(path: Path) -> _Schema:
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader) if path.is_file() else None
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)
         return _Schema.model_validate(data or {})
     except yaml.YAMLError as error:
         raise SqlModelError(f"{path} is not plain YAML: {error}") from None
@@ -248,43 +344,42 @@ def _read_schema(path: Path) -> _Schema:
         raise SqlModelError(f"{path}: {place}: {first['msg']}, found {first['input']!r}"[:1000]) from None
 
 
-def _tests(entry: _Described, path: Path) -> tuple[SqlTest, ...]:
+def _tests(entry: _Described, path: Path, macros: Mapping[str, Callable[..., str]]) -> tuple[SqlTest, ...]:
     """The tests of a model and of its columns."""
     found, times = list[SqlTest](), Counter[str]()
     holders: list[tuple[str, _Described | Column]] = [("", entry), *((c.name, c) for c in entry.columns)]
     for column, holder in holders:
         where = f"{path}: model {entry.name}" + (f", column {column}" if column else "")
-        for written in holder.tests:
-            kind, given = next(iter(written.items())) if isinstance(written, dict) else (written, {})
-            if kind not in TESTS:
-                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(TESTS)}")
-            needed, query = TESTS[kind]
-            values = {"field": column} | (given if isinstance(given, dict) else {needed: given})
-            severity = values.get("severity", "error")
-            if severity not in ("error", "warn") or (needed and needed not in values):
+        for kind, written in (pair for item in holder.data_tests for pair in item.items()):
+            if f"test_{kind}" not in macros:
+                known = sorted(name.removeprefix("test_") for name in macros if name.startswith("test_"))
+                raise SqlModelError(f"{where}: unknown test {kind!r}; expected one of {', '.join(known)}")
+            reads, arguments = _Compiled(), dict(written.arguments)
+            try:
+                if "to" in arguments:
+                    arguments["to"] = _JINJA.compile_expression(arguments["to"])(ref=reads.ref)
+                of_column = {"column_name": column} if column else {}
+                sql = macros[f"test_{kind}"](model=entry.name, **of_column, **arguments).strip()
+            except (jinja2.TemplateError, TypeError) as error:
                 raise SqlModelError(
-                    f"{where}: test {kind} needs {needed or 'no arguments'}, severity error or warn"
-                )
-            refs = tuple(_WORD.findall(str(values.get("to", ""))))
-            values |= {
-                "to": "".join(refs),
-                "columns": ", ".join(values.get("columns", ())),
-                "values": ", ".join("'" + str(v).replace("'", "''") + "'" for v in values.get("values", ())),
-            }
+                    f"{where}: test {kind} with arguments {written.arguments}: {error}"
+                ) from None
             name = "_".join(filter(None, (kind, entry.name, column)))
             times[name] += 1
-            name = values.get("name", name if times[name] == 1 else f"{name}_{times[name]}")
-            sql = query.format_map({**values, "model": entry.name, "column": column})
-            found.append(SqlTest(name, entry.name, severity, values.get("description", ""), sql, refs, path))
+            name = written.name or (name if times[name] == 1 else f"{name}_{times[name]}")
+            severity = written.config.severity
+            found.append(
+                SqlTest(name, entry.name, severity, written.description, sql, tuple(reads.refs), path)
+            )
     return tuple(found)
 
 
-def _singular(path: Path, compiled: str, refs: tuple[str, ...], config: dict[str, str]) -> SqlTest:
-    if not refs:
+def _singular(path: Path, read: _Compiled) -> SqlTest:
+    if not read.refs:
         raise SqlModelError(f"{path}: a test must ref('...') at least one model")
-    comment = " ".join(line.strip("- ") for line in compiled.splitlines() if line.startswith("--"))
-    model, severity = config.get("model", ""), config.get("severity", "error")
-    return SqlTest(path.stem, model, severity, comment, compiled, refs, path)
+    comment = " ".join(line.strip("- ") for line in read.sql.splitlines() if line.startswith("--"))
+    severity = read.config.get("severity", "error")
+    return SqlTest(path.stem, "", severity, comment, read.sql, tuple(read.refs), path)
 
 
 def _order(models: dict[str, SqlModel]) -> list[str]:

@@ -6,7 +6,7 @@ that a glob over all folders is one relation and needs no parsing of paths.
     run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
     trials.parquet   1 row per trial: means over its rounds, latency and solver figures
     curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
-    queries.parquet  1 row per query: mean over its plays; the unit of the bootstrap over queries
+    queries.parquet  1 row per query: its identifier, mean over its plays; the unit of the bootstrap over queries
     arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
     rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
                      earns the same reward in most trials and then compresses about tenfold better;
@@ -243,7 +243,7 @@ class _Played:
     """
 
     def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
-        self.result, self.arms = result, problem.arms
+        self.result, self.arms, self.query_ids = result, problem.arms, problem.query_ids
         self.n, self.k = problem.scores.shape
         where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
         _check_places(result, self.n, self.k, where)
@@ -365,6 +365,7 @@ def _queries(p: _Played) -> dict[str, Any]:
 
     return {
         "query_index": pa.array(seen, pa.int32()),
+        "query_id": pa.array(p.query_ids[seen].tolist(), pa.string()),
         "plays": pa.array(plays[seen], pa.int32()),
         "utility": mean(p.values),
         "regret": mean(p.regret),

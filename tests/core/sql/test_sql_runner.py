@@ -5,9 +5,12 @@ import sys
 import textwrap
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, write_pool
+from threadpoolctl import threadpool_limits
 
 from cabs_core.artifacts import ArtifactStore
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe
@@ -15,6 +18,8 @@ from cabs_core.errors import ProvenanceError, SqlModelError
 from cabs_core.hashing import hash_folder
 from dbt_like_sql import build_all, get_model, list_models, rebuild_database, run_model, run_tests
 from dbt_like_sql.freshness import Marts, used_sources
+from dbt_like_sql.functions import register
+from dbt_like_sql.project import ROOT
 
 NAMED_IN_THE_SPECIFICATION = {
     "stg_replay_rounds", "stg_replay_summary", "stg_pools", "mart_utility_by_regime", "mart_regret_curves",
@@ -29,7 +34,9 @@ def project(tmp_path, schema="", **files):
         folder, _, stem = name.partition("__")
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{stem}.sql").write_text(textwrap.dedent(text).strip() + "\n")
-    (tmp_path / "schema.yml").write_text(textwrap.dedent(schema))
+    (tmp_path / "staging").mkdir(exist_ok=True)
+    (tmp_path / "staging/schema.yml").write_text(textwrap.dedent(schema))
+    (tmp_path / "macros").symlink_to(ROOT / "macros")
     return tmp_path
 
 
@@ -140,6 +147,19 @@ def test_the_database_holds_every_table_and_no_view(built):
     assert not list((artifacts / "marts").glob(".*tmp*"))
 
 
+def test_the_last_digits_of_errors_do_not_depend_on_the_number_of_threads():
+    values = np.random.default_rng(0).uniform(size=(300, 2000)).tolist()
+    with duckdb.connect() as connection:
+        register(connection)
+        connection.register("given", pa.table({"row": range(300), "values": values}))
+        found = []
+        for threads in (1, 2):
+            with threadpool_limits(threads):
+                query = 'SELECT bootstrap_se("values") FROM given ORDER BY row'
+                found.append(connection.execute(query).fetchall())
+    assert found[0] == found[1]
+
+
 # ---- projects that are wrong
 
 
@@ -205,15 +225,30 @@ def test_staging_may_not_refer_to_marts(tmp_path):
     ("schema", "message"),
     [
         ("models: [{name: ghost}]", "describes model 'ghost', which has no SQL file"),
-        ("models: [{name: stg_a, tests: [fancy]}]", "unknown test 'fancy'"),
-        ("models: [{name: stg_a, columns: [{name: x, tests: [accepted_values]}]}]", "needs values"),
         (
-            "models: [{name: stg_a, columns: [{name: x, tests: [{not_null: {severity: fatal}}]}]}]",
-            "error or warn",
+            "models: [{name: stg_a, data_tests: [fancy]}]",
+            "unknown test 'fancy'; expected one of accepted_values",
         ),
+        (
+            "models: [{name: stg_a, columns: [{name: x, data_tests: [accepted_values]}]}]",
+            "test accepted_values with arguments {}: parameter 'values' was not provided",
+        ),
+        (
+            "models: [{name: stg_a, data_tests: [{expression: {arguments: {expresion: x}}}]}]",
+            "takes no keyword argument 'expresion'",
+        ),
+        (
+            "models: [{name: stg_a, columns: [{name: x, data_tests: [{not_null: {config: {severity: fatal}}}]}]}]",
+            "Input should be 'error' or 'warn'",
+        ),
+        ("models: [{name: stg_a, tests: [not_null]}]", r"models\.0\.tests: Extra inputs"),
         ("models: [{name: stg_a", "not plain YAML"),
         ("- a list", "valid dictionary"),
-        ("sources: [{name: s, tables: [{name: t}]}]", r"sources\.0\.tables\.0\.path: Field required"),
+        ("sources: [{name: s, tables: [{name: t}]}]", r"sources\.0\.tables\.0\.columns: Field required"),
+        (
+            "sources: [{name: s, tables: [{name: t, columns: [{name: x}]}]}]",
+            r"source s\.t: external_location is '': expected a table function",
+        ),
         ("models: [{name: stg_a, colums: []}]", r"models\.0\.colums: Extra inputs"),
     ],
 )
@@ -230,12 +265,17 @@ def test_unknown_model_lists_the_known_ones(tmp_path):
 SCHEMA = """
 models:
   - name: stg_a
-    tests:
-      - expression: {expression: "x < 3", severity: warn, name: x_is_small}
-      - unique_combination: [x, y]
+    data_tests:
+      - expression: {name: x_is_small, arguments: {expression: "x < 3"}, config: {severity: warn}}
+      - unique_combination: {arguments: {columns: [x, y]}}
     columns:
-      - {name: x, tests: [not_null, unique, {relationships: {to: "ref('stg_b')", field: k}}, {expression: "> 0"}]}
-      - {name: y, tests: [{accepted_values: {values: [a, b]}}]}
+      - name: x
+        data_tests:
+          - not_null
+          - unique
+          - relationships: {arguments: {to: "ref('stg_b')", field: k}}
+          - expression: {arguments: {expression: "> 0"}}
+      - {name: y, data_tests: [{accepted_values: {arguments: {values: [a, b]}}}]}
 """
 GOOD = "SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS t(x, y)"
 BAD = "SELECT * FROM (VALUES (1, 'a'), (1, 'a'), (NULL, 'b'), (7, 'c'), (-1, 'b')) AS t(x, y)"
