@@ -64,6 +64,13 @@ class RouterError(CabsError):
     """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""
 
 
+class UnknownDecision(RouterError):
+    """No decision of the caller has this name; where the log lies is not told."""
+
+    def __init__(self, what: str, value: object):
+        super().__init__(f"unknown decision: {what} {str(value)!r:.80} is not in the log")
+
+
 class LogError(RouterError):
     """A router's event log cannot be reached, read or written. What it stores may have been stored or not."""
 
@@ -72,10 +79,19 @@ class StorageError(CabsError, OSError):
     """A disk is full, read-only or failing; the message names the path, what is free and what to do."""
 
 
+#: characters that move a terminal's cursor or begin a line, but for newline and tab
+_CONTROLS = frozenset(chr(i) for i in (*range(32), *range(127, 160), 0x2028, 0x2029)) - {"\n", "\t"}
+
+
 def printable(text: str) -> str:
     """The text with lone surrogates and control characters, except newlines and tabs, written as escapes."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return "".join(c if c in "\n\t" or (ord(c) >= 32 and c != "\x7f") else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c not in _CONTROLS else f"\\x{ord(c):02x}" for c in text)
+
+
+def one_line(text: str) -> str:
+    """`printable` text without line breaks: what others wrote cannot look like a line of ours."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def counted(number: int, thing: str) -> str:

@@ -31,6 +31,7 @@ from cabs_core.router.card import model_card
 from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
 from cabs_core.router.neighbours import Neighbours
+from cabs_core.router.pacer import highest_rho
 from cabs_core.router.requirements import NAME as REQUIREMENTS
 from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
@@ -196,7 +197,12 @@ def build_bundle(
     spends = None
     if built.algorithm.any_rho_now() and ends[0] < ends[1]:
         spends = spending(
-            _problem(inputs, "validation"), name, ends, seed=seed, pool=pool.name, options=options.get(name)
+            _problem(inputs, "validation"),
+            name,
+            (ends[0], highest_rho(*ends)),
+            seed=seed,
+            pool=pool.name,
+            options=options.get(name),
         )
     oracles = Oracles.load(inputs["oracles"])
     if oracles.arms != names or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):

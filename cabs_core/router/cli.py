@@ -10,10 +10,34 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from cabs_core.command import HelpGroup
 from cabs_core.paths import is_remote
 from cabs_core.pools.completion import complete_pool
+from cabs_core.secret import FROM_FILE, refuse_password, secret
+
+#: variable that names the event log
+CABS_LOG = "CABS_LOG"
+
+
+def _without_password(instead: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Refuse a password that stands on the command line; one from the environment passes."""
+
+    def check(context: click.Context, option: click.Parameter, value: Any) -> Any:
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            refuse_password(value, option.opts[0], instead)
+        return value
+
+    return check
+
+
+def _log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """The log that was named on the command line, without a password, or by the environment, or by a file that it names."""
+    named = _without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
+        context, option, value
+    )
+    return secret(CABS_LOG) if named is None else str(named)
 
 
 class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
@@ -32,12 +56,13 @@ class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 
 ROUTER = click.option(
     "--router", "folder", type=_Place(), default="router", show_default=True,
+    callback=_without_password("give credentials in the environment"),
     help="Where the router is, as `cabs export` wrote it: a folder, or a URL such as s3://bucket/routers/my_pool.",
 )  # fmt: skip
 LOG = click.option(
-    "--log", envvar="CABS_LOG",
-    help="Event log: an SQLite file or a PostgreSQL URL; CABS_LOG keeps a password out of the list of processes. Default: "
-    "beside the router, ROUTER.events.sqlite.",
+    "--log", callback=_log_place,
+    help=f"Event log: an SQLite file or a PostgreSQL URL; one with a password is named by {CABS_LOG}, or by a file that "
+    f"{CABS_LOG}{FROM_FILE} names. Default: beside the router, ROUTER.events.sqlite.",
 )  # fmt: skip
 STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
 
@@ -489,31 +514,48 @@ def _log(folder: Path, log: str | None) -> str | Path:
 )
 @click.option("--client-costs", is_flag=True, help="Feedback may bring the cost of a call, within bounds.")
 @click.option("--otel", is_flag=True, help="Send spans by OpenTelemetry's gen_ai conventions (extra otel).")
+@click.option(
+    "--metrics", metavar="HOST:PORT",
+    help="Answer /metrics, /readyz and /healthz at a further address without a key. Default: /metrics asks for an admin's key.",
+)  # fmt: skip
+@click.option(
+    "--grace", type=click.IntRange(1, 3600), default=20, show_default=True,
+    help="Seconds that open streams have to end after SIGTERM.",
+)  # fmt: skip
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
 @click.option(
     "--check", is_flag=True, help="Check router, upstreams, keys and log, say what is found, and stop."
 )
 def serve(
-    folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, log_format: str,
-    check: bool, **options: Any,
+    folder: Path | str, log: str | None, upstreams: Path | None, host: str, port: int, workers: int, grace: int,
+    log_format: str, check: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Serve a router as an OpenAI-compatible API.
 
     API keys of the upstreams come from the environment, and are never stored or logged. A router that is exported to the
-    same folder is picked up without a restart.
+    same folder, and a changed upstreams file, are picked up without a restart.
     """
     from cabs_core.router.server.app import serve as run
     from cabs_core.router.server.upstreams import check_serving
 
     local = _local(folder)
     if check:
-        for line in check_serving(local, _log(local, log), upstreams):
+        budgets = {
+            name: options[name] for name in ("budget_per_request", "budget_per_day", "mode", "epsilon")
+        }
+        lines, problems = check_serving(local, _log(local, log), upstreams, **budgets)
+        for line in lines:
             click.echo(line)
+        for problem in problems:
+            click.secho(f"problem: {problem}", fg="yellow")
+        if problems:
+            raise SystemExit(1)
+        click.echo("all is well")
         return
     settings = {
         "folder": str(local.absolute()), "source": folder if isinstance(folder, str) else None,
         "log": None if log is None else str(log),
         "upstreams": None if upstreams is None else str(upstreams.absolute()), **options,
     }  # fmt: skip
-    run(settings, host=host, port=port, workers=workers, log_format=log_format)
+    run(settings, host=host, port=port, workers=workers, grace=grace, log_format=log_format)

@@ -8,7 +8,9 @@ No message holds the URL of a database, its password or its host.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +39,8 @@ _REASONS = (
 _APPEND_LOCK = 0x6361_6273
 #: rows fetched at a time by `stream`
 _ROWS = 5_000
+#: bytes that a disk must have room for: some ten decisions
+_ROOM = 64 << 10
 #: pages of SQLite's write-ahead log after which an appending transaction itself moves them into the file, where nobody calls `sync`
 _PAGES = 10_000
 
@@ -127,6 +131,8 @@ class Database:
             else:
                 if self.place != ":memory:":
                     Path(self.place).parent.mkdir(parents=True, exist_ok=True)
+                    # of the owner alone; SQLite gives the files beside it the same rights
+                    os.close(os.open(self.place, os.O_CREAT | os.O_RDWR, 0o600))
                 self._db = sqlite3.connect(
                     self.place, timeout=30, check_same_thread=False, isolation_level=None
                 )
@@ -238,6 +244,21 @@ class Database:
         except sqlite3.Error as error:
             raise LogError(self._failure("synced", error)) from None
 
+    def check_disk(self) -> None:
+        """Write and remove _ROOM bytes beside an SQLite file, whose own pages may have room though the disk has none.
+
+        Raises:
+            LogError: they cannot be written.
+        """
+        if self.dialect != "sqlite" or self.place == ":memory:":
+            return
+        try:
+            with tempfile.TemporaryFile(dir=Path(self.place).absolute().parent) as file:
+                file.write(bytes(_ROOM))
+                file.flush()
+        except OSError as error:
+            raise LogError(self._failure("written", error)) from None
+
     def shrink(self, pages: int = 2_000) -> bool:
         """Give free pages of an SQLite file back, so many at most; whether there may be more."""
         if self.dialect != "sqlite" or self.place == ":memory:":
@@ -255,6 +276,7 @@ class Database:
         """Write all of it into a new SQLite file."""
         if self.dialect != "sqlite":
             raise RouterError("a log in PostgreSQL is copied with pg_dump")
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         target = sqlite3.connect(path)
         with self._lock:
             try:

@@ -17,7 +17,7 @@ from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.database import is_postgres
 from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.event_rows import SECONDS_PER_DAY
-from cabs_core.router.events import EventLog
+from cabs_core.router.events import LONGEST_LEASE, EventLog
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
@@ -99,10 +99,13 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
     utilities = clipped_utility(np.asarray(scores), np.asarray(costs), np.asarray(rhos))
     rows = [tally.row(name, decisions) for name, tally in arms.items()]
     problems = []
-    if lease is not None and lease[1] < now and last > (checkpoint or {}).get("applied", 0):
+    if (
+        lease is not None
+        and not 0.0 < lease[1] <= LONGEST_LEASE
+        and last > (checkpoint or {}).get("applied", 0)
+    ):
         problems.append(
-            f"the lease of {lease[0]} ran out {now - lease[1]:.0f} s ago and rewards wait for a checkpoint: is any "
-            "worker alive?"
+            f"the lease of {lease[0]} ran out and rewards wait for a checkpoint: is any worker alive?"
         )
     if decisions and not scores:
         problems.append("no decision was ever scored: the router learns nothing until feedback arrives")
@@ -128,7 +131,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
         "curve": {"score": _means(scores), "cost": _means(costs), "utility": _means(utilities)},
         "unscored": unscored, "unscored_old": old, "failed": failed, "failures": failures,
         "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback} if fixed else None,
-        "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1] - now},
+        "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1]},
         "checkpoint": checkpoint, "problems": problems,
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
     }  # fmt: skip

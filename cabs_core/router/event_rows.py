@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated"
 #: statuses of a call that served its request: to the end, or until the client left. Others were attempts of it
 SERVED = ("answered", "broken")
 SECONDS_PER_DAY = 86_400.0
+#: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes 2,704 bytes
+NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})
+LONGEST_NAME = 512
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])
 FROM = "decisions d LEFT JOIN bodies b ON b.seq = d.seq"
 
@@ -146,6 +150,12 @@ def tally(
         "cost = tallies.cost + excluded.cost, rewards = tallies.rewards + excluded.rewards",
         (int(ts // SECONDS_PER_DAY), bundle, arm, status, n, cost, rewards),
     )
+
+
+def name_of(name: str) -> str:
+    """How an id that others made stands in the log: as it is, or by its SHA-256 where it is very long."""
+    content = name.encode("utf-8", "backslashreplace")
+    return name if len(content) <= LONGEST_NAME else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def body_of(row: dict[str, Any]) -> list[Any]:

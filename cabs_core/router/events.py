@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import RouterError
+from cabs_core.errors import RouterError, UnknownDecision
 from cabs_core.paths import default_log, learned_folder
 from cabs_core.router.database import Database, Run
 from cabs_core.router.event_rows import (
@@ -35,6 +35,7 @@ from cabs_core.router.event_rows import (
     ENDS,
     FROM,
     INDEXES,
+    NAMED,
     REWARDS,
     SECONDS_PER_DAY,
     SERVED,
@@ -44,12 +45,17 @@ from cabs_core.router.event_rows import (
     Reward,
     body_of,
     logged_of,
+    name_of,
     reward_of,
     tally,
 )
 
+#: longest time that a lease is taken for, seconds
+LONGEST_LEASE = 60.0
 #: names in the table `about` beside `log` and `revision`: `encoder:` with the id of a bundle
 _ENCODER = "encoder:"
+#: what a server finds wrong with its budget, for `doctor`: JSON, a list of sentences
+BUDGET = "budget"
 
 
 class EventLog:
@@ -141,6 +147,7 @@ class EventLog:
         def work(run: Run) -> None:
             for row in rows:
                 values = {**row, "status": row.get("status", "decided")}
+                values |= {name: name_of(row[name]) for name in NAMED if row.get(name) is not None}
                 added = run(light, [values.get(name) for name in names]).fetchall()
                 if not added:  # done again after the connection was lost: it is there
                     continue
@@ -157,6 +164,8 @@ class EventLog:
                 f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}"
             )
         given = {name: value for name, value in facts.items() if value is not None}
+        if "response_id" in given:
+            given["response_id"] = name_of(given["response_id"])
         sets = "".join(f", {name} = ?" for name in given)
 
         def work(run: Run) -> None:
@@ -176,9 +185,9 @@ class EventLog:
     def decision(self, **where: str) -> Logged | None:
         """The newest decision with this id, response_id, call_id or session; None: there is none."""
         ((column, value),) = where.items()
-        assert column in ("id", "response_id", "call_id", "session")
+        assert column in NAMED
         sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.{column} = ? AND d.retracted = 0 ORDER BY d.seq DESC LIMIT 1"
-        row = self._one(sql, (value,))
+        row = self._one(sql, (name_of(value),))
         return logged_of(row) if row else None
 
     def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:
@@ -229,6 +238,8 @@ class EventLog:
             turn: the turn of the conversation that was scored, where it kept the decision's model.
         """
 
+        key = name_of(key)
+
         def work(run: Run) -> str:
             recorded = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
             if recorded is not None:
@@ -239,7 +250,7 @@ class EventLog:
             sql = "SELECT ts, bundle, arm, status FROM decisions WHERE id = ? AND retracted = 0"
             decided = run(sql, (decision_id,)).fetchone()
             if decided is None:
-                raise RouterError(f"unknown decision: id {decision_id!r:.80} is not in {self.name}")
+                raise UnknownDecision("id", decision_id)
             run(
                 "INSERT INTO rewards (decision_id, ts, score, cost, source, key, teaches, turn) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -376,12 +387,17 @@ class EventLog:
     # -- lease ------------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
-        """Take or renew the lease for so many seconds; False while another holder's has not expired."""
+        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another holder's has not expired.
+
+        One that ends later than any lease can was taken while a clock was ahead: it holds nobody off. Hosts that share a
+        database ask its clock, not their own.
+        """
+        seconds = min(seconds, LONGEST_LEASE)
 
         def work(run: Run) -> bool:
-            now = time.time()
+            now = self._clock(run)
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
-            if row is not None and row[0] != holder and float(row[1]) > now:
+            if row is not None and row[0] != holder and now < float(row[1]) <= now + LONGEST_LEASE:
                 return False
             run("DELETE FROM lease WHERE name = ?", (name,))
             run("INSERT INTO lease (name, holder, expires) VALUES (?, ?, ?)", (name, holder, now + seconds))
@@ -390,9 +406,36 @@ class EventLog:
         return self.database.transaction(work, append=True)
 
     def lease(self, name: str = "learner") -> tuple[str, float] | None:
-        """(holder, when it expires) or None."""
-        row = self._one("SELECT holder, expires FROM lease WHERE name = ?", (name,))
-        return (row[0], float(row[1])) if row else None
+        """(holder, seconds until it expires: below 0 where it has, above LONGEST_LEASE where a clock was ahead) or None."""
+
+        def work(run: Run) -> tuple[str, float] | None:
+            row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
+            return (str(row[0]), float(row[1]) - self._clock(run)) if row else None
+
+        return self.database.transaction(work)
+
+    def _clock(self, run: Run) -> float:
+        """Seconds since 1970, by the clock that all who share the log have."""
+        if self.dialect == "sqlite":
+            return time.time()
+        return float(run("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
+
+    # -- whether it works, and what a server says of itself -------------------------------------------------------
+
+    def check(self) -> None:
+        """Write something that changes nothing. Raises LogError: the log cannot be written now."""
+        self.note("checked", f"{time.time():.0f}")
+        self.database.check_disk()
+
+    def note(self, name: str, value: str) -> None:
+        """Keep a text under a name in `about`; it replaces the one before."""
+        sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        self.database.transaction(lambda run: run(sql, (name, value)), append=True)
+
+    def noted(self, name: str) -> str | None:
+        """The text under a name in `about`; None: there is none."""
+        row = self._one("SELECT value FROM about WHERE name = ?", (name,))
+        return str(row[0]) if row else None
 
     # -- all of it --------------------------------------------------------------------------------------------
 

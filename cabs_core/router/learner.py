@@ -179,6 +179,7 @@ class Learner:
                     return None
         except (OSError, ValueError, KeyError, TypeError):
             pass
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         contents = Contents("what a router learnt", "learned.json", ("policy/*",), ("bundle", "applied"))
         with atomic_directory(self.folder, contents) as temporary:
             self.policy.save(temporary / "policy")

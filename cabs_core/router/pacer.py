@@ -7,6 +7,8 @@ forgotten, so total spending meets the target wherever some rho in reach can mee
 rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until none is left.
 What was spent today is read from the log (`follow`), so a restart, a promotion or another worker changes nothing; the
 target is one, not a limit: for that see `server.cap`.
+A target below what calls cost at the highest rho cannot be met: `Pacer.problem` says so, before traffic from what was
+replayed, and with traffic from what was spent there.
 The allowance of a call is the target per request, or the part of a target per day that accrued since the call before.
 """
 
@@ -19,10 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from cabs_core.errors import RouterError
+from cabs_core.router.bundle import Manifest
 
 SECONDS_PER_DAY = 86_400.0
 #: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
 REACH = 2.0
+#: calls at the highest rho after which their cost is told
+TELLING = 30
 
 
 def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
@@ -36,6 +41,42 @@ def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
     return float(np.interp(-target, -falling, np.asarray(curve["rhos"], dtype=np.float64)))
 
 
+def highest_rho(low: float, high: float) -> float:
+    """The rho at which a pacer ends, where rhos from low to high were replayed."""
+    return float(low + REACH * (high - low))
+
+
+def dollars_of_a_call(usd: float) -> str:
+    """A small sum without an exponent: 0.000358."""
+    return np.format_float_positional(usd, precision=3, fractional=False, trim="-")
+
+
+def pacer_of(
+    manifest: Manifest,
+    *,
+    per_request: float | None,
+    per_day: float | None,
+    epsilon: float,
+    mode: str,
+    fallback: str,
+) -> Pacer:
+    """The pacer of a router; args as of `Router`."""
+    curve, costs = (
+        manifest.provenance.get("spending"),
+        {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms},
+    )
+    least = min(costs.values()) if not curve else float(min(curve["usd"]))
+    least = (
+        costs[fallback]
+        if mode == "shadow"
+        else (1 - epsilon) * least + epsilon * float(np.mean([*costs.values()]))
+    )
+    start = first_rho(per_request, curve) if curve and per_request is not None else manifest.rho
+    return Pacer(
+        per_request=per_request, per_day=per_day, low=min(manifest.rhos), high=max(manifest.rhos), start=start, least=least
+    )  # fmt: skip
+
+
 class Pacer:
     """Chooses the rho of the next request from what every call cost.
 
@@ -45,6 +86,7 @@ class Pacer:
             low + REACH x (high - low). start: first level.
         step: share of (high - low) that rho moves for a debt of one call. drift: share of that by which the level
             moves with every call.
+        least: expected cost of a request at the highest rho, USD; None: not known.
         clock: seconds; for targets per day.
 
     Raises:
@@ -61,6 +103,7 @@ class Pacer:
         start: float | None = None,
         step: float = 0.02,
         drift: float = 0.002,
+        least: float | None = None,
         clock: Callable[[], float] = time.time,
     ):
         targets = [t for t in (per_request, per_day) if t is not None]
@@ -71,7 +114,8 @@ class Pacer:
         if not 0.0 <= low < high < math.inf:
             raise RouterError(f"budget: rho from {low} to {high}: expected 0 <= low < high")
         self.per_request, self.per_day = per_request, per_day
-        self.low, self.high = float(low), float(low + REACH * (high - low))
+        self.low, self.high = float(low), highest_rho(low, high)
+        self.least, self._at_end = least, (0, 0.0, 0.0)
         self.gain, self.drift = float(step) * (high - low), float(drift)
         self.rho = self.level = self._within(self.low if start is None else start)
         self.spent, self.allowed, self.calls = 0.0, 0.0, 0
@@ -111,6 +155,31 @@ class Pacer:
             self.rho = self.level = self._within(rho)
             self._resumed = self.level
 
+    def problem(self) -> str | None:
+        """That the target cannot be met, and what calls cost at the highest rho; None: nothing tells so."""
+        calls, spent, allowed = self._at_end
+        target = (
+            f"{dollars_of_a_call(self.per_request)} USD a request"
+            if self.per_request
+            else f"{self.per_day:g} USD a day"
+        )
+        costs = None
+        if calls >= TELLING and spent > allowed:
+            costs = (
+                f"{calls} calls cost {dollars_of_a_call(spent / calls)} USD each where {dollars_of_a_call(allowed / calls)} "
+                "were allowed"
+            )
+        elif (
+            calls < TELLING and self.per_request and self.least is not None and self.per_request < self.least
+        ):
+            costs = f"a request is expected to cost {dollars_of_a_call(self.least)} USD"
+        if costs is None:
+            return None
+        return (
+            f"the budget of {target} cannot be reached: at the pacer's end (rho {self.high:g}) {costs}; raise it, add a "
+            "cheaper model, or set a limit with --budget-cap-per-day"
+        )
+
     def _turn(self, day: int) -> None:
         if day > self._day:
             self._day, self._day_calls, self._day_spent = day, 0, 0.0
@@ -122,6 +191,11 @@ class Pacer:
             now = max(self._clock(), self._last)  # a clock that went back grants nothing twice
             allowance = (self.per_day or 0.0) * (now - self._last) / SECONDS_PER_DAY
             self._last = now
+        if self.rho < self.high:
+            self._at_end = (0, 0.0, 0.0)
+        else:
+            n, usd, granted = self._at_end
+            self._at_end = (n + calls, usd + cost, granted + allowance)
         first, self._resumed = self._resumed, None
         self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + calls
         worth = self.per_request or max(self.spent, self.allowed) / max(self.calls, 1) or 1.0

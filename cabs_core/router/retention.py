@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from cabs_core.errors import RouterError
+from cabs_core.errors import UnknownDecision
 from cabs_core.router.database import Run
 from cabs_core.router.event_rows import REWARDS, Reward, reward_of
 from cabs_core.router.events import EventLog
@@ -29,14 +29,14 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
         the rewards that were taken back.
 
     Raises:
-        RouterError: there is no such decision. LogError: the log cannot be written.
+        UnknownDecision: there is no such decision. LogError: the log cannot be written.
     """
 
     def work(run: Run) -> list[Reward]:
         sql = "SELECT id, kept FROM decisions WHERE id = ? AND retracted = 0"
         named = run(sql, (decision_id,)).fetchone()
         if named is None:
-            raise RouterError(f"unknown decision: id {decision_id!r:.80} is not in {log.name}")
+            raise UnknownDecision("id", decision_id)
         credited = named[1] or named[0]
         sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE decision_id = ? AND retracted = 0"
         values = [credited]

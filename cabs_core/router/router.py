@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.compiled.rng import stream_key
-from cabs_core.errors import RouterError
+from cabs_core.errors import RouterError, UnknownDecision
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision, Request
@@ -38,13 +38,15 @@ from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
-from cabs_core.router.pacer import SECONDS_PER_DAY, Pacer, first_rho
+from cabs_core.router.pacer import SECONDS_PER_DAY, Pacer, pacer_of
 from cabs_core.router.retention import retract
 from cabs_core.router.session_options import cache_savings, check_options
 from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
+#: scores that are learnt again between two pauses: what a decision may have to wait for
+PART = 20
 #: identifiers by which a decision can be looked up
 NAMES = ("id", "response_id", "call_id", "session")
 
@@ -166,19 +168,16 @@ class Router:
         if seed != "bundle":
             seed = int.from_bytes(os.urandom(6), "big") if seed is None else int(seed)
             self.policy.algorithm.reseed("router", seed, self.manifest.id)
-        self.pacer = None
+        self.pacer: Pacer | None = None
         if budget_per_request is not None or budget_per_day is not None:
             if not self.policy.algorithm.any_rho_now():
                 raise RouterError(
                     f"{self.manifest.policy} learnt utilities at rho = {self.manifest.rho:g}, so no budget can move rho: "
                     "export a policy that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
                 )
-            start, curve = self.manifest.rho, self.manifest.provenance.get("spending")
-            if curve and budget_per_request is not None:
-                start = first_rho(budget_per_request, curve)
-            self.pacer = Pacer(
-                per_request=budget_per_request, per_day=budget_per_day, low=min(self.manifest.rhos),
-                high=max(self.manifest.rhos), start=start,
+            self.pacer = pacer_of(
+                self.manifest, per_request=budget_per_request, per_day=budget_per_day, epsilon=self.epsilon,
+                mode=self.mode, fallback=self.arms[self.fallback],
             )  # fmt: skip
             self.pacer.resume(self.log.last_rho(self.manifest.id))
             self.follow_budget()
@@ -194,6 +193,16 @@ class Router:
             EncoderError: the encoder cannot be found or loaded. RouterError: options that do not fit.
         """
         return cls(folder, **options)
+
+    @property
+    def learns(self) -> bool:
+        """Whether its policy learns from scores; those of a static one are recorded."""
+        return self.policy.algorithm.learns
+
+    def problems(self) -> list[str]:
+        """What is wrong with its settings, in sentences: a budget that cannot be reached."""
+        problem = None if self.pacer is None else self.pacer.problem()
+        return [] if problem is None else [problem]
 
     @property
     def arms(self) -> list[str]:
@@ -479,7 +488,7 @@ class Router:
         ((what, value),) = name.items()
         logged = self.log.decision(**name)
         if logged is None:
-            raise RouterError(f"unknown decision: {what} {str(value)!r:.80} is not in {self.log.name}")
+            raise UnknownDecision(what, value)
         return logged
 
     def _feedback(
@@ -501,13 +510,16 @@ class Router:
         self.follow(again=False)
         return result
 
-    def retract(self, decision_id: str, *, source: str | None = None, row: bool = False) -> int:
+    def retract(
+        self, decision_id: str, *, source: str | None = None, row: bool = False, follow: bool = True
+    ) -> int:
         """Take the scores of a decision back, or the decision as well (`row`); returns how many scores.
 
         The state is then that of a log which never held them: it is learnt again, while decisions go on.
 
         Args:
-            source: only the scores of this source.
+            source: only the scores of this source. follow: learn again now; False: with the next `follow`, as where many
+                are taken back at once.
 
         Raises:
             RouterError: unknown decision, or the bundle itself was saved after it had learnt from it.
@@ -520,7 +532,8 @@ class Router:
                 "and export it again, or roll back to one before it"
             )
         gone = retract(self.log, decision_id, source=source, row=row)
-        self.follow()
+        if follow:
+            self.follow()
         return len(gone)
 
     def _mean_cost(self, arm: str) -> float:
@@ -566,19 +579,28 @@ class Router:
                 self.pacer.follow(day, calls, spent)
         return day, spent
 
+    @property
+    def outdated(self) -> bool:
+        """Whether something was taken back since it learnt."""
+        return self.log.revision != self.learner.revision
+
     def follow(self, *, again: bool = True) -> int:
         """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy.
 
         Args:
-            again: where something was taken back, learn all of the log again first, beside decisions that go on; False:
-                leave that to the next call.
+            again: where something was taken back, learn all of the log again first, beside decisions that go on: in
+                parts, with pauses as long. False: leave that to the next call.
         """
-        revision, fresh = self.log.revision, None
-        if revision != self.learner.revision:
+        fresh = None
+        if self.outdated:
             if not again:
                 return 0
             fresh = Learner(self.folder, self.manifest, self.log, self.heads, self._learned)
-            fresh.catch_up()
+            before = -1
+            while fresh.applied > before:
+                before, begin = fresh.applied, time.perf_counter()
+                fresh.catch_up(PART)
+                time.sleep(time.perf_counter() - begin)
         with self._lock:
             if fresh is not None:
                 fresh.version = self.learner.version + 1

@@ -66,10 +66,14 @@ def sessions_are_apart(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def metrics_need_a_key(stage: Stage) -> Seen:
-    """GET /metrics without a key, with an admin key -> 401, 200"""
+    """GET /metrics without a key, with an ordinary one, with an admin's -> 401, 403, 200; /readyz tells the admin alone why"""
     server = keyed(stage)
-    seen = [server.get("/metrics", headers=h).status_code for h in ({}, BOSS)]
-    return seen == [401, 200], seen
+    seen = [server.get("/metrics", headers=h).status_code for h in ({}, ONE, BOSS)]
+    ready = [sorted(server.get("/readyz", headers=h).json()) for h in ({}, ONE, BOSS)]
+    return seen == [401, 403, 200] and ready == [["status"], ["status"], ["problems", "status"]], (
+        seen,
+        ready,
+    )
 
 
 @behaviour(short=True)

@@ -160,14 +160,14 @@ class Server(Served):
     def start(self) -> None:
         """Start it, and wait until it answers."""
         command = [
-            sys.executable, "-c", _MAIN, "serve", "--router", str(self.router), "--log", self.log, "--port", str(self.port),
-            "--upstreams", str(self.folder / "upstreams.yaml"), *self.options,
+            sys.executable, "-c", _MAIN, "serve", "--router", str(self.router), "--port", str(self.port), "--upstreams", str(self.folder / "upstreams.yaml"), *self.options,
         ]  # fmt: skip
         keep = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
         more = {
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "CABS_HOME": str(self.folder / "home"),
+            "CABS_LOG": self.log,  # a URL with a password is taken from here only
             **self.environment,
         }
         self.launch(command, keep | more, 120.0)

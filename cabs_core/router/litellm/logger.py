@@ -14,7 +14,7 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.endpoints.request import Request, session_key
-from cabs_core.errors import CabsError, RouterError
+from cabs_core.errors import CabsError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.router import NAMES, Router
@@ -255,7 +255,7 @@ class CabsLogger(CustomLogger):
                 )  # fmt: skip
                 return JSONResponse({"result": result}, 409 if result == "conflict" else 200)
             except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
-                status = 404 if str(error).startswith("unknown decision") else 400
+                status = 404 if isinstance(error, UnknownDecision) else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 
         feedback.__annotations__["request"] = HttpRequest

@@ -5,9 +5,12 @@ POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
-POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded, duplicate; 404, 409
+POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded, duplicate; 404, 409.
+                            A static policy records and does not learn, and the answer says so
 POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were taken back
-GET  /healthz, /readyz, /metrics
+GET  /healthz               it lives
+GET  /readyz                yes (200) or no (503), for anybody; an admin is told why
+GET  /metrics               for admins, or at an address of its own (`--metrics`) without a key
 
 Errors have the form of the endpoint's dialect. `callers` says who may ask.
 """
@@ -21,11 +24,10 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -34,11 +36,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cabs_core.endpoints import request as asked
-from cabs_core.errors import CabsError, LogError, RouterError
+from cabs_core.errors import CabsError, LogError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
-from cabs_core.router.events import EventLog
+from cabs_core.router.event_rows import Logged
+from cabs_core.router.events import BUDGET, EventLog
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import NAMES, Router
 from cabs_core.router.server.bodies import body_of
@@ -49,6 +52,7 @@ from cabs_core.router.server.callers import (
     Refused,
     caller_of,
     check_host,
+    is_local,
     read_keys,
     request_id,
 )
@@ -57,15 +61,22 @@ from cabs_core.router.server.dialects import PATHS, error_body
 from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
 from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.keeper import Keeper
+from cabs_core.router.server.lifetime import address_of, end_with_parent, run_server
 from cabs_core.router.server.logs import REQUEST, log_config
 from cabs_core.router.server.metrics import metrics_text
 from cabs_core.router.server.protocol import BoundedProtocol
+from cabs_core.router.server.readiness import Readiness
 from cabs_core.router.server.tracing import Tracer
 from cabs_core.router.server.upstreams import Upstreams, prices_of, read_upstreams
 from cabs_core.router.sessions import route_conversation
+from cabs_core.secret import secret
 from cabs_core.threads import one_blas_thread
 
 SETTINGS = "CABS_SERVE_SETTINGS"
+#: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment after the answer
+LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+#: seconds that an answer waits for what was taken back to be learnt no more
+RELEARNT = 2.0
 #: a client may report at most so many times the expected cost
 MOST_TIMES = 20.0
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
@@ -87,6 +98,7 @@ def make_app(
     client_costs: bool = False,
     budget_cap_per_day: float | None = None,
     otel: bool = False,
+    metrics: str | None = None,
     **options: Any,
 ) -> Starlette:
     """The server's application.
@@ -98,42 +110,59 @@ def make_app(
         every, checkpoint: seconds, of the keeper.
         fail_closed: 503 where the router itself fails, instead of the fallback model.
         client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
-        otel: send spans over OTLP.
+        otel: send spans over OTLP. metrics: the address at which figures need no key, HOST:PORT.
         **options: of `Router`.
     """
     place = default_log(folder) if log is None else log
-    manifest = read_manifest(folder, verify=False)
-    models = read_upstreams(upstreams, manifest.names) if upstreams is not None else Upstreams(models={})
+    endpoints = Upstreams(models={})
+    forwarder: Forwarder | None = None
     cap = None if budget_cap_per_day is None else Cap(budget_cap_per_day)
 
     def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
+        nonlocal endpoints
         names = read_manifest(folder, verify=False).names
-        if upstreams is not None and (missing := [a for a in names if a not in models.models]):
-            raise RouterError(f"{missing[0]!r} has no upstream: add it to {upstreams} and start again")
-        prices = None if upstreams is None else prices_of(models, names)
-        cached = {n: (m.price.input, m.price.cached) for n, m in models.models.items() if m.price}
-        return Router.load(folder, log=log, encoder=encoder, prices=prices, cache_prices=cached, **options)
+        read = Upstreams(models={}) if upstreams is None else read_upstreams(upstreams, names)
+        prices = None if upstreams is None else prices_of(read, names)
+        cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
+        router = Router.load(folder, log=log, encoder=encoder, prices=prices, cache_prices=cached, **options)
+        if read != endpoints:
+            endpoints = read
+            if forwarder is not None:
+                forwarder.adopt(endpoints)
+        return router
+
+    noted: list[str] | None = None
 
     def tick(router: Router) -> None:
+        nonlocal noted
         day, spent = router.follow_budget()
+        if (problems := router.problems()) != noted:
+            router.log.note(BUDGET, json.dumps(problems))
+            noted = problems
+            for problem in problems:
+                logger.warning("%s", problem)
         if cap is not None:
             cap.follow(day, spent)
 
-    keeper = Keeper(folder, make, every=every, checkpoint=checkpoint, tick=tick)
+    keeper = Keeper(folder, make, also=upstreams, every=every, checkpoint=checkpoint, tick=tick)
     tick(keeper.router)
     follower = None if source is None else Follower(source)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        nonlocal forwarder
         tracer = Tracer.exporting() if otel else Tracer()
         app.state.gate = Gate()
-        app.state.forwarder = Forwarder(models, fail_closed=fail_closed, cap=cap, tracer=tracer)
+        app.state.forwarder = forwarder = Forwarder(
+            endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer
+        )
+        app.state.readiness = Readiness(keeper, forwarder, forwards=upstreams is not None)
         keeper.start()
         if follower is not None:
             follower.start()
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
-        await app.state.forwarder.close()
+        await forwarder.close()
         app.state.gate.close()
         if follower is not None:
             follower.stop()
@@ -155,7 +184,7 @@ def make_app(
             Route("/v1/feedback/retract", _guarded(retract), methods=["POST"]),
             Route("/healthz", health),
             Route("/readyz", ready),
-            Route("/metrics", _guarded(metrics)),
+            Route("/metrics", _guarded(show_metrics)),
         ],
         exception_handlers={404: _unknown, 405: _unknown},
         lifespan=lifespan,
@@ -163,7 +192,7 @@ def make_app(
     )
     app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
     app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
-    app.state.follower = follower
+    app.state.follower, app.state.metrics = follower, address_of(metrics)
     return app
 
 
@@ -185,21 +214,25 @@ class Ends:
 
 def from_environment() -> Starlette:
     """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
-    keys, admins = (read_keys(os.environ.get(name), name) for name in (KEYS, ADMIN_KEYS))
+    end_with_parent()
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
     return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
 
 
-def serve(settings: dict[str, Any], *, host: str, port: int, workers: int, log_format: str = "json") -> None:
+def serve(
+    settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
+) -> None:
     """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
-    keys, admins = (read_keys(os.environ.get(name), name) for name in (KEYS, ADMIN_KEYS))
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
     check_host(host, keys | admins)
+    metrics = address_of(settings.get("metrics"))
     read_manifest(settings["folder"])
     if settings.get("upstreams") is not None:
         read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
     os.environ[SETTINGS] = json.dumps(settings)
-    uvicorn.run(
-        "cabs_core.router.server.app:from_environment", factory=True, host=host, port=port, workers=workers,
-        access_log=False, log_config=log_config(log_format), http=BoundedProtocol, ws="none",
+    run_server(
+        "cabs_core.router.server.app:from_environment", host=host, port=port, workers=workers, metrics=metrics,
+        grace=grace, access_log=False, log_config=log_config(log_format), http=BoundedProtocol, ws="none",
         # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are not enough
         timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
@@ -235,9 +268,8 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
         token = REQUEST.set(name)
         counters = request.app.state.forwarder.counters
         try:
-            caller = caller_of(request, request.app.state.keys, request.app.state.admins)
-            request.state.caller = caller
-            request.state.ends.enter_context(request.app.state.gate.request(caller.name))
+            request.state.caller = _who(request)
+            request.state.ends.enter_context(request.app.state.gate.request(_caller(request).name))
             answer = await endpoint(request)
         except Refused as error:
             answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
@@ -246,7 +278,7 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
             text = "the event log cannot be used now; try again"
             answer = _refused(503, text, "internal_error", dialect, 1)
         except CabsError as error:
-            status = 404 if str(error).startswith("unknown decision") else 400
+            status = 404 if isinstance(error, UnknownDecision) else 400
             answer = _refused(status, str(error), dialect=dialect)
         except Exception:
             logger.exception("%s failed", request.url.path)
@@ -265,6 +297,18 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
         return answer
 
     return guarded
+
+
+def _who(request: Request) -> Caller:
+    """Who sent a request; whoever reaches the address of the figures may read them, and nothing else. Raises Refused."""
+    state, here = request.app.state, request.scope.get("server") or ("", 0)
+    if state.metrics is None or here[1] != state.metrics[1]:
+        return caller_of(request, state.keys, state.admins)
+    if request.url.path != "/metrics":
+        raise Refused(404, "this address has /metrics, /readyz and /healthz only")
+    if is_local(state.metrics[0]) and not is_local(request.headers.get("host", "")):
+        raise Refused(403, "this address answers programs on this machine", "permission_error")
+    return Caller("metrics", admin=True)
 
 
 def _caller(request: Request) -> Caller:
@@ -407,29 +451,49 @@ async def feedback(request: Request) -> Response:
         router.feedback, logged.id, score=body.get("score"), cost=cost, source=caller.name,
         key=None if key is None else f"{caller.name}:{key}",
     )  # fmt: skip
-    status = 409 if result == "conflict" else 200
-    return JSONResponse({"result": result}, status)
+    answer: dict[str, Any] = {"result": result}
+    if result == "recorded" and not router.learns:
+        text = f"recorded, not learnt: policy {router.manifest.policy} does not learn from scores"
+        answer |= {"learnt": False, "note": text}
+    return JSONResponse(answer, 409 if result == "conflict" else 200)
 
 
-async def _owned(request: Request, body: dict[str, Any]) -> Any:
-    """The decision that a body names, which is the caller's own, or anybody's for an admin. Raises RouterError."""
+async def _owned(request: Request, body: dict[str, Any]) -> Logged:
+    """The decision that a body names, which is the caller's own, or anybody's for an admin.
+
+    Raises:
+        UnknownDecision: there is none, or it is another's: nothing tells the two apart.
+    """
     state, caller = request.app.state, _caller(request)
     named = _named(body, caller.name)
-    logged = await state.forwarder.beside(state.keeper.router.named, **named)
-    if not caller.admin and logged.caller not in (None, caller.name):
-        what = next(iter(named))
-        value = body[what]
-        raise RouterError(f"unknown decision: {what} {value!r:.80} is not of the key {caller.name!r}")
-    return logged
+    (what,) = named
+    for pause in LOOKS if what == "response_id" else LOOKS[:1]:
+        await asyncio.sleep(pause)
+        with suppress(UnknownDecision):
+            logged: Logged = await state.forwarder.beside(state.keeper.router.named, **named)
+            if caller.admin or logged.caller in (None, caller.name):
+                return logged
+    raise UnknownDecision(what, body[what])
 
 
 async def retract(request: Request) -> Response:
-    """POST /v1/feedback/retract: take back the scores that the caller's key gave. The policy learns again in the background."""
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave.
+
+    The policy learns again in the background, once for all that came meanwhile; the answer waits for it a moment.
+    """
     state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
     logged = await _owned(request, body)
-    gone = await asyncio.to_thread(state.keeper.router.retract, logged.id, source=_caller(request).name)
+    router, source = state.keeper.router, _caller(request).name
+
+    def take_back() -> tuple[int, int]:
+        return router.retract(logged.id, source=source, follow=False), router.log.revision
+
+    gone, revision = await asyncio.to_thread(take_back)
+    end = time.monotonic() + RELEARNT
+    while time.monotonic() < end and state.keeper.router.learner.revision < revision:
+        await asyncio.sleep(0.05)
     return JSONResponse({"result": "retracted", "scores": gone})
 
 
@@ -452,27 +516,20 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /readyz: whether requests would be answered, and problems that do not stop them."""
-    state = request.app.state
-    forwarder, problems = state.forwarder, []
-    try:
-        async with asyncio.timeout(2.0):
-            await forwarder.beside(lambda: state.keeper.router.log.last_reward())
-    except Exception as error:
-        problems.append(f"the event log does not answer ({type(error).__name__}): the fallback model answers")
-    away = [name for name, breaker in forwarder.breakers.items() if breaker.state == "open"]
-    problems += [f"{name} is left alone: {forwarder.breakers[name].reason}" for name in away]
-    stops = (bool(problems) and len(problems) > len(away) and forwarder.fail_closed) or (
-        state.forwards and len(away) == len(forwarder.breakers)
-    )
-    return JSONResponse(
-        {"status": "not ready" if stops else "ready", "problems": problems}, 503 if stops else 200
-    )
+    """GET /readyz: whether requests would be answered; an admin is told what is wrong."""
+    state = await request.app.state.readiness.state()
+    answer: dict[str, Any] = {"status": state.status}
+    with suppress(Refused):
+        if caller_of(request, request.app.state.keys, request.app.state.admins).admin:
+            answer["problems"] = state.problems
+    return JSONResponse(answer, 200 if state.ready else 503)
 
 
-async def metrics(request: Request) -> Response:
+async def show_metrics(request: Request) -> Response:
     """GET /metrics"""
     state = request.app.state
+    if not _caller(request).admin:
+        raise Refused(403, f"figures of all callers are for a key of {ADMIN_KEYS}", "permission_error")
     router, forwarder = state.keeper.router, state.forwarder
     gauges: list[tuple[str, dict[str, str], float]] = [
         ("learnt_rewards", {}, router.learner.learnt), ("keeper_failures_total", {}, state.keeper.failures),

@@ -45,7 +45,8 @@ WORDS = {
     "wrong": "an error object with 200", "breaks": "breaks off a stream", "early": "ends a stream without its end",
     "errors": "an error as the first event", "falls": "an error after the first piece",
     "together": "an error with the first piece", "flaps": "500 every other call",
-    "often": "500 at every twentieth call", "drips": "waits between the pieces of a stream", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
+    "often": "500 at every twentieth call", "drips": "waits between the pieces of a stream",
+    "endless": "a stream goes on for ever", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
     **dict.fromkeys(USAGES, "odd or special usage"),
 }  # fmt: skip
 _MESSAGES = {"toolong": ("context_length_exceeded", "maximum context length is 8192 tokens")}
@@ -232,6 +233,9 @@ async def _complete(request: Request, dialect: str) -> Response:
             yield piece
             if "drips" in behaves:
                 await asyncio.sleep(0.1)
+            while "endless" in behaves and i == 1:
+                await asyncio.sleep(0.1)
+                yield piece
             if "falls" in behaves:
                 yield wrong
                 return

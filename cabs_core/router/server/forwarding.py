@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
@@ -122,6 +122,7 @@ class Forwarder:
         tracer: Tracer | None = None,
     ):
         self.upstreams, self.fail_closed, self.cap = upstreams, fail_closed, cap
+        self._earlier = upstreams
         # no cookies: those that an upstream sets for one caller must not go to another
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1000, keepalive_timeout=IDLE),
@@ -130,6 +131,7 @@ class Forwarder:
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
         options = upstreams.breaker.model_dump()
         self.breakers = {name: Breaker(**options) for name in upstreams.models}
+        self._earlier_breakers = self.breakers
         #: models of embeddings are asked by name only, so nothing is left alone: these are heard by nobody
         self._unheeded = {name: Breaker(**options) for name in upstreams.embeddings}
         #: of the router itself: where its log does not answer, requests do not wait for it one after the other
@@ -137,13 +139,31 @@ class Forwarder:
         self.counters = Counters()
         self.tracer = tracer or Tracer()
 
+    def adopt(self, upstreams: Upstreams) -> None:
+        """Go on with another file's endpoints; what did not change keeps its breaker. Requests under way end as they began."""
+        if upstreams is self.upstreams:
+            return
+        before, options = self.upstreams, upstreams.breaker.model_dump()
+
+        def same(name: str) -> bool:
+            return before.breaker == upstreams.breaker and before.models.get(name) == upstreams.models[name]
+
+        kept = {name: self.breakers[name] if same(name) else Breaker(**options) for name in upstreams.models}
+        self._earlier, self._earlier_breakers = before, self.breakers
+        self._unheeded |= {name: Breaker(**options) for name in upstreams.embeddings}
+        self.breakers, self.upstreams = kept, upstreams
+
     def upstream(self, model: str, dialect: str) -> Upstream:
         """Where a model is called."""
-        return (self.upstreams.embeddings if dialect == "embeddings" else self.upstreams.models)[model]
+        kind = "embeddings" if dialect == "embeddings" else "models"
+        here: Mapping[str, Upstream] = getattr(self.upstreams, kind)
+        return here[model] if model in here else getattr(self._earlier, kind)[model]
 
     def breaker(self, model: str, dialect: str) -> Breaker:
         """The breaker that hears of a model's calls."""
-        return (self._unheeded if dialect == "embeddings" else self.breakers)[model]
+        if dialect == "embeddings":
+            return self._unheeded[model]
+        return self.breakers[model] if model in self.breakers else self._earlier_breakers[model]
 
     async def beside(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Run blocking work on the thread for it."""
@@ -160,13 +180,13 @@ class Forwarder:
 
     def fit(self, router: Router, ask: Ask) -> list[str]:
         """Models that can take a request, by their entries in the upstreams file. Raises Refused: there is none."""
-        lacking = {arm: self.upstreams.models[arm].lacks(ask.request) for arm in router.arms}
+        lacking = {arm: self.upstream(arm, "chat").lacks(ask.request) for arm in router.arms}
         able = [arm for arm, why in lacking.items() if why is None]
         if not able:
             reasons = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
             raise Refused(400, f"no model can take this request: {reasons:.600}")
         if self.cap is not None and self.cap.reached():
-            free = [arm for arm in able if self.upstreams.models[arm].free]
+            free = [arm for arm in able if self.upstream(arm, "chat").free]
             if not free:
                 self.counters.add("over_cap_total")
                 raise Refused(
@@ -196,7 +216,7 @@ class Forwarder:
             rest = [m for m in fit if all(f.model != m for f in failed)]
             if not rest or (failed and ask.left <= 0.0):
                 break
-            usable = [m for m in rest if self.breakers[m].allows()] or rest
+            usable = [m for m in rest if self.breaker(m, ask.dialect).allows()] or rest
             decision = await self._decide(router, ask, usable)
             model = self._fallback(router, usable) if decision is None else decision.model
             answer = await self.call(model, ask, router=router, decision=decision)
@@ -286,9 +306,9 @@ class Forwarder:
         """Tell the breakers of failures that may have been the request's: they were not if another model answered."""
         for answer in failed:
             if answer.failure == "either" and (answered or len(failed) == 1):
-                self.breakers[answer.model].failed(answer.reason, answer.retry_after)
+                self.breaker(answer.model, "chat").failed(answer.reason, answer.retry_after)
             elif answer.failure != "theirs":
-                self.breakers[answer.model].released()
+                self.breaker(answer.model, "chat").released()
 
     def _worst(self, failed: list[Answer], ask: Ask) -> Answer:
         """What the client is told where no model answered."""

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cabs_core.errors import CabsError
 from cabs_core.router.bundle import HEADER
 from cabs_core.router.router import Router
 
 LEASE_SECONDS = 15.0
+#: seconds after which a bundle or file that could not be used is tried again: what it lacked may be there now
+AGAIN = 5.0
+#: how much longer than it took it rests before it learns the log again: who takes scores back all the time slows nobody
+RESTS = 3.0
 logger = logging.getLogger("cabs.serve")
 
 
@@ -22,8 +25,12 @@ class Keeper:
 
     Args:
         make: a router on the folder as it is now; given encoder and log of the router before it, to share them.
+        also: a further file that `make` reads; a router is made again when it changes.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
             only the holder of the lease writes. tick: called at every look, with the router.
+
+    Attributes:
+        waits: why a bundle or file that was put there is not used, in words; None: all that is there is in use.
     """
 
     def __init__(
@@ -31,17 +38,22 @@ class Keeper:
         folder: str | Path,
         make: Callable[..., Router],
         *,
+        also: str | Path | None = None,
         every: float = 0.5,
         checkpoint: float = 5.0,
         tick: Callable[[Router], None] = lambda router: None,
     ):
         self.folder, self.make = Path(folder), make
+        self.files = [self.folder / HEADER, *([] if also is None else [Path(also)])]
+        self.waits: str | None = None
         self.every, self.checkpoint, self.tick = every, checkpoint, tick
         self.name = f"{os.uname().nodename}:{os.getpid()}"
-        self._seen = self._stamp()
+        self._seen, self._again = self._stamp(), 0.0
         self.router = make()
         self.failures = 0
         self._stop = threading.Event()
+        self._relearning: threading.Thread | None = None
+        self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, name="cabs-keeper", daemon=True)
 
     def start(self) -> None:
@@ -54,14 +66,35 @@ class Keeper:
         if self._thread.is_alive():
             self._thread.join(10.0)
         if self.router.log.take_lease(self.name, 0.0):
-            self.router.follow()
+            self.router.follow(again=False)
             self.router.checkpoint()
         self.router.log.close()
 
-    def _stamp(self) -> tuple[int, int] | None:
+    def _follow(self) -> None:
+        """Learn what is new; where something was taken back, all of the log again, beside this thread and once for many."""
+        router = self.router
+        router.follow(again=False)
+        busy = self._relearning is not None and self._relearning.is_alive()
+        if busy or time.monotonic() < self._rests_until or not router.outdated:
+            return
+
+        def relearn() -> None:
+            begin = time.monotonic()
+            try:
+                router.follow()
+            except Exception as error:  # the next look may do better
+                self.failures += 1
+                logger.warning("learning the log again failed: %s", error)
+            self._rests_until = time.monotonic() + RESTS * (time.monotonic() - begin)
+
+        self._relearning = threading.Thread(target=relearn, name="cabs-relearn", daemon=True)
+        self._relearning.start()
+
+    def _stamp(self) -> list[tuple[int, int, int]] | None:
+        """What changes when a file does; None: one is not there now."""
         try:
-            stat = (self.folder / HEADER).stat()
-            return stat.st_ino, stat.st_mtime_ns
+            stats = [path.stat() for path in self.files]
+            return [(s.st_ino, s.st_mtime_ns, s.st_size) for s in stats]
         except OSError:
             return None
 
@@ -71,7 +104,7 @@ class Keeper:
             try:
                 if self._reload():
                     version = -1  # nothing that this router has learnt is saved
-                self.router.follow()
+                self._follow()
                 self.tick(self.router)
                 due = time.monotonic() - saved >= self.checkpoint
                 if self.router.log.take_lease(self.name, LEASE_SECONDS) and due:
@@ -87,16 +120,21 @@ class Keeper:
     def _reload(self) -> bool:
         """Whether another router has taken the place of `router`."""
         stamp = self._stamp()
-        if stamp is None or stamp == self._seen:
+        again = self.waits is not None and time.monotonic() >= self._again
+        if stamp is None or (stamp == self._seen and not again):
             return False
         self._seen = stamp
         try:
             # requests may still use the old router, so its log stays open: the new one goes on with it
             fresh = self.make(encoder=self.router.encoder, log=self.router.log)
-        except CabsError as error:
-            self.failures += 1
-            logger.error("the new bundle in %s is not used, the old one stays: %s", self.folder, error)
+        except Exception as error:  # a damaged bundle, a model without an endpoint, a log that is away
+            text = f"the change of {' or '.join(map(str, self.files))} is not used, what was there before stays: {error}"
+            if text != self.waits:
+                self.failures += 1
+                logger.error("%s", text)
+            self.waits, self._again = text, time.monotonic() + AGAIN
             return False
+        self.waits = None
         logger.info("bundle %s takes the place of %s", fresh.manifest.id, self.router.manifest.id)
         self.router = fresh
         return True

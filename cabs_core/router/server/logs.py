@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import textwrap
 import time
 from contextvars import ContextVar
 from typing import Any
+
+from cabs_core.errors import one_line, printable
 
 #: id of the request that is being answered
 REQUEST: ContextVar[str | None] = ContextVar("cabs_request", default=None)
@@ -37,14 +40,16 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people."""
+    """The same for people. What others wrote begins no line: line breaks are escaped, tracebacks are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback below it."""
         name = getattr(record, "request_id", None) or REQUEST.get()
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created))
-        line = f"{when} {record.levelname:7s} {record.getMessage()}{f' [{name}]' if name else ''}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{when} {record.levelname:7s} {one_line(record.getMessage())}{f' [{name}]' if name else ''}"
+        if not record.exc_info:
+            return line
+        return f"{line}\n{textwrap.indent(printable(self.formatException(record.exc_info)), '    ')}"
 
 
 def log_config(form: str) -> dict[str, Any]:

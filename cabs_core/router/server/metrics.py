@@ -7,6 +7,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from itertools import accumulate
 
 from cabs_core.router.events import EventLog
@@ -52,7 +53,40 @@ HELP = {
     "decision_seconds": ("histogram", "Time of decisions"),
     "request_seconds": ("histogram", "Time of requests, of streams until they begin"),
 }
+#: label -> its values; anything else is counted as OTHER, so that neither callers nor upstreams make series. `model`, `kind`: of
+#: the upstreams file and of `usage.Tokens`
+REASONS = {
+    "no answer within": "timeout", "cannot be reached": "unreachable", "broke off": "broke off", "ended early": "ended early",
+    "ended before it began": "ended early", "error in the stream": "error in the stream", "too long": "too long",
+    "answered": "no answer in it",
+}  # fmt: skip
+UNROUTED = (
+    "no text",
+    "paused",
+    "timeout",
+    "policy",
+    "LogError",
+    "RouterError",
+    "EncoderError",
+    "StorageError",
+)
+OTHER = "other"
+_STATUSES = frozenset(str(int(status)) for status in HTTPStatus)
+_VALUES = {
+    "refused_total": {"status": _STATUSES},
+    "unrouted_total": {"reason": frozenset(UNROUTED)},
+    "upstream_failures_total": {
+        "reason": frozenset(REASONS.values()) | {f"HTTP {status}" for status in _STATUSES}
+    },
+}
 Labels = tuple[tuple[str, str], ...]
+
+
+def label_of(reason: str) -> str:
+    """The kind of a failure whose words differ from call to call."""
+    if reason.startswith("HTTP "):
+        return reason.partition(":")[0]
+    return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
 
 
 class Histogram:
@@ -81,6 +115,9 @@ class Counters:
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Raise a counter; amount >= 0."""
+        for label, values in _VALUES.get(name, {}).items():
+            if labels[label] not in values:
+                labels[label] = OTHER
         key = (name, tuple(sorted(labels.items())))
         with self._lock:
             self.values[key] = self.values.get(key, 0.0) + amount
@@ -104,8 +141,7 @@ class Counters:
         """An attempt at an upstream ended."""
         self.add("upstream_calls_total", model=model, status=status)
         if status in ("error", "timeout"):
-            # the first words: the rest may differ from call to call
-            self.add("upstream_failures_total", model=model, reason=reason.partition(":")[0][:60])
+            self.add("upstream_failures_total", model=model, reason=label_of(reason))
         self.observe("upstream_seconds", seconds, model=model)
         if bill.cost is not None:
             self.add("cost_usd_total", bill.cost, model=model)

@@ -11,7 +11,6 @@ every field; `cabs serve --check` checks a file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +23,8 @@ from cabs_core.endpoints.usage import CallPrice, tokens_of
 from cabs_core.errors import RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
+from cabs_core.router.router import Router
+from cabs_core.secret import secret
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 Kind = Literal["text", "image", "audio", "file"]
@@ -93,7 +94,7 @@ class Upstream(_Strict):
 
     def key(self) -> str | None:
         """The API key, from the environment."""
-        return os.environ.get(self.key_env) if self.key_env else None
+        return secret(self.key_env) if self.key_env else None
 
     def cost(self, usage: Any) -> float | None:
         """USD of a call by its reported token counts; None where they or the price are unknown."""
@@ -231,16 +232,24 @@ def prices_of(upstreams: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
     return prices
 
 
-def check_serving(folder: str | Path, log: str | Path, upstreams: str | Path | None) -> list[str]:
-    """What `cabs serve --check` says: lines for people.
+def check_serving(
+    folder: str | Path, log: str | Path, upstreams: str | Path | None, **budgets: Any
+) -> tuple[list[str], list[str]]:
+    """What `cabs serve --check` says: lines for people, and problems that do not keep the server from starting.
+
+    Args:
+        budgets: budget_per_request, budget_per_day, mode, epsilon, of `Router`.
 
     Raises:
         CabsError: the bundle is damaged, the file is invalid, a key is absent, or the log cannot be opened.
     """
     manifest = read_manifest(folder)
     lines = [f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified"]
+    problems: list[str] = []
+    if budgets.get("budget_per_request") is not None or budgets.get("budget_per_day") is not None:
+        problems = Router.load(folder, **budgets).problems()
     if upstreams is None:
-        return [*lines, "no upstreams file: decisions and feedback only"]
+        return [*lines, "no upstreams file: decisions and feedback only"], problems
     checked = read_upstreams(upstreams, manifest.names)
     for name, upstream in checked.models.items():
         price = "free" if upstream.free else "no price"
@@ -255,4 +264,4 @@ def check_serving(folder: str | Path, log: str | Path, upstreams: str | Path | N
         lines.append(f"log {events.name}: {sum(n for _, _, n in events.counts())} calls")
     finally:
         events.close()
-    return [*lines, "all is well"]
+    return lines, problems

@@ -147,11 +147,13 @@ def test_odd_usage_breaks_nothing(place, write_upstreams, word, stream):
 
 
 def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
+    monkeypatch.setattr("cabs_core.router.server.readiness.HOLDS", 0.0)
     with client(place) as c:
         assert c.get("/readyz").json() == {"status": "ready", "problems": []}
-        monkeypatch.setattr("cabs_core.router.EventLog.last_reward", lambda self: 1 / 0)
+        monkeypatch.setattr("cabs_core.router.EventLog.check", lambda self: 1 / 0)
         found = c.get("/readyz")
-        assert found.status_code == 200 and "does not answer" in found.json()["problems"][0]
+        assert found.status_code == 200 and found.json()["status"] == "degraded"
+        assert "the event log cannot be used" in found.json()["problems"][0]
         assert c.get("/healthz").status_code == 200
     with client(place, fail_closed=True) as c:
         assert c.get("/readyz").status_code == 503

@@ -121,7 +121,12 @@ def test_bad_feedback(place):
             assert c.post("/v1/feedback", json=bad).status_code == status, bad
         assert log(place).rewards() == []
         one = {"id": name, "score": 0.5, "idempotency_key": "k"}
-        assert c.post("/v1/feedback", json=one).json() == {"result": "recorded"}
+        said = c.post("/v1/feedback", json=one).json()
+        assert (
+            said["result"] == "recorded"
+            and said["learnt"] is False
+            and "carrot does not learn" in said["note"]
+        )
         assert c.post("/v1/feedback", json=one).json() == {"result": "duplicate"}
 
 
@@ -145,7 +150,7 @@ def test_keys_are_asked_for_and_name_the_source(place):
         name = c.post("/v1/decision", json={"text": "Hi there"}, headers=app).json()["id"]
         for headers, score in ((app, 1), (judge, 0)):
             said = c.post("/v1/feedback", json={"id": name, "score": score}, headers=headers)
-            assert said.json() == {"result": "recorded"}
+            assert said.json()["result"] == "recorded"
         assert [r.source for r in log(place).rewards()] == ["app", "judge"]
         assert b"secret-of" not in (place / "log.sqlite").read_bytes()
 
@@ -296,9 +301,8 @@ def test_scores_are_taken_back_by_whoever_gave_them(place):
         taken = c.post("/v1/feedback/retract", json={"call_id": "abc"}, headers=one)
         assert taken.json() == {"result": "retracted", "scores": 1}
         assert c.app.state.keeper.router.learner.learnt == 0
-        assert c.post("/v1/feedback", json={"id": name, "score": 0.0}, headers=one).json() == {
-            "result": "recorded"
-        }
+        again = c.post("/v1/feedback", json={"id": name, "score": 0.0}, headers=one)
+        assert again.json()["result"] == "recorded"
         assert c.post("/v1/feedback/retract", json={"id": "nobody"}, headers=one).status_code == 404
         assert c.post("/v1/feedback/retract", json={"score": 1.0}, headers=one).status_code == 400
 
@@ -329,7 +333,7 @@ def test_a_conversation_keeps_its_model_and_is_scored_as_one(place):
         settle(c)
         made = log(place).decisions()
         assert len(made) == 10 and sum(d.kept is None for d in made) == 1
-        assert c.post("/v1/feedback", json={"session": "mine", "score": 1.0}).json() == {"result": "recorded"}
+        assert c.post("/v1/feedback", json={"session": "mine", "score": 1.0}).json()["result"] == "recorded"
         assert [r.decision_id for r in log(place).rewards()] == [made[0].id]
         fallback = c.app.state.keeper.router.manifest.fallback
         for odd in ([image], [{"role": "system", "content": "rules"}]):
