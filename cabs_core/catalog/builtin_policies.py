@@ -12,7 +12,7 @@ _TARGET = ("utility", "score")
 _RATES = (3e-4, 1e-3, 3e-3)
 _COLD_OR_WARM = ("default", "warm")
 _WARM: dict[str, Start] = {"warm": "labels"}
-_CABS_C = ("paper", "literal", "tuned", "published")
+_CABS_C = ("practical", "literal", "tuned", "published")
 _CABS_D = (*_CABS_C, "lin_ucb_expert")
 
 BUILT_IN = (

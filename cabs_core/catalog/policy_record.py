@@ -13,7 +13,7 @@ Start = Literal["nothing", "surrogates", "labels"]
 PRESET_TEXT = {
     "default": "as in the literature",
     "warm": "started from discounted sufficient statistics of the train split",
-    "paper": "the paper's algorithm with the readings that make it work",
+    "practical": "the paper's algorithm with the departures that make it work",
     "literal": "word for word with the published constants",
     "tuned": "our best settings, tuned on validation",
     "published": "the likeliest arm is played and models learn plain targets; other constants as printed",
@@ -24,7 +24,7 @@ PRESET_TEXT = {
     "lin_ucb_expert": "word for word, with LinUCB as the standard expert",
 }
 #: presets that are what a paper says, and are therefore never tuned
-FIXED_PRESETS = ("literal", "paper", "published", "lin_ucb_expert")
+FIXED_PRESETS = ("literal", "practical", "published", "lin_ucb_expert")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from cabs_core.threads import one_blas_thread
 #: where the artifact lies
 THEORY = ("theory",)
 PLAIN, PRINTED, PRINTED_BIAS, REALISED_BIAS = 0, 1, 2, 3
-#: plays that the realised bias is shrunk by, as in preset `paper`
+#: plays that the realised bias is shrunk by, as in preset `practical`
 BIAS_PRIOR = 20.0
 LEAST_P = 1e-3
 
@@ -226,7 +226,7 @@ def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]
     estimators = {
         "plain targets": PLAIN,
         "printed bias": PRINTED_BIAS,
-        "realised bias (preset paper)": REALISED_BIAS,
+        "realised bias (preset practical)": REALISED_BIAS,
     }
     biased = [
         _series(

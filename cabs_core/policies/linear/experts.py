@@ -109,8 +109,7 @@ def _cabs(
     s: kernel_arrays.Scratch, pmf: np.ndarray,
 ) -> tuple[float, bool]:  # fmt: skip
     """Lines 6 to 8 of Algorithm 1: graph, then the exploration program with losses 1 - predictions."""
-    own, K = rules.experts[m], pmf.size
-    graph, expected = s.graphs[m], own.expected == 1
+    own, K, graph = rules.experts[m], pmf.size, s.graphs[m]
     sample_graph(own.graph, affinity, own.symmetric == 1, rules.keys, GRAPH, t, graph, s.expected)
     for i in range(K):
         for j in range(K):
@@ -118,7 +117,10 @@ def _cabs(
             usable = (active[i] and active[j]) or i == j
             if not usable:
                 graph[i, j] = 0.0
-            s.program[i, j] = (s.expected[i, j] if expected else graph[i, j]) if usable else 0.0
+            edge = s.expected[i, j] if own.program == 1 else graph[i, j]
+            if own.program == 2:
+                edge *= s.expected[i, j]
+            s.program[i, j] = edge if usable else 0.0
         s.work[i] = 1.0 - s.values[i] if active[i] else 12.0
     gamma = own.gamma * (t + 1.0) ** own.power
     gap, _, certified = solve_kernel(s.work, s.program, gamma, own.tol, s.workspace, pmf)

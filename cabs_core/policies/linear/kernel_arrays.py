@@ -25,6 +25,8 @@ REGRESSIONS = {"ridge": 0, "vaw": 1}
 IMPORTANCE = {"none": 0, "target": 1, "weight": 2}
 BIAS = {"none": 0, "literal": 1, "realised": 2}
 SURROGATES = {"difference": 0, "product": 1, "score": 2}
+#: adjacency of the exploration program: the sampled graph, its expectation, or sampled edges weighted by it
+PROGRAM_GRAPHS = {"sampled": 0, "expected": 1, "printed": 2}
 META_LOSSES = {"realised": 0, "literal": 1, "doubly_robust": 2}
 # Entries of Model.scalars.
 SECOND_ORDER = 0  # Delta_t of Algorithm 2
@@ -54,7 +56,7 @@ class ExpertOptions(NamedTuple):
     bias: int = 0
     bias_prior: float = 0.0
     graph: int = 0
-    expected: int = 0
+    program: int = 0
     symmetric: int = 0
     pseudo_weight: float = 0.0
     floor: float = 0.0

@@ -1,4 +1,4 @@
-"""CABS-C and CABS-D, line by line against the pseudocode, in plain NumPy with full solves of the history."""
+"""CABS-C and CABS-D against the reference of the paper, and their options against plain NumPy."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from cabs_core.compiled.rng import GRAPH, uniform
 from cabs_core.errors import PolicyError
-from cabs_core.policies import Request, build_policy
+from cabs_core.policies import Request, build_policy, reference
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.solver import solve_exploration
 from cabs_core.solver.program import objective
@@ -58,44 +58,42 @@ class History:
         return np.linalg.solve(A, b)
 
 
-def test_literal_follows_algorithm_1_line_by_line(problem):
+def drawn_graph(policy, t, E):
+    """The compiled policy's graph of round t (it draws an edge by the number i K + j of the round)."""
+    draws = [[uniform(policy.algorithm.keys, GRAPH, t, i * K + j) for j in range(K)] for i in range(K)]
+    return reference.sample_graph(E, np.array(draws))
+
+
+def outcome_of(problem, t, i):
+    """(score, cost, r, s, delta) of arm i in round t, as lines 9 and 10 hand them on."""
+    y, c = float(problem.scores[t, i]), float(problem.costs[t, i])
+    delta = problem.surrogate_deltas[t, i].astype(float)
+    s = np.clip(y + delta - RHO * problem.predicted_costs[t], 0, 1)
+    return y, c, float(np.clip(y - RHO * c, 0, 1)), s, delta
+
+
+def solves_line_8(p, f, W):
+    """Whether p is as good as the paper's form of the program, solved by another solver."""
+    best = objective(reference.exploration(f, W, 4.0), 1 - f, W, 4.0)
+    return objective(p, 1 - f, W, 4.0) <= best + 2e-6
+
+
+def test_literal_is_algorithm_1_line_by_line(problem):
     policy = build_policy("cabs_c_linear@literal", arms=problem.arms, dim=D, rho=RHO)
-    history = History(penalty=10.0)  # lambda = 10
-    n, b = np.zeros(K), np.zeros(K)  # line 3
+    printed = reference.CabsC(K, D)
     for t in range(ROUNDS):
-        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
-        A = paper_graph(
-            policy.algorithm.keys, t, ybar, sigmoid
-        )  # line 6: sigma((1 - R)/2) = sigma(|difference|)
-        theta = np.array([history.theta(j) for j in range(K)])  # line 7
-        if t < 60 or t % 25 == 0:
-            np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, theta @ x, atol=1e-9)
+        x = problem.contexts[t]
+        E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))
+        A = drawn_graph(policy, t, E)
         decision = policy.decide(request(problem, t))
-        if t < 60 or t % 25 == 0:  # line 8, gamma = 4, losses 1 - clipped predictions
-            best = solve_exploration(1 - np.clip(theta @ x, 0, 1), A, 4.0, tol=1e-9)
-            value = objective(decision.pmf, 1 - np.clip(theta @ x, 0, 1), A, 4.0)
-            assert value <= best.objective + 2e-6
-        p, i = decision.pmf, decision.arm  # line 9
-        y, c = problem.scores[t, i], problem.costs[t, i]
-        r = np.clip(y - RHO * c, 0, 1)
-        delta = problem.surrogate_deltas[t, i].astype(float)
-        s = np.clip(y + delta - RHO * chat, 0, 1)  # line 10
-        others = np.abs(np.delete(delta, i))
-        q1, q3 = np.quantile(others, [0.25, 0.75])
-        neighbours = [j for j in range(K) if j == i or A[i, j]]
-        kept = [j for j in neighbours if j == i or abs(delta[j]) > q3 + 1.5 * (q3 - q1)]
-        debiased = {j: s[j] - b[j] for j in kept}  # line 11
-        for j in neighbours:  # lines 12, 13: every neighbour, also those that the IQR rule drops from line 16
-            n[j] += 1
-            b[j] = (1 - 1 / n[j]) * b[j] + (s[j] - x @ theta[j]) / n[j]
-        for j in kept:
-            if j == i:
-                target = r / max(p[i], 1e-3)  # line 14
-            else:
-                target = debiased[j] / max(A[:, j] @ p, 1e-3)  # line 15
-            history.rows[j].append((x, target, 1.0))  # line 16
-        policy.update(decision, float(y), float(c))
-        np.testing.assert_allclose(policy.algorithm.model.bias[0], b, atol=1e-8)
+        if t < 20 or t % 25 == 0:
+            f = policy.algorithm.model.theta[0] @ x
+            np.testing.assert_allclose(f, printed.rs.theta @ x, atol=1e-9)
+            assert solves_line_8(decision.pmf, printed.rs.predict(x), A * E)
+        y, c, r, s, delta = outcome_of(problem, t, decision.arm)
+        printed.update(x, A, decision.pmf, decision.arm, r, s, delta)
+        policy.update(decision, y, c)
+        np.testing.assert_allclose(policy.algorithm.model.bias[0], printed.b, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["cabs_c_linear@published", "cabs_d_linear@published"])
@@ -240,40 +238,25 @@ def test_cabs_d_weights_by_hand(meta_loss, baseline, score, losses):
     np.testing.assert_allclose(second, weights / weights.sum(), atol=1e-12)
 
 
-def test_literal_cabs_d_follows_algorithm_2(problem):
+def test_literal_cabs_d_is_algorithm_2_line_by_line(problem):
     copies, horizon = 3, 500
     policy = build_policy(
         "cabs_d_linear@literal", arms=problem.arms, dim=D, rho=RHO, horizon=horizon, ix_copies=copies
     )
-    gammas = np.array([2.0**g for g in range(copies)]) / math.sqrt(K * horizon)
-    w, second_order = np.ones((2, copies)), 0.0
+    printed = reference.CabsD(K, D, 2.0 ** np.arange(copies) / math.sqrt(K * horizon))
     for t in range(200):
-        x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
+        x = problem.contexts[t]
+        E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))
+        A = drawn_graph(policy, t, E)
         decision = policy.decide(request(problem, t))
-        mu = w / w.sum()
-        p = decision.memory["pmfs"]
-        q = mu.sum(axis=1) @ p
-        np.testing.assert_allclose(decision.pmf, q, atol=1e-9)
-        # expert 1 is SquareCB with gamma 4 on its own model
-        r1 = np.clip(policy.algorithm.model.theta[0] @ x, 0, 1)
-        pmf = 1 / (K + 4 * (r1.max() - r1))
-        pmf[np.argmax(r1)] = 0
-        pmf[np.argmax(r1)] = 1 - pmf.sum()
-        np.testing.assert_allclose(p[0], pmf, atol=1e-12)
-        A, i = paper_graph(policy.algorithm.keys, t, ybar, sigmoid), decision.arm
-        y, c = problem.scores[t, i], problem.costs[t, i]
-        r = np.clip(y - RHO * c, 0, 1)
-        s = np.clip(y + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
-        loss = 1 - s
-        loss[i] = 1 - r
-        estimates = np.empty((2, copies))
-        for g in range(copies):
-            estimates[0, g] = loss[i] * p[0, i] / (q[i] + gammas[g])
-            estimates[1, g] = sum(loss[j] * p[1, j] / (A[:, j] @ q + gammas[g]) for j in range(K) if A[i, j])
-        eta = min(gammas[0], math.sqrt(math.log(2 * copies) / (1 + second_order)))
-        second_order += (mu * estimates**2).sum()
-        w = w * np.exp(-eta * estimates)
-        policy.update(decision, float(y), float(c))
-        got = np.exp(policy.algorithm.model.log_weights.reshape(2, copies))
-        np.testing.assert_allclose(got / got.sum(), w / w.sum(), atol=1e-10)
-    assert policy.algorithm.model.scalars[0] == pytest.approx(second_order, rel=1e-10)
+        p, i = decision.memory["pmfs"], decision.arm
+        np.testing.assert_allclose(p[0], printed.experts[0].policy(x), atol=1e-12)
+        if t % 25 == 0:
+            assert solves_line_8(p[1], printed.experts[1].rs.predict(x), A * E)
+        np.testing.assert_allclose(decision.pmf, printed.mixture(p), atol=1e-9)
+        y, c, r, s, delta = outcome_of(problem, t, i)
+        printed.update(x, A, p, i, r, s, delta)
+        policy.update(decision, y, c)
+        weights = np.exp(policy.algorithm.model.log_weights.reshape(2, copies))
+        np.testing.assert_allclose(weights / weights.sum(), printed.w / printed.w.sum(), atol=1e-10)
+    assert policy.algorithm.model.scalars[0] == pytest.approx(printed.Delta, rel=1e-10)

@@ -198,7 +198,7 @@ def test_paper_figures_stand_beside_ours_only_where_the_benchmark_is_the_same(bu
     orderings = read_model("mart_paper_orderings", artifacts)
     assert (orderings["paper_difference"] > 0).all()
     assert (orderings["holds"] == (orderings["our_difference"] > 0)).all()
-    coupled = read_model("mart_coupled_vs_decoupled", artifacts, "preset = 'paper' AND regime = 'low'")
+    coupled = read_model("mart_coupled_vs_decoupled", artifacts, "preset = 'practical' AND regime = 'low'")
     by = coupled.set_index("metric")
     assert by.loc["utility", ["paper_coupled", "paper_decoupled"]].tolist() == [0.6292, 0.6754]
     assert by.loc["regret", "difference"] == pytest.approx(-by.loc["utility", "difference"])
@@ -230,14 +230,14 @@ def test_latency_percentiles_are_over_single_decisions_and_throughput_over_repla
 def test_preset_difference_from_raw_actions(built):
     """Mean of per-trial differences on the same queries, by hand; the error is at least that over trials."""
     artifacts, problems, _ = built
-    tuned, paper = (
+    tuned, practical = (
         utilities(artifacts, problems["one"], "one", p) for p in ("cabs_d_linear@tuned", "cabs_d_linear")
     )
-    each = [(tuned[900.0][i] - paper[900.0][i]).mean() for i in range(3)]
+    each = [(tuned[900.0][i] - practical[900.0][i]).mean() for i in range(3)]
     mart = read_model("mart_presets", artifacts, "pool = 'one' AND regime = 'high'").set_index("base_policy")
     row = mart.loc["cabs_d_linear"]
-    assert row["tuned"] - row["paper"] == pytest.approx(row["tuned_minus_paper"])
-    assert row["tuned_minus_paper"] == pytest.approx(np.mean(each))
+    assert row["tuned"] - row["practical"] == pytest.approx(row["tuned_minus_practical"])
+    assert row["tuned_minus_practical"] == pytest.approx(np.mean(each))
     assert row["tuned_minus_paper_se"] >= np.std(each, ddof=1) / np.sqrt(3) - 1e-12
 
 
