@@ -33,7 +33,7 @@ SKILL = {
     "cabs_c_linear@literal": 0.05,
     "cabs_d_linear@literal": 0.06,
     "cabs_c_linear@tuned": 0.4,
-    "cabs_d_linear@tuned": 0.0,  # a loss against the preset paper that is significant even with three trials
+    "cabs_d_linear@tuned": 0.0,  # a loss against the preset practical that is significant even with three trials
 }
 
 

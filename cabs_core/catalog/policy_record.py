@@ -23,7 +23,7 @@ PRESET_TEXT = {
     "two_models": "the anchored and the cold model alone, without corrections",
     "lin_ucb_expert": "word for word, with LinUCB as the standard expert",
 }
-#: presets that are what a paper says, and are therefore never tuned
+#: presets that are readings of a paper, and are therefore never tuned
 FIXED_PRESETS = ("literal", "practical", "published", "lin_ucb_expert")
 
 

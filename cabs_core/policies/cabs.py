@@ -1,13 +1,14 @@
 """CABS-C and CABS-D with linear models (paper, Algorithms 1 and 2), and every ambiguous point as an option.
 
-Presets. `literal`: the algorithms word for word with the published constants. `paper`, the default: the same
-algorithms with the readings that make them work. `tuned`: the settings that were best on validation data.
+`reference` is both algorithms line by line in plain NumPy: read it first.
+
+Presets. `literal`: the algorithms word for word with the published constants. `practical`, the default: the same
+algorithms with the departures that make them work. `tuned`: the settings that were best on validation data.
 Two more presets show how a reading changes the published ranking (docs/paper.md). `published`: the
 arm of the largest probability is played, models learn plain targets, all other constants are the printed ones.
 `lin_ucb_expert` (CABS-D): `literal` with LinUCB as the standard expert, which the paper's text names besides SquareCB.
 
-Readings where the paper is silent, in all presets: the exploration program is solved with the sampled adjacency;
-predictions are clipped to [0, 1] before it; importance weights use CABS-C's own p, also inside CABS-D; a weight
+Readings where the paper is silent, in all presets: predictions are clipped to [0, 1] before the program; importance weights use CABS-C's own p, also inside CABS-D; a weight
 1/p counts at most 1/min_probability; the IQR quartiles are over the K - 1 values |delta_j|; the played arm's
 surrogate, where the literal bias needs it, is its score with predicted costs; the IQR rule prunes what is learnt,
 not the bias of line 12 and not the losses of CABS-D; the grid of gamma_IX starts at 1 / sqrt(K T). The pool chooses

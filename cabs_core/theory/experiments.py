@@ -5,11 +5,13 @@ arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + b_j + xi_j
 disjoint cliques of m + 1 arms, so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T /
 d)))), the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
 
-    E1  regret in alpha and in T (theorem CABS-C, corollary for m-feedback)
+    E1  regret in alpha, T, d and K (theorem CABS-C, corollary for m-feedback)
     E2  what noise in the surrogates costs: fresh each round (as the paper's fourth assumption, its model of side
         observations, has it), fixed in x (outside it); and what a bias of every arm costs, under three estimators of it
     E3  RegSq of Assumption 2 under plain and printed targets; the price of CABS-D over its better expert (both
         experts explore with gamma 4 sqrt(t), 512 at T = 16,384; the theorem's gamma there is 22)
+    E4  Algorithm 2 with its printed loss, which believes the surrogates, beside the realised one, where one bad arm is
+        flattered: within the noise model of the fourth assumption
 
 Regret is against f*, not realised rewards. Errors are over independent repetitions (seeds); slopes are least squares in
 logarithms, one a repetition, with 95 % t intervals.
@@ -110,10 +112,13 @@ def play(
             error = truth[t, j] - predicted[j]
             squared[t] += error * error
             target = rewards[t, j] if j == arm else surrogates[t, j]
-            if targets == 2 and j != arm:
+            if (
+                targets == 2 and j != arm
+            ):  # lines 11 and 12: what is subtracted was estimated before this round
+                told = target
+                target -= bias[j]
                 seen[j] += 1.0
-                bias[j] += target - predicted[j]
-                target -= bias[j] / seen[j]
+                bias[j] += (told - predicted[j] - bias[j]) / seen[j]
             if targets == 3 and j != arm:
                 target -= bias[j] / (seen[j] + BIAS_PRIOR)
             if targets == 1:
@@ -182,12 +187,16 @@ def _series(name: str, xs: Sequence[float], ys: np.ndarray) -> dict[str, Any]:
 
 
 def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E1: regret in alpha at one T, and in T at three clique sizes."""
+    """E1: regret in alpha at one T, in T at three clique sizes, and in d and K at one alpha."""
     arms, dim, rounds = (8, 4, 1024) if quick else (24, 6, 8192)
     sizes = [s for s in range(1, arms + 1) if arms % s == 0]
     alphas = [arms / s for s in sizes]
     by_alpha = np.array([[regret_of(s, rounds, arms, dim, size)[0] for size in sizes] for s in seeds])
     scale = np.array([math.sqrt(a * rounds * dim * math.log(rounds / dim)) for a in alphas])
+    forced = np.array([(a - 1.0) * rounds / exploration(a, rounds, dim) for a in alphas])
+    dims, many = ([2, 4, 8], [4, 8]) if quick else ([2, 4, 8, 16], [8, 16, 24, 32])
+    in_dim = np.array([[regret_of(s, rounds, arms, d, arms // 4)[0] for d in dims] for s in seeds])
+    in_arms = np.array([[regret_of(s, rounds, k, dim, k // 4)[0] for k in many] for s in seeds])
     horizons = [512, 1024, 2048] if quick else [2048, 4096, 8192, 16384, 32768]
     in_time = {
         size: np.array([[regret_of(s, t, 8, 4, size)[0] for t in horizons] for s in seeds])
@@ -199,6 +208,17 @@ def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
             "series": [_series("regret", alphas, by_alpha)],
             "slope": slope(alphas, by_alpha),
             "ratio": [interval(column) for column in (by_alpha / scale).T],
+            "forced": [interval(column) for column in by_alpha[:, forced > 0.0].T / forced[forced > 0.0][:, None]],
+        },
+        "dim": {
+            "setting": f"K = {arms}, alpha = 4, T = {rounds}",
+            "series": [_series("regret", dims, in_dim)],
+            "slope": slope(dims, in_dim),
+        },
+        "arms": {
+            "setting": f"alpha = 4, d = {dim}, T = {rounds}",
+            "series": [_series("regret", many, in_arms)],
+            "slope": slope(many, in_arms),
         },
         "time": {
             "setting": "K = 8, d = 4",
@@ -268,22 +288,26 @@ def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     return {"setting": f"K = {arms}, d = {dim}, m = {size - 1}", "series": series, "slopes": slopes}
 
 
-def oracle_problem(seed: int, rounds: int, good: bool) -> ReplayProblem:
-    """A replay problem of `world` without costs, whose surrogates tell f*, or 1 - f*."""
-    arms, dim = 8, 4
-    x, truth, rewards, _ = world(seed, rounds, arms, dim)
-    told = truth if good else 1.0 - truth
+def oracle_problem(seed: int, x: np.ndarray, rewards: np.ndarray, surrogates: np.ndarray) -> ReplayProblem:
+    """A replay problem without costs.
+
+    Args:
+        x: contexts [T, d + 1]. rewards: [T, K] of 0 and 1. surrogates: [T, K], what the oracle tells, whatever was played.
+    """
+    rounds, arms = rewards.shape
     return ReplayProblem(
         arms=[f"arm {j}" for j in range(arms)],
         query_ids=np.array([str(i) for i in range(rounds)]),
         tasks=np.array(["all"] * rounds),
         contexts=4.0 * x,
         scores=rewards,
-        costs=np.zeros_like(truth),
-        predicted_scores=told,
-        predicted_costs=np.zeros_like(truth),
-        surrogate_deltas=((told[:, None, :] - rewards[:, :, None]) * (1.0 - np.eye(arms))).astype(np.float32),
-        offline_contexts=np.zeros((0, dim + 1)),
+        costs=np.zeros_like(rewards),
+        predicted_scores=surrogates,
+        predicted_costs=np.zeros_like(rewards),
+        surrogate_deltas=((surrogates[:, None, :] - rewards[:, :, None]) * (1.0 - np.eye(arms))).astype(
+            np.float32
+        ),
+        offline_contexts=np.zeros((0, x.shape[1])),
         offline_scores=np.zeros((0, arms)),
         offline_costs=np.zeros((0, arms)),
         name="test",
@@ -295,39 +319,86 @@ def oracle_problem(seed: int, rounds: int, good: bool) -> ReplayProblem:
 #: SquareCB and CABS-C as experts: plain targets, every arm revealed, nothing de-biased, no discount on surrogates
 _GRAPH_EXPERT = {"graph": "all", "bias": "none", "gamma": 4.0, "gamma_power": 0.5}
 _BANDIT_EXPERT = {"gamma": 4.0, "gamma_power": 0.5}
+_EXPERTS = (("square_cb", _BANDIT_EXPERT), ("cabs_c", _GRAPH_EXPERT))
+#: Algorithm 2's learning rate and grid, line 15
+_PRINTED_RATE = {"experts": _EXPERTS, "eta": None, "ix_copies": 8}
+_ALONE: dict[str, tuple[str, dict[str, Any]]] = {
+    "SquareCB": ("square_cb", _BANDIT_EXPERT),
+    "CABS-C": ("cabs_c_linear", _GRAPH_EXPERT),
+}
+
+
+def _regret_and_weight(
+    problem: ReplayProblem, truth: np.ndarray, policy: str, options: dict[str, Any]
+) -> tuple[float, float]:
+    """(regret against f* of a replay, CABS-C's weight at its end; nan without a mixture)."""
+    result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
+    means = truth[result.order[0]]
+    regret = float((means.max(axis=1) - np.take_along_axis(means, result.actions[0][:, None], 1)[:, 0]).sum())
+    return regret, math.nan if result.meta_weights is None else float(result.meta_weights[0, -1, 1])
 
 
 def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E3, second part: regret of CABS-D less that of its better expert alone, with a true and with a reversed oracle."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
-    experts = (("square_cb", _BANDIT_EXPERT), ("cabs_c", _GRAPH_EXPERT))
-    runs: dict[str, tuple[str, dict[str, Any]]] = {
-        "D": ("cabs_d_linear", {"experts": experts, "eta": None, "ix_copies": 8}),
-        "D, eta .03": ("cabs_d_linear", {"experts": experts}),
-        "1": ("square_cb", _BANDIT_EXPERT),
-        "2": ("cabs_c_linear", _GRAPH_EXPERT),
-    }
+    mixtures = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
+    runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
     for oracle, good in (("true oracle", True), ("reversed oracle", False)):
-        found = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-        weights: dict[str, list[float]] = {"D": [], "D, eta .03": []}
+        regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+        weight = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
         for i, seed in enumerate(seeds):
             for h, rounds in enumerate(horizons):
-                problem = oracle_problem(seed, rounds, good)
-                truth = world(seed, rounds, 8, 4)[1]
+                x, truth, rewards, _ = world(seed, rounds, 8, 4)
+                problem = oracle_problem(seed, x, rewards, truth if good else 1.0 - truth)
                 for name, (policy, options) in runs.items():
-                    result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
-                    played = truth[result.order[0], result.actions[0]]
-                    found[name][i, h] = (truth[result.order[0]].max(axis=1) - played).sum()
-                    if name in weights and rounds == horizons[-1] and result.meta_weights is not None:
-                        weights[name].append(float(result.meta_weights[0, -1, 1]))
-        better = np.minimum(found["1"], found["2"])
-        for name in weights:
-            label = f"{oracle}, eta {'printed' if name == 'D' else '.03'}"
-            out["series"].append(_series(label, horizons, found[name] - better))
-            out["slopes"][label] = slope(horizons, found[name] - better)
-            out["weights"][label] = interval(weights[name])
+                    regret[name][i, h], weight[name][i, h] = _regret_and_weight(
+                        problem, truth, policy, options
+                    )
+        better = np.minimum(regret["SquareCB"], regret["CABS-C"])
+        for name in mixtures:
+            label = f"{oracle}, eta {name}"
+            out["series"].append(_series(label, horizons, regret[name] - better))
+            out["slopes"][label] = slope(horizons, regret[name] - better)
+            out["weights"][label] = interval(weight[name][:, -1])
     return out
+
+
+def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
+    """(contexts, f* [T, 8], rewards, surrogates): arm 0 is .15 worse than the others are on average, and its surrogates say
+    .5 more than the truth; the other arms' say the truth. All lie in [0, 1], so nothing is clipped."""
+    x, truth, _, _ = world(seed, rounds, 8, 4)
+    truth = 0.4 + (truth - 0.5) * (0.2 / 0.45)
+    truth[:, 0] -= 0.15
+    rewards = (np.random.default_rng([seed, 34]).random(truth.shape) < truth).astype(float)
+    surrogates = truth.copy()
+    surrogates[:, 0] += 0.5
+    return x, truth, rewards, surrogates
+
+
+def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
+    """E4: regret of CABS-D with the loss of line 14 and with the realised one, at two rates, beside its experts alone."""
+    horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
+    mixtures = {
+        f"CABS-D, {loss} loss, eta {name}": {**rate, "meta_loss": kind}
+        for name, rate in (("printed", _PRINTED_RATE), (".03", {"experts": _EXPERTS}))
+        for loss, kind in (("realised", "realised"), ("printed", "literal"))
+    }
+    runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
+    regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+    weight = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+    for i, seed in enumerate(seeds):
+        for h, rounds in enumerate(horizons):
+            x, truth, rewards, surrogates = flattered_world(seed, rounds)
+            problem = oracle_problem(seed, x, rewards, surrogates)
+            for name, (policy, options) in runs.items():
+                regret[name][i, h], weight[name][i, h] = _regret_and_weight(problem, truth, policy, options)
+    return {
+        "setting": "K = 8, d = 4, one bad arm flattered by .5",
+        "series": [_series(name, horizons, values) for name, values in regret.items()],
+        "slopes": {name: slope(horizons, values) for name, values in regret.items()},
+        "weights": {name: interval(weight[name][:, -1]) for name in mixtures},
+    }
 
 
 EXPERIMENTS = {
@@ -335,6 +406,7 @@ EXPERIMENTS = {
     "noise": surrogate_noise,
     "square error": square_error,
     "best of both": best_of_both,
+    "printed loss": printed_loss,
 }
 
 

@@ -168,7 +168,7 @@ def test_an_expert_does_not_play(problem, name):
         ({"graph": "sigmoid_similarity", "importance": "weight"}, lambda g: sigmoid(1 - g)),
     ],
 )
-def test_paper_preset_equals_brute_force(problem, options, probability):
+def test_practical_preset_equals_brute_force(problem, options, probability):
     policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, **options)
     o = policy.settings
     history = History()
