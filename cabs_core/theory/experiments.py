@@ -83,7 +83,7 @@ def play(
 ) -> None:  # fmt: skip
     """CABS-C on plain, printed or bias-corrected targets.
 
-    Printed bias: of a revealed arm, the mean of surrogate less own prediction. Realised: of a played arm, the sum of
+    Printed bias: of a revealed arm (the played one, too), the mean of surrogate less own prediction so far. Realised: of a played arm, the sum of
     surrogate less reward, over the number of plays and BIAS_PRIOR.
 
     Fills `regret` and `squared`, the squared error of the revealed arms, by round [T].
@@ -112,13 +112,11 @@ def play(
             error = truth[t, j] - predicted[j]
             squared[t] += error * error
             target = rewards[t, j] if j == arm else surrogates[t, j]
-            if (
-                targets == 2 and j != arm
-            ):  # lines 11 and 12: what is subtracted was estimated before this round
-                told = target
-                target -= bias[j]
+            if targets == 2:  # lines 11 and 12: what is subtracted was estimated before this round
+                if j != arm:
+                    target -= bias[j]
                 seen[j] += 1.0
-                bias[j] += (told - predicted[j] - bias[j]) / seen[j]
+                bias[j] += (surrogates[t, j] - dot(theta[j], x[t]) - bias[j]) / seen[j]
             if targets == 3 and j != arm:
                 target -= bias[j] / (seen[j] + BIAS_PRIOR)
             if targets == 1:
@@ -208,7 +206,9 @@ def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
             "series": [_series("regret", alphas, by_alpha)],
             "slope": slope(alphas, by_alpha),
             "ratio": [interval(column) for column in (by_alpha / scale).T],
-            "forced": [interval(column) for column in by_alpha[:, forced > 0.0].T / forced[forced > 0.0][:, None]],
+            "forced": [
+                interval(column) for column in by_alpha[:, forced > 0.0].T / forced[forced > 0.0][:, None]
+            ],
         },
         "dim": {
             "setting": f"K = {arms}, alpha = 4, T = {rounds}",

@@ -29,17 +29,19 @@ def slow(seed, rounds, arms, dim, size, eps, targets, bias):
             if xs:
                 z = np.array(xs)
                 predicted[j] = x[t] @ np.linalg.solve(np.eye(dim + 1) + z.T @ z, z.T @ np.array(ys))
-        predicted = np.clip(predicted, 0.0, 1.0)
+        raw, predicted = predicted, np.clip(predicted, 0.0, 1.0)
         p = solve_exploration(1.0 - predicted, graph, gamma, tol=1e-6).p
         arm = min(int(np.searchsorted(np.cumsum(p), uniforms[t], side="right")), arms - 1)
         regret += truth[t].max() - truth[t, arm]
         for j in np.flatnonzero(graph[arm]):
             squared += (truth[t, j] - predicted[j]) ** 2
             target = rewards[t, j] if j == arm else surrogates[t, j]
-            if targets == theory.PRINTED_BIAS and j != arm:
-                before = np.mean(gaps[j]) if gaps[j] else 0.0  # line 11 comes before line 12
-                gaps[j].append(target - predicted[j])
-                target -= before
+            if (
+                targets == theory.PRINTED_BIAS
+            ):  # line 11 comes before line 12, which is of the played arm, too
+                if j != arm and gaps[j]:
+                    target -= np.mean(gaps[j])
+                gaps[j].append(surrogates[t, j] - raw[j])
             if targets == theory.REALISED_BIAS and j != arm:
                 target -= sum(plays[j]) / (len(plays[j]) + 20)
             if targets == theory.PRINTED:
