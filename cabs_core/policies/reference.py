@@ -72,7 +72,8 @@ class Ridge:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""
-        return np.clip(self.theta @ x, 0.0, 1.0)
+        predictions: np.ndarray = np.clip(self.theta @ x, 0.0, 1.0)
+        return predictions
 
     def feed(self, j: int, x: np.ndarray, target: float) -> None:
         """One more row of arm j."""
@@ -96,7 +97,7 @@ class CabsC:
     ) -> None:
         """Lines 11 to 16, for the surrogates s [K] of line 10 and the deltas [K] that they were made with."""
         theta, retained = self.rs.theta, keeps(delta, i, self.kappa)
-        for j in np.flatnonzero(A[i]):
+        for j in map(int, np.flatnonzero(A[i])):
             debiased = s[j] - self.b[j]  # line 11
             self.n[j] += 1.0  # line 12; line 13: the other arms keep theirs
             self.b[j] += (s[j] - x @ theta[j] - self.b[j]) / self.n[j]
@@ -117,7 +118,8 @@ class SquareCB:
     def policy(self, x: np.ndarray) -> np.ndarray:
         """p [K]."""
         f = self.rs.predict(x)
-        p, best = 1.0 / (self.K + self.gamma * (f.max() - f)), int(f.argmax())
+        p: np.ndarray = 1.0 / (self.K + self.gamma * (f.max() - f))
+        best = int(f.argmax())
         p[best] = 1.0 - np.delete(p, best).sum()
         return p
 

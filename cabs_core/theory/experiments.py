@@ -342,7 +342,7 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E3, second part: regret of CABS-D less that of its better expert alone, with a true and with a reversed oracle."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
-    mixtures = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
+    mixtures: dict[str, dict[str, Any]] = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
     runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
     for oracle, good in (("true oracle", True), ("reversed oracle", False)):
         regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
@@ -379,7 +379,7 @@ def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
 def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E4: regret of CABS-D with the loss of line 14 and with the realised one, at two rates, beside its experts alone."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
-    mixtures = {
+    mixtures: dict[str, dict[str, Any]] = {
         f"CABS-D, {loss} loss, eta {name}": {**rate, "meta_loss": kind}
         for name, rate in (("printed", _PRINTED_RATE), (".03", {"experts": _EXPERTS}))
         for loss, kind in (("realised", "realised"), ("printed", "literal"))
