@@ -30,10 +30,13 @@ class Delimited(Table):
             self._separator = "\t" if suffix == ".tsv" else ","
             self._skipped = 0  # lines before the header
             lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-            start = lines.readline()
-            if excel := re.fullmatch(r'"?sep=(.)"?\s*', start, re.IGNORECASE | re.DOTALL):
-                self._separator, self._skipped, start = excel[1], 1, ""
-            head = io.StringIO(start + lines.read(1 << 20), newline="")
+            while line := lines.readline():
+                excel = re.fullmatch(r'"?sep=(.)"?\s*', line, re.IGNORECASE | re.DOTALL)
+                if line.strip() and not excel:
+                    break
+                self._skipped += 1
+                self._separator = excel[1] if excel else self._separator
+            head = io.StringIO(line + lines.read(1 << 20), newline="")
             self.columns = next(csv.reader(head, delimiter=self._separator), [])
             self._refuse_another_separator()
         self.first_row = 2 + self._skipped

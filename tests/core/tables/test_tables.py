@@ -150,10 +150,11 @@ def test_excels_first_line(tmp_path: Path, mark: str) -> None:
 
 
 def test_headers_that_nobody_asks_for(tmp_path: Path) -> None:
-    path = packed(tmp_path / "t.csv", b",prompt,note,note,,score\n0,a,x,y,,1\n1,b,x,y,,0\n")
+    """Empty ones, twins, and empty lines before the header."""
+    path = packed(tmp_path / "t.csv", b"\n \n,prompt,note,note,,score\n0,a,x,y,,1\n1,b,x,y,,0\n")
     assert texts(path) == ["a", "b"]
     table = open_table(path)
-    assert table.read(["score"])["score"].tolist() == ["1", "0"]
+    assert table.read(["score"])["score"].tolist() == ["1", "0"] and table.first_row == 4
     with pytest.raises(DataError, match="two columns are called 'note'"):
         table.read(["note"])
 
