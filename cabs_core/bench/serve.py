@@ -155,7 +155,7 @@ def measure(
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `measure`."""
-    parser.add_argument("--router", default="router", help="folder of the router")
+    parser.add_argument("--router", dest="bundle", default="router", help="folder of the router")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")
     parser.add_argument("--workers", type=int, default=1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from cabs_core.collect.calls import Call, Target, question, targets
 from cabs_core.collect.prompts import Prompts, read_prompts
+from cabs_core.collect.scorers.box import kind_of_box
 from cabs_core.collect.store import AnswerStore
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.errors import DataError, RouterError
@@ -200,6 +201,8 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
         text.append(
             f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
         )
+    if any(scorer.kind == "tests" for scorer in collect.scores):
+        text.append(f"code in answers runs {kind_of_box().in_words}")
     return text + [f"note: {doubt}" for doubt in doubts(collection)]
 
 

@@ -100,8 +100,8 @@ class Function(_Scorer):
 class UnitTests(_Scorer):
     """1 where the code in the answer passes the tests of the prompt's row, run in a process of its own.
 
-    The process has limits on time, memory and files, an empty environment and an empty folder. It is no sandbox: run
-    this on a machine that has nothing to lose.
+    The process has limits on time, memory, files and processes and no environment, and, where the machine has
+    bubblewrap or lets this user make namespaces, no network, no other files and no sight of other processes.
     """
 
     kind: Literal["tests"]

@@ -18,9 +18,10 @@ Score = Callable[[str, str, Mapping[str, str]], float]
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?")
 _MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)", re.IGNORECASE)
-_FENCE = re.compile(r"```[\w+-]*\s*\n(.*?)```", re.DOTALL)
+# in no pattern may two repetitions follow each other that match the same characters: a long run of them takes quadratic time
+_FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
 _LETTER = (
-    re.compile(r"answer\s*(?:is|:)?\s*\**\s*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
+    re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
     re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
     re.compile(r"^\W*([A-Z])(?=[).:,\]*]|\s*(?:\n|$))"),
     re.compile(r"\(([A-Z])\)"),
