@@ -17,6 +17,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from cabs_core.chain.policy_checks import check_policy as check_policy
     from cabs_core.errors import CabsError as CabsError
+    from cabs_core.logs import read_log as read_log
     from cabs_core.ope import evaluate as evaluate
     from cabs_core.oracles import problems_from_arrays as problems_from_arrays
     from cabs_core.outcomes import load_outcomes as load_outcomes
@@ -63,6 +64,7 @@ _PUBLIC = {
     "plot_frontier": "cabs_core.plots",
     "plot_regret": "cabs_core.plots",
     "problems_from_arrays": "cabs_core.oracles",
+    "read_log": "cabs_core.logs",
     "replay_many": "cabs_core.replay",
     "solve_exploration": "cabs_core.solver",
     "synthetic_problem": "cabs_core.problem.synthetic",

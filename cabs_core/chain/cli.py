@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cabs_core.artifacts import ArtifactStore
+    from cabs_core.pool_files.config import LogFile
 
 
 @click.command()
@@ -147,7 +148,23 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @takes_pool("Name of the model pool; its chain must have been run. `cabs evaluate NAME` is the same.")
 @click.option(
     "--log",
-    help="Event log (SQLite file, PostgreSQL URL) or table (.csv, .parquet). Default: the deployed router's.",
+    help="Event log (SQLite file, PostgreSQL URL), or a log of calls: a table, or what another tool wrote. Default: router.log of "
+    "the pool file, else the deployed router's.",
+)
+@click.option(
+    "--format",
+    "written",
+    help="Who wrote the log: table (the default), litellm, langfuse, openai, otel, ....",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="WHAT=PATH",
+    help="Where the log holds prompt, model, score, cost, ...: a column or a dotted path, such as score=metadata.rating.",
+)
+@click.option(
+    "--score-range", nargs=2, type=float, help="The worst and the best score that can be given, such as 1 5."
 )
 @click.option(
     "--policies", help="Policies, separated by commas. Default: all of the pool's that can be deployed."
@@ -156,7 +173,10 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print every estimate of score, cost and utility as JSON."
 )
-def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None, as_json: bool) -> None:
+def evaluate(
+    pool: str, log: str | None, written: str | None, columns: tuple[str, ...], score_range: tuple[float, float] | None,
+    policies: str | None, rhos: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
 
     A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
@@ -178,9 +198,11 @@ def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None,
     names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
     chain, made = Chain(ArtifactStore(), find_pool(pool)), None
     target = chain.stage("off_policy")
-    if log or names or chosen:
+    how = _log_file(log, written, columns, score_range)
+    if how or names or chosen:
         inputs = chain.require(target)
-        data = logged_decisions(chain.pool_file, inputs, log)
+        data = logged_decisions(chain.pool_file, inputs, how)
+        click.echo("".join(f"{line}\n" for line in data.receipt if not as_json), nl=False)
         rows = evaluate_pool(chain.pool, inputs, data, policies=names, rhos=chosen)
     else:
         made = make_artifact(chain, target)
@@ -193,6 +215,29 @@ def evaluate(pool: str, log: str | None, policies: str | None, rhos: str | None,
             click.echo(f"\n{made.folder}")
     if all(row["refused"] for row in rows):
         raise SystemExit(1)
+
+
+def _log_file(
+    path: str | None, written: str | None, columns: Sequence[str], score_range: tuple[float, float] | None
+) -> LogFile | None:
+    """What the options say of a log."""
+    from pydantic import ValidationError
+
+    from cabs_core.pool_files.config import LogFile
+
+    given = {"format": written, "score_range": score_range} | (
+        {"columns": dict(text.split("=", 1) for text in columns)} if columns else {}
+    )
+    given = {name: value for name, value in given.items() if value}
+    if path is None:
+        if given:
+            raise click.UsageError("--format, --column and --score-range are of a --log")
+        return None
+    try:
+        return LogFile(path=path, **given)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise click.UsageError(f"--log: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
 
 
 def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:

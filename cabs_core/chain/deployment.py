@@ -21,7 +21,7 @@ from cabs_core.chain.router import test_prompts
 from cabs_core.errors import DataError, ProvenanceError, RouterError
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.ope.compare import compare_on_log
-from cabs_core.ope.pool import held_out, read_log
+from cabs_core.ope.pool import held_out, merged_names, read_decisions
 from cabs_core.ope.training import unseen, with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.outcomes import outcomes_under
@@ -106,11 +106,11 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
     Raises:
         DataError, RouterError: there is no log, it does not fit, or it holds too little.
     """
-    if not log.is_file():
+    if not log.exists():
         raise DataError(f"there is no log at {log}")
     pool, split, vectors = chain.pool, split_of(inputs), embeddings_of(inputs)
     table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
-    data = read_log(log, bundle)
+    data = read_decisions(log, bundle, chain.pool_file.log_file, merged_names(pool))
     data = data.take(unseen(data, table.prompts))
     if len(data) < FEWEST:
         raise DataError(

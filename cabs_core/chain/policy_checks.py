@@ -22,7 +22,7 @@ from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.catalog import check_policy_name
 from cabs_core.errors import CabsError, PolicyError
 from cabs_core.inputs import outcomes_of, split_of
-from cabs_core.ope.pool import evaluate_pool, probabilities, read_log
+from cabs_core.ope.pool import evaluate_pool, probabilities, read_decisions
 from cabs_core.pool_files import ModelPool, PoolFile
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.policy_checks import RHO, check_replay, expect
@@ -99,7 +99,7 @@ def _deployment(name: str, options: dict[str, Any]) -> None:
         )
         expect(not match.text_different, name, "as a router it decides otherwise on text than on embeddings")
         _traffic(name, bundle, prompts, Path(folder))
-        data = read_log(Path(folder, "log.sqlite"), bundle)
+        data = read_decisions(Path(folder, "log.sqlite"), bundle)
         target = probabilities(pool, inputs, data, name, RHO)
         sound = np.allclose(target.sum(axis=1), 1.0) and (target >= 0.0).all()
         expect(

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, listed
-from cabs_core.ope.source import EVENT_LOGS, event_frame
-from cabs_core.ope.traces import read_traces
+from cabs_core.ope.source import EVENT_LOGS, event_frame, log_of_pool
 from cabs_core.pool_files import PoolFile
 from cabs_core.tables import Table, open_table, prompt_column, text_column
 
@@ -107,7 +106,7 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     if pool.source.format == "table":
         texts = event_frame(path)["prompt"].tolist()
     else:
-        texts = read_traces(path, pool.source.format, pool.source.columns)[0]["prompt"].tolist()
+        texts = log_of_pool(pool_file, scored=False).frame["prompt"].tolist()
     texts = list(dict.fromkeys(texts))
     ids = [hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts]
     return Prompts(ids, texts, ["all"] * len(texts), None, [{} for _ in texts])

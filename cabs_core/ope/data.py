@@ -14,9 +14,14 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.logs import Log, known_propensities, log_of_frame, read_log
+from cabs_core.logs.names import base_of
+from cabs_core.logs.receipt import merging
 from cabs_core.ope.models import folds, propensity_model
 from cabs_core.router.events import EventLog
-from cabs_core.tables import Place, text_or_blank
+
+#: fields that are not of single decisions
+_WHOLE = ("arms", "adaptive", "receipt")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class LoggedData:
         clusters: text [n]; decisions that depend on each other; None: groups.
         embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
             it would have played; None: unknown, or (available) all.
+        receipt: how the log was read, in words.
     """
 
     arms: list[str]
@@ -47,6 +53,7 @@ class LoggedData:
     available: np.ndarray | None = None
     clusters: np.ndarray | None = None
     adaptive: bool = False
+    receipt: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
@@ -98,7 +105,7 @@ class LoggedData:
 
     def take(self, rows: np.ndarray) -> LoggedData:
         """The decisions of the given rows."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("arms", "adaptive")}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _WHOLE}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in values.items()}
         return replace(self, **taken)
 
@@ -167,84 +174,81 @@ def leading(vectors: np.ndarray, components: int) -> np.ndarray:
     return scores
 
 
-def read_frame(path: str | Path) -> pd.DataFrame:
-    """A CSV or parquet file. Raises DataError where it cannot be read."""
-    try:
-        return pd.read_parquet(path) if str(path).endswith(".parquet") else pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from None
-
-
-#: what a column of a user's table holds -> its usual name
-COLUMNS = {
-    "prompt": "prompt", "model": "model", "score": "score", "cost": "cost", "propensity": "propensity", "pmf": "pmf",
-    "session": "session",
-}  # fmt: skip
-
-
 def read_table(
-    table: str | Path | pd.DataFrame,
+    table: str | Path | pd.DataFrame | Log,
     features: np.ndarray | None = None,
     *,
     columns: Mapping[str, str | None] | None = None,
     arms: Sequence[str] | None = None,
     embeddings: np.ndarray | None = None,
     components: int = 32,
-    origin: str = "",
+    merged: Mapping[str, str] | None = None,
 ) -> LoggedData:
-    """A user's log: one row per decision, as CSV, parquet or data frame.
+    """The scored calls of a log, or of a table with one row a call.
 
     Args:
-        features: [rows, d] of the prompts, in the order of the rows; None: the leading components of embeddings.
-        embeddings: [rows, e] of the prompts; None: not known. origin: the table's name in messages.
-        columns: {what: column}, see `COLUMNS`; propensity, pmf (JSON: {model: probability}) and session (the conversation,
-            empty where there is none) may be absent where they are not named here.
+        table: a file, a data frame, or a log that was read (`cabs_core.read_log`).
+        features: [rows, d] of the prompts, in the order of the calls; None: the leading components of embeddings.
+        embeddings: [rows, e] of the prompts; None: not known.
+        columns: of a file or data frame: {what: column}, as of `cabs_core.read_log`. `pmf` holds JSON, {model: probability}.
         arms: names; None: those that were played, in alphabetical order.
+        merged: {name in the log: arm} of models that go by several names.
 
     Raises:
-        DataError: a column is absent, or a value is impossible; row and value are named.
+        DataError: a column is absent, a value is impossible (row and value are named), a model is none of the arms, or no
+            call has a score and a cost.
     """
-    if isinstance(table, pd.DataFrame):
-        frame, origin = table, origin or "table"
+    if isinstance(table, Log):
+        log = table
+    elif isinstance(table, pd.DataFrame):
+        log = log_of_frame(table, columns)
     else:
-        frame, origin = read_frame(table), origin or str(table)
-    names = {**COLUMNS, **(columns or {})}
-    named = [what for what, column in (columns or {}).items() if column is not None]
-    for what in dict.fromkeys(["prompt", "model", "score", "cost", *named]):
-        if names[what] not in frame.columns:
-            raise DataError(
-                f"{origin}: no column {names[what]!r} for the {what}; it has {', '.join(map(str, frame.columns))}"
-            )
-    values = {}
-    for what in ("score", "cost", "propensity"):
-        if names[what] not in frame.columns:
-            continue
-        column = pd.to_numeric(frame[names[what]], errors="coerce").to_numpy(dtype=np.float64)
-        if np.isnan(column).any():
-            row = int(np.flatnonzero(np.isnan(column))[0])
-            raise DataError(
-                f"{origin} row {row + 1}: {names[what]} is {frame[names[what]].iloc[row]!r}, expected a number"
-            )
-        values[what] = column
-    played = frame[names["model"]].astype(str).tolist()
+        log = read_log(table, columns=columns)
+    origin, words = log.receipt.origin, log.receipt.lines()
+    log.require("score", "cost")
+    known = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
+    if not known.any():
+        raise DataError(f"{origin}: no call has a score and a cost")
+    if not known.all():
+        words.append(f"{int((~known).sum()):,} calls without a score or a cost are left out of the estimates")
+    frame, details = log.frame[known], log.details[known]
+    played = [(merged or {}).get(name, name) for name in frame["model"]]
     models = sorted(set(played)) if arms is None else list(arms)
     if unknown := sorted(set(played) - set(models)):
-        raise DataError(f"{origin}: model {unknown[0]!r} is none of {', '.join(models)}")
-    pmf = None
-    if names["pmf"] in frame.columns:
-        pmf = np.array(
-            [[float(json.loads(text).get(arm, 0.0)) for arm in models] for text in frame[names["pmf"]]]
+        like = next((arm for arm in models if base_of(arm) == base_of(unknown[0])), None)
+        raise DataError(
+            f"{origin}: model {unknown[0]!r:.100} is none of {', '.join(models)}"
+            + (
+                ""
+                if like is None
+                else f". {merging({like: played.count(like), unknown[0]: played.count(unknown[0])})}"
+            )
         )
+    rows = details["record"].tolist()
+    pmf = None
+    if details["pmf"].notna().any():
+        pmf = np.array([_pmf(v, models, row, origin) for row, v in zip(rows, details["pmf"], strict=True)])
+    vectors = None if embeddings is None else embeddings[known]
     if features is None:
-        features = np.zeros((len(frame), 0)) if embeddings is None else leading(embeddings, components)
-    prompts = frame[names["prompt"]].astype(str)
-    clusters = None
-    if names["session"] in frame.columns:
-        sessions = text_or_blank(frame[names["session"]], "session", Place(origin, 1, str(names["session"])))
-        clusters = clusters_of(prompts.tolist(), sessions.tolist())
+        given = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
+    else:
+        given = np.asarray(features, dtype=np.float64)[known]
+    prompts, sessions = frame["prompt"], frame["session"]
     return LoggedData(
-        arms=models, actions=np.array([models.index(m) for m in played]), scores=values["score"], costs=values["cost"],
-        features=np.asarray(features, dtype=np.float64), groups=prompts.to_numpy(),
-        propensities=values.get("propensity"), pmf=pmf, embeddings=embeddings, clusters=clusters,
-        lengths=None if embeddings is None else prompts.str.len().to_numpy(dtype=np.float64),
+        arms=models, actions=np.array([models.index(m) for m in played]), scores=frame["score"].to_numpy(),
+        costs=frame["cost"].to_numpy(), features=given, groups=prompts.to_numpy(dtype=object),
+        propensities=known_propensities(frame["propensity"].to_numpy(), rows, origin),
+        pmf=pmf, embeddings=vectors, lengths=None if vectors is None else prompts.str.len().to_numpy(dtype=np.float64),
+        clusters=clusters_of(prompts.tolist(), sessions.tolist()) if sessions.notna().any() else None, receipt=tuple(words),
     )  # fmt: skip
+
+
+def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
+    """[K] the probabilities of a cell that holds {model: probability}, as a mapping or as JSON."""
+    try:
+        cell = json.loads(value) if isinstance(value, str) else value
+        return [float(cell.get(arm, 0.0)) for arm in arms]
+    except (ValueError, TypeError, AttributeError):
+        raise DataError(
+            f"{origin}, row {row}: pmf is {value!r:.60}; expected {{model: probability}} as JSON"
+        ) from None

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
+#: largest weight: no estimate survives one a fraction of this size, and squares of larger ones overflow
+_LARGEST = 1e120
+
 
 def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
     """w [n] = pi(a|x) / mu(a|x) of the played arm."""
-    ratio: np.ndarray = target[np.arange(len(actions)), actions] / propensities
-    return ratio
+    with np.errstate(over="ignore"):
+        ratio: np.ndarray = target[np.arange(len(actions)), actions] / propensities
+    capped: np.ndarray = np.minimum(ratio, _LARGEST)
+    return capped
 
 
 def ips(w: np.ndarray, outcomes: np.ndarray) -> np.ndarray:

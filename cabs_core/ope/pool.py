@@ -1,7 +1,7 @@
 """What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
 
-The log is a router's (`router.events.sqlite`), a table of the user's (CSV, parquet; columns prompt, model, score, cost
-and, where they are known, propensity and session), or the test prompts of a pool whose source is a log. Policies are evaluated as they
+The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test prompts of a pool
+whose source is a log. Policies are evaluated as they
 start: fitted on the pool's train split, with nothing learnt from these decisions. What the log cannot tell is refused,
 with the reason.
 """
@@ -20,12 +20,15 @@ from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import DataError, PolicyError, RouterError
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
-from cabs_core.ope.data import COLUMNS, LoggedData, clusters_of, leading, read_events, read_frame, read_table
+from cabs_core.logs import read_log
+from cabs_core.ope.data import LoggedData, clusters_of, leading, read_events, read_table
 from cabs_core.ope.evaluate import evaluate
+from cabs_core.ope.source import is_event_log
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import build_policy
 from cabs_core.policies.registry import policy_class
 from cabs_core.pool_files import ModelPool, PoolFile
+from cabs_core.pool_files.config import LogFile
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.router.build import BUNDLE, deployable
@@ -45,36 +48,48 @@ _OUTCOME = (
 )  # fmt: skip
 
 
-def read_log(place: str | Path, bundle: str | Path) -> LoggedData:
+def read_decisions(
+    place: str | Path,
+    bundle: str | Path,
+    written: LogFile | None = None,
+    merged: Mapping[str, str] | None = None,
+) -> LoggedData:
     """A log as arrays, with embeddings, for the models of a bundle.
 
     Args:
-        place: an event log (SQLite file, PostgreSQL URL), or a table (.csv, .parquet), whose prompts are embedded with
-            the bundle's encoder.
+        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`), whose prompts are
+            embedded with the bundle's encoder.
+        written: how a log of calls is written; None: a table with the usual columns.
+        merged: {name in the log: model} of models that go by several names.
 
     Raises:
-        DataError: a column is absent, a value is impossible, or there is no scored decision.
+        DataError: it cannot be read, a column is absent, a value is impossible, or there is no scored decision.
     """
     manifest = read_manifest(bundle)
-    if not str(place).endswith((".csv", ".parquet")):
+    if is_event_log(place):
         log = EventLog(place, read_only="://" not in str(place))
         try:
             data = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
             return data if policy_class(manifest.policy).learns else replace(data, adaptive=False)
         finally:
             log.close()
-    frame = read_frame(place)
-    if COLUMNS["prompt"] not in frame.columns:
-        return read_table(frame, arms=manifest.names, origin=str(place))
-    prompts = frame[COLUMNS["prompt"]].astype(str).tolist()
-    unique, index = np.unique(np.array(prompts, dtype=object), return_inverse=True)
+    written = written or LogFile(path=str(place))
+    calls = read_log(
+        place, written.format, written.columns.chosen(), written.score_range, scores=written.scores
+    )
+    unique, index = np.unique(calls.frame["prompt"].to_numpy(dtype=object), return_inverse=True)
     encoder = TextEncoder(manifest.encoder, manifest.identity, bundle)
     vectors = np.concatenate(
         [encoder.encode(unique[i : i + 64].tolist()) for i in range(0, len(unique), 64)]
     )[index]
-    return read_table(
-        frame, None, arms=manifest.names, embeddings=vectors, components=COMPONENTS, origin=str(place)
-    )
+    return read_table(calls, arms=manifest.names, embeddings=vectors, components=COMPONENTS, merged=merged)
+
+
+def merged_names(pool: ModelPool) -> dict[str, str]:
+    """{name in a log: model of the pool} of the models that go by several names."""
+    return {
+        name: shown for shown, names in pool.names_in_source().items() if len(names) > 1 for name in names
+    }
 
 
 def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[LoggedData, list[str]]:
@@ -184,7 +199,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def logged_decisions(
-    pool_file: PoolFile, inputs: Mapping[str, Path], log: str | Path | None = None
+    pool_file: PoolFile, inputs: Mapping[str, Path], log: LogFile | None = None
 ) -> LoggedData:
     """The scored decisions that a pool's policies are evaluated on.
 
@@ -199,13 +214,14 @@ def logged_decisions(
     pool = pool_file.pool
     if log is None and pool.logged:
         return held_out(inputs, adaptive=pool.source.adaptive)[0]
-    place, bundle = pool_file.log_path if log is None else log, inputs["router"] / BUNDLE
+    written = pool_file.log_file if log is None else log
+    place, bundle = pool_file.log_path if log is None else log.path, inputs["router"] / BUNDLE
     if not bundle.is_dir():
         raise DataError(
             f"pool {pool.name} has no router (see the checks of the asset router), so no log of one"
         )
-    if "://" not in str(place) and not Path(place).is_file():
+    if "://" not in str(place) and not Path(place).exists():
         raise DataError(
             f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
         )
-    return read_log(place, bundle)
+    return read_decisions(place, bundle, written, merged_names(pool))

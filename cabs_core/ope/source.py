@@ -1,4 +1,4 @@
-"""Source `logs`: decisions with their outcomes, one model a prompt, from a table or from a router's event log."""
+"""Source `logs`: decisions with their outcomes, one model a prompt, from a log or from a router's event log."""
 
 from __future__ import annotations
 
@@ -9,63 +9,72 @@ from pathlib import Path
 import pandas as pd
 
 from cabs_core.errors import DataError
-from cabs_core.ope.traces import read_traces
+from cabs_core.logs import Log, read_log
 from cabs_core.outcomes.raw import RawOutcomes
-from cabs_core.outcomes.sources.file import tidy_columns
 from cabs_core.pool_files import PoolFile
 from cabs_core.router.events import EventLog
-from cabs_core.tables import open_table
 
-_FIELDS = {
-    "prompt": "prompt", "task": "task", "model": "model", "score": "score", "cost": "cost",
-    "input_tokens": "n_input_tokens", "output_tokens": "n_output_tokens", "split": "split", "propensity": "propensity",
-    "session": "session",
-}  # fmt: skip
-_REQUIRED = ("prompt", "model", "score")
 #: endings of a router's event log
 EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
+_SQLITE = b"SQLite format 3\x00"
+#: the task of a call that has none in a log where others have one
+_NO_TASK = "none"
+
+
+def is_event_log(place: str | Path) -> bool:
+    """Whether a log is a router's: a PostgreSQL URL, or a SQLite file."""
+    if "://" in str(place) or Path(place).suffix.lower() in EVENT_LOGS:
+        return True
+    if not Path(place).is_file():
+        return False
+    with open(place, "rb") as handle:
+        return handle.read(len(_SQLITE)) == _SQLITE
 
 
 def read_logged(pool_file: PoolFile) -> RawOutcomes:
     """Every decision as a query of its own, named by its row, with the one cell of the model that answered.
 
     Args:
-        pool_file: its source is a table (.parquet, .csv, .jsonl; columns prompt, model, score, cost and, where known,
-            propensity and session), the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or the log of another tool
-            (`source.format`).
+        pool_file: its source is the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or a log that
+            `cabs_core.read_log` reads.
 
     Raises:
         DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
     """
-    path, source = pool_file.table_path(), pool_file.pool.source
-    if source.format != "table":
-        return _traces(path, pool_file)
-    if path.suffix.lower() in EVENT_LOGS:
+    path = pool_file.table_path()
+    if is_event_log(path):
         frame = event_frame(path)
         frame["query_id"] = [str(row) for row in range(1, 1 + len(frame))]
         return RawOutcomes.from_tidy(frame, origin=str(path))
-    table = open_table(path)
-    frame, chosen = tidy_columns(table, source.columns, _FIELDS, _REQUIRED)
-    frame["query_id"] = [str(row) for row in range(table.first_row, table.first_row + len(frame))]
-    return RawOutcomes.from_tidy(
-        frame,
-        origin=str(path),
-        first_row=table.first_row,
-        score_range=pool_file.pool.score_range,
-        called=chosen,
-        parts=table.parts,
+    log = log_of_pool(pool_file)
+    log.require("score")
+    rows = log.details["record"]
+    within = rows.groupby(rows).cumcount()  # calls of one record
+    frame = pd.DataFrame(
+        {
+            "query_id": [f"{row}.{i}" if i else f"{row}" for row, i in zip(rows, within, strict=True)],
+            **{name: log.frame[name] for name in ("prompt", "model", "score")},
+        }
     )
+    known = {name: log.frame[name] for name in ("cost", "propensity", "session", "task")}
+    known |= {f"n_{name}": log.details[name] for name in ("input_tokens", "output_tokens")}
+    known |= {"split": log.details["split"]}
+    for name, values in known.items():
+        if values.notna().any():
+            frame[name] = values.fillna(_NO_TASK) if name == "task" else values
+    raw = RawOutcomes.from_tidy(frame, origin=str(path))
+    return replace(raw, report={**raw.report, "receipt": log.receipt.as_dict()})
 
 
-def _traces(path: Path, pool_file: PoolFile) -> RawOutcomes:
-    """Calls as another tool logged them; a query is named by its record, and its call within that if there are several."""
-    source = pool_file.pool.source
-    frame, left_out = read_traces(path, source.format, source.columns)
-    number = frame.pop("row")
-    within = number.groupby(number).cumcount()
-    frame["query_id"] = [f"{row}.{i}" if i else f"{row}" for row, i in zip(number, within, strict=True)]
-    raw = RawOutcomes.from_tidy(frame, origin=str(path), score_range=pool_file.pool.score_range)
-    return replace(raw, report={**raw.report, "format": source.format, "left_out": left_out})
+def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
+    """The log that a pool's source names. scored: whether its scores are wanted."""
+    source, pool = pool_file.pool.source, pool_file.pool
+    columns = source.columns.chosen()
+    return read_log(
+        pool_file.table_path(), source.format, columns if scored else columns | {"score": None},
+        pool.score_range if "score_range" in pool.model_fields_set else None,
+        scores=None if source.scores is None else pool_file.beside(source.scores, "source.scores"),
+    )  # fmt: skip
 
 
 def event_frame(path: Path) -> pd.DataFrame:

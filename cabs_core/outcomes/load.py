@@ -92,7 +92,7 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if names is not None and pool.collected:  # strategy adaptive may have dropped some
         names = {shown: shown for shown in names if shown in raw.arms}
     if names is not None:
-        raw = raw.select_models(names)
+        raw = raw.merge_models(pool.names_in_source()).select_models(names)
     elif len(raw.arms) < 2:
         raise DataError(
             f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to choose between. Add the rows of another model"

@@ -20,6 +20,7 @@ import numpy as np
 
 from cabs_core.encoders.tfidf import TfidfEncoder
 from cabs_core.errors import DataError, EncoderError, counted
+from cabs_core.logs import known_propensities
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
@@ -60,7 +61,8 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         )
     kept = raw.take(priced.any(axis=1))
     answered = ~np.isnan(kept.scores)
-    _check_propensities(kept, answered)
+    if kept.propensities is not None:  # rows in order: one answer each
+        known_propensities(kept.propensities[answered], kept.query_ids.tolist(), kept.origin)
     table = answered_table(
         kept, answered, queries_read=int(scored.any(axis=1).sum()), queries_dropped=int(lost.sum()),
         missing_costs=raw.by_model(lost),
@@ -99,20 +101,6 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
         if cells is not None:
             known |= ~np.isnan(cells)
     return raw.by_model(known & ~scored)
-
-
-def _check_propensities(raw: RawOutcomes, answered: np.ndarray) -> None:
-    if raw.propensities is None:
-        return
-    values = raw.propensities[answered]  # rows in order: one answer each
-    wrong = np.flatnonzero(~(values > 0.0))
-    if len(wrong):
-        value = values[wrong[0]]
-        raise DataError(
-            f"{raw.origin}, row {raw.query_ids[wrong[0]]}: the propensity is {'missing' if np.isnan(value) else f'{value:g}'}; "
-            f"expected a probability in (0, 1] ({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: "
-            "they are then estimated, and said to be"
-        )
 
 
 def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:

@@ -138,6 +138,47 @@ class RawOutcomes(QueryTable):
             **arrays,
         )
 
+    def merge_models(self, names: Mapping[str, Sequence[str]]) -> RawOutcomes:
+        """Take several names of the table for one model. `names` maps the name shown to these; one that is absent is none.
+
+        Raises:
+            DataError: a query has a score under two of them, or the name shown is that of another model.
+        """
+        several = {
+            shown: [n for n in given if n in self.arms] for shown, given in names.items() if len(given) > 1
+        }
+        several = {shown: given for shown, given in several.items() if given}
+        if not several:
+            return self
+        merged = {name for given in several.values() for name in given}
+        alone = [arm for arm in self.arms if arm not in merged]
+        for shown in several:
+            if shown in alone:
+                raise DataError(
+                    f"{self.origin}: models merges {listed(several[shown], 200)} as {shown!r:.100}, which is a model of the table "
+                    "too: add it to the list, or choose another name"
+                )
+        groups = [[self.arms.index(n) for n in given] for given in several.values()]
+        for shown, group in zip(several, groups, strict=True):
+            twice = np.flatnonzero((~np.isnan(self.scores[:, group])).sum(axis=1) > 1)
+            if len(twice):
+                raise DataError(
+                    f"{self.origin}: query {str(self.query_ids[twice[0]])!r:.100} has scores of {listed(several[shown], 200)}, "
+                    f"which models merges as {shown!r:.100} ({counted(len(twice), 'such row')}): leave one of the rows out"
+                )
+        kept = [self.arms.index(arm) for arm in alone]
+
+        def together(cells: np.ndarray | None) -> np.ndarray | None:
+            if cells is None:
+                return None
+            joined = [pd.DataFrame(cells[:, group]).bfill(axis=1).iloc[:, 0] for group in groups]
+            return np.column_stack([cells[:, kept], *joined])
+
+        tables: dict[str, Any] = {name: together(getattr(self, name)) for name in _NUMBERS.values()}
+        return replace(
+            self, arms=[*alone, *several], report={**self.report, "merged_models": several}, **tables
+        )
+
     def select_models(self, names: Mapping[str, str]) -> RawOutcomes:
         """Keep and rename models. `names` maps the name shown to the name in the source.
 

@@ -127,6 +127,10 @@ class Columns(_Strict):
     session: Text | None = "session"
     split: Text | None = None  #: used by split kind 'column': train, validation or test
 
+    def chosen(self) -> dict[str, Any]:
+        """{field: column} of those that the pool file names."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
 
 class Price(_Strict):
     """USD per one million tokens."""
@@ -147,6 +151,9 @@ class Price(_Strict):
         )
 
 
+LogFormat = Literal["table", "litellm", "langfuse", "openai", "otel", "openinference", "vllm_sr", "helicone"]
+
+
 class Source(_Strict):
     """Where the outcomes come from."""
 
@@ -157,10 +164,10 @@ class Source(_Strict):
     #: file
     path: Text | None = None
     layout: Literal["tidy", "wide"] = "tidy"
-    #: logs, and prompts of collect: the tool that wrote the log, whose columns are then dotted paths into a
-    #: record
-    format: Literal["table", "litellm", "langfuse", "openai", "otel", "vllm_sr", "helicone"] = "table"
+    format: LogFormat = "table"  #: logs, and prompts of collect: the tool that wrote the log
+    #: names of columns, or dotted paths into a record
     columns: Columns = Columns()
+    scores: Text | None = None  #: format langfuse: a file of scores that stand apart from the calls
     #: remote sources: a local folder with the files, read instead; relative: beside the pool file
     mirror: Text | None = None
     #: logs: what drew the models learnt on the way, and rows are in the order of time: intervals then hold at
@@ -185,6 +192,8 @@ class Source(_Strict):
                 len(judged) <= len(columns.judges),
             f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}":
                 self.format != "table" and not (record.logged or record.collected),
+            f"source.scores is for format langfuse; the format is {self.format!r}":
+                self.scores is not None and self.format != "langfuse",
         })  # fmt: skip
 
 
@@ -299,6 +308,17 @@ class Replay(_Strict):
 MARGIN = 0.02
 
 
+class LogFile(_Strict):
+    """A log of calls beside the pool file, and how it is written."""
+
+    path: Text  #: an event log (SQLite), a table, or the log of another tool
+    format: LogFormat = "table"
+    columns: Columns = Columns()
+    scores: Text | None = None
+    #: the worst and the best score that can be given; None: 0 and 1
+    score_range: tuple[_Score, _Score] | None = None
+
+
 class Deployed(_Strict):
     """What the asset `router` and `cabs export` make of the pool."""
 
@@ -309,15 +329,20 @@ class Deployed(_Strict):
     int8: bool = False
     #: most utility a request that a challenger may lose to the deployed router and still be promoted
     margin: float = Field(MARGIN, gt=0, le=1)
-    #: traffic to evaluate on: an event log (SQLite) or a table beside the pool file; None: that of the
-    #: deployed router
-    log: Text | None = None
+    #: traffic to evaluate on, beside the pool file: a path, or {path, format, columns, scores, score_range}; None: the log
+    #: of the deployed router
+    log: LogFile | None = None
     #: deployed_router trains its challenger on the log's decisions too, beside the train split
     learn_from_log: bool = False
     #: USD a request: the asset shows what each would buy, rho moved by the pacer
     budgets: tuple[Annotated[float, Field(gt=0, le=_MOST_USD)], ...] = Field((), max_length=50)
     #: models that cost nothing; else 0 is a missing price
     free: tuple[Text, ...] = Field((), max_length=1000)
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
 
 
 class ModelPool(_Strict):
@@ -328,8 +353,8 @@ class ModelPool(_Strict):
     description: str = Field("", max_length=10_000)
     synthetic: bool = False  #: generated data: said on every page that shows its results
     source: Source
-    #: models to use (default all): a list, or a mapping {name shown: name in the source}
-    models: dict[str, Text] | tuple[str, ...] = ()
+    #: models to use (default all): a list, or a mapping {name shown: name in the source, or several that are merged}
+    models: dict[str, Annotated[tuple[Text, ...], Field(min_length=1)]] | tuple[str, ...] = ()
     #: {name shown: name in the source of its later version}; half of the test queries come after the change
     later_models: dict[str, Text] = {}
     tasks: tuple[Text, ...] = Field((), max_length=10_000)  #: keep only these tasks (default all)
@@ -370,6 +395,13 @@ class ModelPool(_Strict):
     def _safe(cls, value: str) -> str:
         return safe_name(value, "pool name")
 
+    @field_validator("models", mode="before")
+    @classmethod
+    def _one_name_is_a_list_of_one(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {shown: [given] if isinstance(given, str) else given for shown, given in value.items()}
+
     @field_validator("policies", mode="before")
     @classmethod
     def _with_options(cls, value: Any) -> Any:
@@ -385,7 +417,7 @@ class ModelPool(_Strict):
         twice = sorted(p for p, count in Counter(self.policies).items() if count > 1)
         priced = [*self.prices, *self.cost_per_call]
         both = sorted(set(self.prices) & set(self.cost_per_call))
-        scored = self.source.kind == "file" or self.source.format != "table"
+        scored = self.source.kind == "file" or self.logged
         names = self.arm_names()
         _refuse(self, {
             "policies is empty: name at least one policy": not self.policies,
@@ -397,8 +429,8 @@ class ModelPool(_Strict):
                 self.missing == "price" and not priced,
             f"score_range is {list(self.score_range)}: expected the worst score first, then the best":
                 self.score_range[0] >= self.score_range[1],
-            "score_range is for source kind file, and for logs of another tool (source.format); the other sources have scores "
-            "from 0 to 1": self.score_range != (0.0, 1.0) and not scored,
+            "score_range is for source kinds file and logs; the other sources have scores from 0 to 1":
+                self.score_range != (0.0, 1.0) and not scored,
             "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split":
                 self.replay.condition == "severe_shift" and not self.split.test_tasks,
             "give rescale_mean_cost or rescale_grand_mean_cost, not both":
@@ -413,12 +445,12 @@ class ModelPool(_Strict):
         odd = [name for name in names if not 0 < len(name.strip()) <= 200 or not name.isprintable()]
         fields = ("later_models", "prices", "cost_per_call", "rescale_mean_cost")
         unknown = {field: sorted(set(getattr(self, field)) - set(names)) for field in fields}
+        sources_of = [name for given in self.names_in_source().values() for name in given]
         return _refuse(self, {
             f"models names {len(names):,} models: expected at most 1000": len(names) > 1000,
             "models names fewer than two models: there is nothing to route between": len(names) < 2,
             "models names a model more than once": len(set(names)) != len(names),
-            "models maps two names to one model of the source":
-                isinstance(self.models, dict) and len(set(self.models.values())) != len(names),
+            "models maps two names to one model of the source": len(set(sources_of)) != len(sources_of),
             f"models holds {(odd or names)[0]!r:.80}: expected 1 to 200 printable characters": odd,
             **{
                 f"{field} names models that are not in the pool: {models!r:.100}; pool has {names!r:.200}": models
@@ -471,6 +503,8 @@ class ModelPool(_Strict):
         strangers = [judge.against for judge in judges if judge.against not in (None, *names)]
         _refuse(self, {
             "source.kind is collect, so models must name whom to ask": not names,
+            "models merges names, but whom source kind 'collect' asks is one entry of the upstreams each":
+                any(len(given) > 1 for given in self.names_in_source().values()),
             "later_models cannot be used with source kind 'collect': ask the later version in a pool of its own":
                 self.later_models,
             f"collect.limits names {''.join(unknown[:1])!r:.100}, which is asked nothing; the pool asks {names!r:.200}": unknown,
@@ -494,10 +528,16 @@ class ModelPool(_Strict):
         return list(self.models)
 
     def source_names(self) -> dict[str, str] | None:
-        """{name shown: name in the source}, or None when the pool takes every model of its source."""
+        """{name shown: name in the source once names are merged}, or None when the pool takes every model of its source."""
         if not self.models:
             return None
-        return dict(self.models) if isinstance(self.models, dict) else {m: m for m in self.models}
+        return {
+            shown: given[0] if len(given) == 1 else shown for shown, given in self.names_in_source().items()
+        }
+
+    def names_in_source(self) -> dict[str, tuple[str, ...]]:
+        """{name shown: names in the source that are this model}; more than one are merged. Empty: every model is taken."""
+        return self.models if isinstance(self.models, dict) else {m: (m,) for m in self.models}
 
     def later_names(self) -> dict[str, str]:
         """{name shown: name in the source} after the change of `later_models`."""

@@ -18,7 +18,7 @@ from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
 from cabs_core.paths import data_dir, default_log, deployed_folder
 from cabs_core.pool_files import plain_yaml
-from cabs_core.pool_files.config import ModelPool, Source, policy_names
+from cabs_core.pool_files.config import LogFile, ModelPool, Source, policy_names
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -139,7 +139,16 @@ class PoolFile:
         named = self.pool.router.log
         if named is None:
             return default_log(deployed_folder(self.pool.name))
-        return self._beside(named)
+        return self._beside(named.path)
+
+    @property
+    def log_file(self) -> LogFile | None:
+        """`router.log` with absolute paths."""
+        named = self.pool.router.log
+        if named is None:
+            return None
+        paths = {k: str(self._beside(v)) for k in ("path", "scores") if (v := getattr(named, k)) is not None}
+        return named.model_copy(update=paths)
 
     def scoring_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files that the scores of a collected pool are made with, such as labels."""

@@ -11,7 +11,8 @@ import altair as alt
 import pandas as pd
 
 from cabs_core.atomic import write_bytes, write_text
-from cabs_core.errors import ResultError
+from cabs_core.errors import ResultError, listed
+from cabs_core.logs import Receipt
 from cabs_core.outcomes import Outcomes
 from cabs_core.plots import render_page
 from cabs_core.plots.charts import intervals
@@ -60,6 +61,7 @@ def build_logged_report(
         "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),
+        "receipt": _receipt(table),
         "missing": _missing(table, shown),
     }
     figure = _differences(shown, rho) if len(shown) else None
@@ -224,6 +226,24 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
         "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
         "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a bound does not exclude "
         "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
+    )  # fmt: skip
+
+
+def _receipt(table: Outcomes) -> Table | None:
+    """What became of the records of the log: kept, or left out and why."""
+    if "receipt" not in table.report:
+        return None
+    receipt = Receipt(**table.report["receipt"])
+    rows = [
+        ("calls kept", receipt.kept), ("of them with a score", receipt.scored),
+        *((f"left out: {why}", count) for why, count in sorted(receipt.left_out.items(), key=lambda r: -r[1])),
+    ]  # fmt: skip
+    merged = table.report.get("merged_models", {})
+    told = [f"{model} stands for {listed(names)}" for model, names in merged.items()]
+    told += [text for text in receipt.lines()[1:] if not text.startswith("left out")]
+    return table_of(
+        "receipt", f"What was read: {receipt.records:,} records of a log of format {receipt.format}", rows,
+        {"Records": lambda r: words(r[0]), "Number": lambda r: number(r[1], 0)}, " ".join(f"{text.rstrip('.')}." for text in told),
     )  # fmt: skip
 
 

@@ -18,18 +18,21 @@ from cabs_core.tables.table import Table
 _DEEPEST, _MOST_NAMES = 4, 10_000
 
 
-def read_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
     r"""(number from 1, record) of a JSON file, whatever its name says: a record a line, or one document.
 
     A line ends at "\n" and nowhere else; a line without anything but white space is no record. A document is a list of
     records, an object with one list of them, or a table as pandas writes it.
+
+    Args:
+        holders: the fields of a document that may hold the records, where only these do and any other is a record itself.
 
     Raises:
         DataError: it cannot be read, is no JSON, or a record is no object.
     """
     with readable(path), opened(path) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
-        for number, record in enumerate(_values(path, lines), 1):
+        for number, record in enumerate(_values(path, lines, holders), 1):
             if not isinstance(record, Mapping):
                 raise DataError(
                     f"{path}, row {number}: expected a JSON object, found {type(record).__name__}"
@@ -37,17 +40,17 @@ def read_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield number, record
 
 
-def _values(path: Path, lines: io.TextIOWrapper) -> Iterator[Any]:
+def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> Iterator[Any]:
     filled = (line for line in lines if line.strip())
     start = next(filled, "")
     try:
         value = json.loads(start)
     except (ValueError, RecursionError) as error:
-        yield from _records_of(_document(path, start + "".join(filled), error))
+        yield from _records_of(_document(path, start + "".join(filled), error), holders)
         return
     following = next(filled, None)
     if following is None and (isinstance(value, list) or suffix_of(path) == ".json"):
-        yield from _records_of(value)
+        yield from _records_of(value, holders)
         return
     yield value
     number = 2
@@ -73,12 +76,14 @@ def _document(path: Path, text: str, first_line: Exception) -> Any:
         ) from None
 
 
-def _records_of(document: Any) -> list[Any]:
+def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
     """The records of a document: a list, one list within an object, or pandas' orients split, columns, index, list."""
     if isinstance(document, list):
         return document
     if not isinstance(document, Mapping) or not document:
         return [document]
+    if holders:
+        return next((document[h] for h in holders if isinstance(document.get(h), list)), [document])
     columns, data = document.get("columns"), document.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
         return [dict(zip(columns, row, strict=False)) for row in data]

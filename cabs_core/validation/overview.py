@@ -8,6 +8,7 @@ import numpy as np
 
 from cabs_core.catalog import encoder_record, encoders
 from cabs_core.errors import DataError, PoolError, counted, listed
+from cabs_core.logs import Receipt
 from cabs_core.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.outcomes.copies import copies_text
 from cabs_core.outcomes.gaps import gaps_text
@@ -151,10 +152,13 @@ def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 def _log_shape(outcomes: Outcomes) -> list[str]:
     report = outcomes.report
-    lines = [
-        f"{report['origin']}: {report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
+    lines = Receipt(**report["receipt"]).lines() if "receipt" in report else [f"{report['origin']}"]
+    lines.append(
+        f"{report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
         f"{len(set(outcomes.prompts)):,} prompts; {len(outcomes.arms)} models"
-    ]
+    )
+    for model, names in report.get("merged_models", {}).items():
+        lines.append(f"{model} stands for {listed(names, 200)}")
     if outcomes.propensities is None:
         lines.append(
             "propensities: none in the log; they are estimated, and every figure then rests on that model (map "

@@ -43,8 +43,8 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
         required = _REQUIRED[:-1]  # a cost column is used where there is one
     if pool.source.layout == "tidy":
         return _tidy(table, columns, required, pool.score_range)
-    names = pool.source_names()
-    wanted = None if names is None else list(dict.fromkeys([*names.values(), *pool.later_models.values()]))
+    named = [name for given in pool.names_in_source().values() for name in given]
+    wanted = list(dict.fromkeys([*named, *pool.later_models.values()])) or None
     return _wide(table, columns, required, wanted, pool.score_range)
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_support import chain_of, home_with
 
+from cabs_core import read_log
 from cabs_core.artifacts import make_artifact
 from cabs_core.errors import DataError, PoolError
 from cabs_core.ope import evaluate, read_table
@@ -21,9 +22,7 @@ from cabs_core.ope.compare import compare_policies
 from cabs_core.ope.data import clusters_of
 from cabs_core.ope.pool import held_out
 from cabs_core.ope.source import read_logged
-from cabs_core.ope.traces import read_traces
 from cabs_core.outcomes import Outcomes, load_outcomes
-from cabs_core.pool_files.config import Columns
 from cabs_core.pool_files.read import read_pool_file
 from cabs_core.router.events import EventLog
 
@@ -92,7 +91,7 @@ def test_mistakes_are_said(tmp_path: Path, cabs_home: Path) -> None:
         read_pool_file(tmp_path / "other.yaml")
     with pytest.raises(DataError, match="sessions has 2 entries for 240 queries"):
         replace(read(tmp_path, frame), sessions=np.array(["a", "b"]))
-    with pytest.raises(DataError, match="no column 'thread' for the session"):
+    with pytest.raises(DataError, match=r"no column 'thread', which source\.columns\.session names"):
         read_table(frame, columns={"session": "thread"})
 
 
@@ -174,17 +173,17 @@ def test_a_trace_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> 
     (tmp_path / "tiny.yaml").write_text(POOL.replace("path: calls.csv", "format: openai, path: log.jsonl"))
     raw = read_logged(read_pool_file(tmp_path / "tiny.yaml"))
     assert raw.sessions.tolist() == [f"t{i // 4}" for i in range(40)]
-    frame, _ = read_traces(path, "openai", Columns(session="about.thread"))
-    assert frame["session"].tolist() == [f"x{i // 2}" for i in range(40)]
-    assert "session" not in read_traces(path, "openai", Columns(session=None))[0]
+    found = read_log(path, "openai", {"session": "about.thread"}).frame
+    assert found["session"].tolist() == [f"x{i // 2}" for i in range(40)]
+    assert read_log(path, "openai", {"session": None}).frame["session"].isna().all()
     with pytest.raises(
         DataError, match=r"no record has 'about\.topic', which source\.columns\.session names"
     ):
-        read_traces(path, "openai", Columns(session="about.topic"))
+        read_log(path, "openai", {"session": "about.topic"})
     path.write_text(
         "\n".join(json.dumps({k: v for k, v in line.items() if k != "session_id"}) for line in lines)
     )
-    assert "session" not in read_traces(path, "openai", Columns())[0]  # a user is no conversation
+    assert read_log(path, "openai").frame["session"].isna().all()  # a user is no conversation
 
 
 @given(st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["", None, "a", "b"])), max_size=12))

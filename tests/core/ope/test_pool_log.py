@@ -19,8 +19,9 @@ from cabs_core.chain.cli import evaluate as command
 from cabs_core.chain.off_policy import ESTIMATES
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.errors import DataError
-from cabs_core.ope.pool import evaluate_pool, logged_decisions, probabilities, read_log
+from cabs_core.ope.pool import evaluate_pool, logged_decisions, probabilities, read_decisions
 from cabs_core.paths import default_log, deployed_folder
+from cabs_core.pool_files.config import LogFile
 from cabs_core.problem import ReplayProblem
 from cabs_core.router import Router
 from cabs_core.router.events import EventLog
@@ -33,7 +34,7 @@ EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (
 
 def estimates(log: Path | None = None, policies=("ridge",), rhos=(500.0,)) -> list[dict]:
     inputs = chain_of().require(chain_of().stage("off_policy"))
-    data = logged_decisions(chain_of().pool_file, inputs, log)
+    data = logged_decisions(chain_of().pool_file, inputs, log and LogFile(path=str(log)))
     return evaluate_pool(chain_of().pool, inputs, data, policies=policies, rhos=rhos)
 
 
@@ -71,7 +72,9 @@ def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
     assert len(rows) == made.record.summary["rows"] and set(made.record.inputs) >= {"log", "router"}
     assert not made.record.summary["refused"]
     inputs = chain_of().require(chain_of().stage("router"))
-    data = read_log(default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle")
+    data = read_decisions(
+        default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle"
+    )
     assert len(data) == 4 * problem.n
     for rho in (0.0, 500.0):
         utilities = np.clip(problem.scores - rho * problem.costs, 0, 1)
@@ -93,7 +96,9 @@ def test_what_a_policy_would_play_is_what_its_replay_plays_first(world) -> None:
 
     home, problem = world
     inputs = chain_of().require(chain_of().stage("router"))
-    data = read_log(default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle")
+    data = read_decisions(
+        default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle"
+    )
     target = probabilities(chain_of().pool, inputs, data, "ridge", 500.0)
     played = replay(problem, "ridge", 500.0, [0], order=np.arange(problem.n)[None])
     assert (target[: problem.n].argmax(axis=1) == played.actions[0]).all() and target.max() == 1.0
@@ -111,9 +116,9 @@ def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
         with sqlite3.connect(log) as db:
             db.execute("UPDATE decisions SET bundle = 'earlier' WHERE seq <= ?", (4 * problem.n // share,))
         if left:
-            assert len(read_log(log, bundle)) == left
+            assert len(read_decisions(log, bundle)) == left
     with pytest.raises(DataError, match=r"no scored decision .* of the encoder"):
-        read_log(log, bundle)
+        read_decisions(log, bundle)
 
 
 def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
@@ -139,7 +144,7 @@ def test_refusals_and_mistakes_are_said(world) -> None:
     rows = estimates(home / "certain.csv")
     assert [r["refused"][:24] for r in rows] == ["the log is deterministic"] and rows[0]["value"] is None
     frame.rename(columns={"cost": "price"}).to_csv(home / "no_cost.csv", index=False)
-    with pytest.raises(DataError, match="no column 'cost'"):
+    with pytest.raises(DataError, match="no call has a cost"):
         estimates(home / "no_cost.csv")
     frame.assign(model="nobody").to_csv(home / "strangers.csv", index=False)
     with pytest.raises(DataError, match="'nobody' is none of"):

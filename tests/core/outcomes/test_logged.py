@@ -135,9 +135,9 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
         ),
         (lambda f: f[(f["model"] != "small") | (f.index < 20)], {}, r"'small' has \d scored decisions on train prompts; 5"),
         (lambda f: f.assign(score=2.0), {}, "row 2: score"),
-        (lambda f: f.drop(columns="score"), {}, "no column 'score'"),
+        (lambda f: f.drop(columns="score"), {}, "no call has a score"),
         (lambda f: f.drop(columns="cost"), {}, "no decision has a score and a cost"),
-        (lambda f: f.assign(score=np.nan), {}, "no decision has a score and a cost"),
+        (lambda f: f.assign(score=np.nan), {}, "no call has a score"),
         (
             lambda f: f.assign(cost=f["cost"].where(f.index != 3)), {"missing": "error"},
             r"row 5: no cost \(1 such row\)",

@@ -144,7 +144,7 @@ def test_lines_of_nested_entries() -> None:
             "line 2: policies: unknown policy 'lin_ubc'. Did you mean 'lin_ucb'?",
         ),
         ("models: [a, [b]]\n", "models.1: Input should be a valid string"),
-        ("models: {a: [b], c: d}\n", "models.a: Input should be a valid string"),
+        ("models: {a: {b: 1}, c: d}\n", "models.a"),
     ],
 )
 def test_misspelt_fields_and_names_are_guessed(tmp_path: Path, text: str, expected: str) -> None:

@@ -62,7 +62,7 @@ def test_twins_differ_in_the_encoder_alone(name: str) -> None:
 def test_shipped_pools_of_the_paper_name_its_models(pool: str, benchmark: str) -> None:
     found = find_pool(pool).pool
     assert found.paper_benchmark == benchmark
-    assert found.models == {row.name: row.source_name for row in PUBLISHED[benchmark]}
+    assert found.models == {row.name: (row.source_name,) for row in PUBLISHED[benchmark]}
     assert found.split.kind == ("default" if pool == "sprout" else "random")
 
 
@@ -213,7 +213,7 @@ BAD_POOLS = {
         "prices and cost_per_call both name 'a'",
     ),
     "price without prices": (FINE + "missing: price\n", "missing is price, so give prices"),
-    "scale of a source with scores": (FINE + "score_range: [0, 100]\n", "for source kind file"),
+    "scale of a source with scores": (FINE + "score_range: [0, 100]\n", "for source kinds file and logs"),
     "unknown condition": (
         FINE + "replay: {condition: sabotage}\n",
         "replay.condition: 'sabotage' is no stress condition; expected one of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cabs_core.errors import PolicyError, RouterError
-from cabs_core.ope.pool import as_table, evaluate_pool, read_log
+from cabs_core.ope.pool import as_table, evaluate_pool, read_decisions
 from cabs_core.policies.static import Carrot
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router import Router, choose_policy
@@ -32,7 +32,7 @@ def test_an_estimate_that_fails_leaves_those_of_others(
     for i, text in enumerate(3 * test_prompts):  # an effective sample size well above 50, whatever is drawn
         router.feedback(router.route(text).id, score=float(i % 2), cost=1e-4)
     router.close()
-    data = read_log(tmp_path / "log.sqlite", make_bundle("ridge", epsilon=0.5))
+    data = read_decisions(tmp_path / "log.sqlite", make_bundle("ridge", epsilon=0.5))
 
     def broken(self, *_):
         raise PolicyError("carrot cannot be played today")

@@ -1,0 +1,70 @@
+"""OpenAI: batches with their requests, stored completions and responses, and pairs `{request, response}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cabs_core.logs.calls import Call, Format, Record, Score, feedback, ids
+from cabs_core.tables.dotted import at, parsed
+
+
+def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+    """Lines of a batch's input belong to the lines of its output that bear their `custom_id`."""
+    names = {id(r): next(iter(ids(r.get("custom_id"))), None) for _, r in records}
+    asked = {
+        names[id(r)]: r
+        for _, r in records
+        if "body" in r and "response" not in r and names[id(r)] is not None
+    }
+    answered = {names[id(r)] for _, r in records if "response" in r or "error" in r}
+    calls = []
+    for number, r in records:
+        request = asked.get(names[id(r)])
+        if request is r and names[id(r)] in answered:
+            continue  # its answer stands elsewhere
+        views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
+        calls.append(Call(number, views, scores=feedback(r)))
+    return calls, []
+
+
+def _flat(record: Record) -> Record:
+    """What was asked and what was answered, each under one name, whichever form the record has."""
+    request = _object(record, "request.body", "request", "body") or record
+    response = _object(record, "response.body", "response", "completion") or record
+    return {
+        "request": request, "response": response, "url": record.get("url") or at(record, "request.url"),
+        "status_code": at(record, "response.status_code"), "error": record.get("error"),
+    }  # fmt: skip
+
+
+def _object(record: Record, *paths: str) -> Any:
+    for path in paths:
+        value = at(record, path)
+        value = parsed(value) if isinstance(value, str) else value
+        if isinstance(value, Mapping) and value:
+            return value
+    return None
+
+
+FORMAT = Format(
+    split,
+    kind=("url", "response.object"),
+    chats=frozenset({
+        "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "chat.completion", "text_completion",
+        "response", "chat.completion.chunk",
+    }),
+    status=("status_code", "response.status", "response.status_code"),
+    errors=("error", "response.error"),
+    cached=("cached", "cache_hit"),
+    model=("response.model", "request.model"),
+    prompt=("request",),
+    cost=("cost", "cost_usd", "metadata.cost"),
+    input_tokens=("response.usage.prompt_tokens", "response.usage.input_tokens", "usage.prompt_tokens",
+                  "usage.input_tokens"),
+    output_tokens=("response.usage.completion_tokens", "response.usage.output_tokens", "usage.completion_tokens",
+                   "usage.output_tokens"),
+    tokens=("response.usage.total_tokens", "usage.total_tokens"),
+    session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
+    time=("response.created", "response.created_at", "created", "created_at", "timestamp"),
+)  # fmt: skip

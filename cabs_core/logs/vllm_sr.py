@@ -1,0 +1,53 @@
+"""vLLM Semantic Router: records of Router Replay, with the outcomes that were posted later.
+
+Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where the score of an outcome is left out when it
+is 0 and the verdict always stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cabs_core.logs.calls import Call, Format, Record, Score, feedback
+
+#: verdict -> whether the answer was good; a model that was more than was needed answered well
+_VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
+
+
+def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+    """Every record is a call."""
+    return [Call(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
+
+
+def _outcomes(record: Record) -> list[tuple[str, Any]]:
+    """Those about the model that answered; those about a route, a provider or the router say nothing of the answer."""
+    found = record.get("outcomes") or record.get("outcome") or []
+    scores = []
+    for outcome in found if isinstance(found, list) else [found]:
+        if not isinstance(outcome, dict) or outcome.get("target") not in (None, "", "model"):
+            continue
+        if outcome.get("target_ref") not in (None, "", record.get("selected_model")):
+            continue
+        value = outcome.get("score", _VERDICTS.get(str(outcome.get("verdict"))))
+        if value is not None:
+            scores.append((str(outcome.get("name") or "outcome"), value))
+    return scores
+
+
+FORMAT = Format(
+    split,
+    status=("response_status", "lifecycle_state"),
+    cached=("from_cache",),
+    model=("selected_model", "response_body.model"),  # `original_model` is what was asked for
+    prompt=("request_body", "prompt"),
+    bodies=frozenset({"request_body"}),
+    cut=("prompt_truncated",),
+    cost=("actual_cost", "cost", "usage.cost"),
+    unpriced=lambda call: str(call.at("currency") or "USD").upper() != "USD",
+    input_tokens=("response_body.usage.prompt_tokens", "prompt_tokens", "usage.prompt_tokens"),
+    output_tokens=("response_body.usage.completion_tokens", "completion_tokens", "usage.completion_tokens"),
+    tokens=("response_body.usage.total_tokens", "total_tokens", "usage.total_tokens"),
+    session=("session_id", "conversation_id"),
+    task=("category",),
+    time=("timestamp",),
+)
