@@ -24,6 +24,8 @@ PRIOR = 20.0
 LARGEST = 4.0
 #: least share of a predicted cost that is that of the output
 LEAST_OUTPUT = 0.1
+#: most USD that a call is said to have cost; what a client says: at most so many times what is known or expected
+MOST_USD, MOST_TIMES = 10_000.0, 20.0
 
 
 class Charges:
@@ -55,6 +57,15 @@ class Charges:
         if n.shape != self.n.shape or ratios.shape != n.shape or not (np.isfinite(n) & (ratios >= 0)).all():
             raise ValueError("charges: expected numbers >= 0 for every model")
         self.n, self.ratios = n, ratios
+
+
+def check_client_cost(cost: Any, *known: float | None) -> None:
+    """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or expected one, in USD."""
+    most = min(MOST_TIMES * max((value for value in known if value is not None), default=0.0), MOST_USD)
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
+        raise RouterError(
+            f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
+        )
 
 
 class Prices:

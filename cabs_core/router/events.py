@@ -182,12 +182,19 @@ class EventLog:
 
         self.database.transaction(work, append=True)
 
-    def decision(self, **where: str) -> Logged | None:
-        """The newest decision with this id, response_id, call_id or session; None: there is none."""
+    def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
+        """The newest decision with this id, response_id, call_id or session; None: there is none.
+
+        Args:
+            caller: only among those that it asked for: names that clients choose are theirs alone. None: everybody's.
+        """
         ((column, value),) = where.items()
         assert column in NAMED
-        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.{column} = ? AND d.retracted = 0 ORDER BY d.seq DESC LIMIT 1"
-        row = self._one(sql, (name_of(value),))
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.{column} = ? AND d.retracted = 0"
+        if caller is not None:
+            sql += " AND d.caller = ?"
+        values = (name_of(value),) if caller is None else (name_of(value), caller)
+        row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
         return logged_of(row) if row else None
 
     def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:

@@ -31,7 +31,7 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
-from cabs_core.router.charges import Prices
+from cabs_core.router.charges import MOST_USD, Prices
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import EventLog, prompt_hash
@@ -451,7 +451,7 @@ class Router:
         """Record a score in [0, 1] for the answer of a decision, at any time after it.
 
         Args:
-            cost: USD of the call; None: what `finish` recorded, else what was expected.
+            cost: USD of the call, at most `charges.MOST_USD`; None: what `finish` recorded, else what was expected.
             source: who gives the score. Only the first score of a decision teaches; those of other sources are kept
                 in the log.
             key: idempotency key; None: one score per decision and source.
@@ -472,31 +472,40 @@ class Router:
         cost: float | None = None,
         source: str = "user",
         key: str | None = None,
+        caller: str | None = None,
         **name: str,
     ) -> str:
         """`feedback` for `id=`, `response_id=` (of the upstream's answer), `call_id=` (given to `route`) or `session=`.
 
         A session (its key in the log) or a turn that kept its model is credited to the decision that drew the model; the
         first score of a decision teaches. A session costs what a call of that decision cost on average.
-        """
-        return self._feedback(name, score, cost, source, key)
 
-    def named(self, **name: str) -> Logged:
-        """The newest decision with this `id=`, `response_id=` or `call_id=`. Raises RouterError: there is none."""
+        Args:
+            caller: only among the decisions that it asked for; None: among all.
+        """
+        return self._feedback(name, score, cost, source, key, caller)
+
+    def named(self, *, caller: str | None = None, **name: str) -> Logged:
+        """The newest decision with this `id=`, `response_id=`, `call_id=` or `session=`, of a caller or of all.
+
+        Raises:
+            RouterError: there is none.
+        """
         if len(name) != 1 or next(iter(name)) not in NAMES:
             raise RouterError(f"name the decision by one of {', '.join(NAMES)}")
         ((what, value),) = name.items()
-        logged = self.log.decision(**name)
+        logged = self.log.decision(caller=caller, **name)
         if logged is None:
             raise UnknownDecision(what, value)
         return logged
 
     def _feedback(
-        self, where: Mapping[str, str], score: float, cost: float | None, source: str, key: str | None
-    ) -> str:
+        self, where: Mapping[str, str], score: float, cost: float | None, source: str, key: str | None,
+        caller: str | None = None,
+    ) -> str:  # fmt: skip
         score = _number(score, "score", 0.0, 1.0)
-        cost = None if cost is None else _number(cost, "cost", 0.0, math.inf)
-        logged = self.named(**where)
+        cost = None if cost is None else _number(cost, "cost", 0.0, MOST_USD)
+        logged = self.named(caller=caller, **where)
         if cost is None:
             own = logged.cost if "session" not in where else self.log.mean_cost(logged.kept or logged.id)
             candidates = (own, logged.expected_cost, self._mean_cost(logged.arm))

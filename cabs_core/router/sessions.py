@@ -46,13 +46,14 @@ def route_conversation(
     """Decide which model answers a turn: the one that the session has, one that is drawn, or the fallback without text.
 
     Args:
-        available, rho, call_id: as of `Router.route`. caller: who asks, for the log.
+        available, rho, call_id: as of `Router.route`. caller: who asks, for the log; earlier turns are looked up among its
+            own. None: among everybody's.
 
     Raises:
         RouterError: an unknown model, or no model left. LogError: the log cannot be used.
     """
     mask = router.mask(available)
-    key, last = _standing(router, request)
+    key, last = _standing(router, request, caller)
     if last is not None and (mask is None or mask[router.arms.index(last.arm)]):
         expected = None
         if not request.in_tools and request.text is not None:
@@ -72,17 +73,17 @@ def route_conversation(
     )  # fmt: skip
 
 
-def _standing(router: Router, request: Request) -> tuple[str | None, Logged | None]:
+def _standing(router: Router, request: Request, caller: str | None) -> tuple[str | None, Logged | None]:
     """(session of the request, the turn whose model may stay)."""
     key, last = request.key, None
     if request.previous is not None:
-        before = router.log.decision(response_id=request.previous)
+        before = router.log.decision(response_id=request.previous, caller=caller)
         if before is not None and request.derived:
             key, last = before.session, before
     if not may_keep(router.sticky, request.in_tools):
         return key, None
     if key is not None and (last is not None or not request.derived or request.continued):
-        last = router.log.decision(session=key) or last
+        last = router.log.decision(session=key, caller=caller) or last
     if last is None or last.arm not in router.arms or last.mode == "fallback":
         return key, None
     if time.time() - last.ts > IDLE and not request.in_tools:

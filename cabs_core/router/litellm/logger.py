@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import math
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
@@ -16,6 +17,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from cabs_core.endpoints.request import Request, session_key
 from cabs_core.errors import CabsError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
+from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.router import NAMES, Router
 from cabs_core.router.server.keeper import Keeper
@@ -24,6 +26,8 @@ from cabs_core.router.sessions import route_conversation
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
 _QUIET = 60.0
+#: whose a decision is -> attribute of the key that LiteLLM's proxy has let in
+OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
 
 
 class CabsLogger(CustomLogger):
@@ -34,11 +38,18 @@ class CabsLogger(CustomLogger):
 
     Args:
         router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
+        owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of its user; of the
+            key where it has none. Owners have sessions and scores of their own; the proxy's admins may score all.
         **options: of `Router`; without `log` it is the one beside the bundle.
     """
 
-    def __init__(self, router: str | Path | Router, *, free: tuple[str, ...] = (), **options: Any):
+    def __init__(
+        self, router: str | Path | Router, *, free: tuple[str, ...] = (), owner: str = "key", **options: Any
+    ):
         super().__init__()
+        if owner not in OWNERS:
+            raise RouterError(f"owner {owner!r:.40}: expected one of {', '.join(OWNERS)}")
+        self.owner = owner
         self._keeper: Keeper | None = None
         if isinstance(router, Router):
             self.router = router
@@ -56,8 +67,8 @@ class CabsLogger(CustomLogger):
         free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
         self.free = free_arms | set(free)
         self.errors = 0
-        #: (decision, model) of the attempts of recent calls, by the proxy's id of the call
-        self.attempts: dict[str, list[tuple[str, str]]] = {}
+        #: (decision, model) of the attempts of recent calls, by owner and id of the call, which a client may choose
+        self.attempts: dict[tuple[str | None, str], list[tuple[str, str]]] = {}
         self._last_report = -_QUIET
 
     @property
@@ -88,17 +99,17 @@ class CabsLogger(CustomLogger):
             if not by_arm:
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
-            call = keywords.get("litellm_call_id")
-            by_arm = await self._left(by_arm, call)
-            turn = _conversation(messages, keywords, self.router.route_by)
+            call, caller = keywords.get("litellm_call_id"), self.caller_in(keywords)
+            by_arm = await self._left(by_arm, caller, call)
+            turn = _conversation(messages, keywords, self.router.route_by, caller)
             routed = await asyncio.to_thread(
-                route_conversation, self.router, turn, available=list(by_arm), call_id=call
+                route_conversation, self.router, turn, available=list(by_arm), call_id=call, caller=caller
             )
             key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             if call:
-                self._remember(call, routed.id, routed.model)
+                self._remember(caller, call, routed.id, routed.model)
             return [by_arm[routed.model]]
         except Exception as error:  # routing must never stop a call
             self._failed("a deployment was not chosen", error)
@@ -120,7 +131,7 @@ class CabsLogger(CustomLogger):
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
         """x-cabs-decision for the proxy's clients, by which they score the answer."""
-        name = self._last(data.get("litellm_call_id")) or _decision(data)
+        name = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id")) or _decision(data)
         return {"x-cabs-decision": name} if name else None
 
     async def async_post_call_failure_hook(
@@ -128,19 +139,39 @@ class CabsLogger(CustomLogger):
     ) -> None:  # fmt: skip
         """The proxy gives up on a call: its last attempt is closed."""
         try:
-            for name, _ in self.attempts.get(request_data.get("litellm_call_id") or "", []):
+            caller = self.caller_of(user_api_key_dict)
+            for name, _ in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
                 await self._close(name)
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
-    async def _left(self, by_arm: dict[str, dict[str, Any]], call: str | None) -> dict[str, dict[str, Any]]:
+    def caller_of(self, key: Any) -> str | None:
+        """Whose the calls of a key are, `key:HASH`, `team:ID` or `user:ID`; None: no proxy has let a key in.
+
+        Args:
+            key: LiteLLM's `UserAPIKeyAuth`. What clients send is JSON, which has none of its attributes.
+        """
+        for owner in (self.owner, "key"):
+            if isinstance(name := getattr(key, OWNERS[owner], None), str) and name:
+                return f"{owner}:{name}"
+        return None
+
+    def caller_in(self, keywords: dict[str, Any]) -> str | None:
+        """`caller_of` the key that the proxy keeps beside a call."""
+        kept = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
+        keys = [about.get("user_api_key_auth") for about in kept if isinstance(about, dict)]
+        return next((name for key in keys if (name := self.caller_of(key)) is not None), None)
+
+    async def _left(
+        self, by_arm: dict[str, dict[str, Any]], caller: str | None, call: str | None
+    ) -> dict[str, dict[str, Any]]:
         """The deployments that this call has not tried, all where it tried each; attempts before are closed.
 
         The proxy asks again for a retry under the same id, offers what has just failed, and reports the failure of one
         attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and cools its model down.
         """
         tried_arms = set()
-        for name, arm in self.attempts.get(call or "", []):
+        for name, arm in self.attempts.get((caller, call or ""), []):
             if await self._close(name):
                 tried_arms.add(arm)
         return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
@@ -156,11 +187,13 @@ class CabsLogger(CustomLogger):
         self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
     ) -> None:
         try:
-            name = _decision(kwargs.get("litellm_params") or {}) or self._last(kwargs.get("litellm_call_id"))
+            about = kwargs.get("litellm_params") or {}
+            caller = self.caller_in(about)
+            name = _decision(about) or self._last(caller, kwargs.get("litellm_call_id"))
             if name is None:
                 return
-            logged = self.router.log.decision(id=name)
-            if logged is None:  # another router's
+            logged = self.router.log.decision(id=name, caller=caller)
+            if logged is None:  # another router's, or another caller's that this one has named
                 return
             cost = kwargs.get("response_cost") if status == "answered" else None
             # LiteLLM says 0.0 for a model whose price it does not know
@@ -173,14 +206,14 @@ class CabsLogger(CustomLogger):
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
-    def _remember(self, call: str, name: str, arm: str) -> None:
-        self.attempts.setdefault(call, []).append((name, arm))
+    def _remember(self, caller: str | None, call: str, name: str, arm: str) -> None:
+        self.attempts.setdefault((caller, call), []).append((name, arm))
         while len(self.attempts) > 10_000:
             self.attempts.pop(next(iter(self.attempts)))
 
-    def _last(self, call: str | None) -> str | None:
+    def _last(self, caller: str | None, call: str | None) -> str | None:
         """The last attempt of a call."""
-        attempts = self.attempts.get(call or "")
+        attempts = self.attempts.get((caller, call or ""))
         return attempts[-1][0] if attempts else None
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -244,35 +277,53 @@ class CabsLogger(CustomLogger):
         from fastapi.responses import JSONResponse  # noqa: PLC0415  (of LiteLLM's proxy)
         from litellm.proxy.proxy_server import app, user_api_key_auth  # noqa: PLC0415  (of LiteLLM's proxy)
 
-        async def feedback(request: HttpRequest) -> JSONResponse:
+        async def feedback(request: HttpRequest, key: Any) -> JSONResponse:
             try:
                 body = await request.json()
-                names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
-                if "session" in names:
-                    names["session"] = session_key(names["session"])
-                result = await asyncio.to_thread(
-                    self.router.feedback_by, **names, score=body.get("score"), cost=body.get("cost"), source="proxy"
-                )  # fmt: skip
+                result = await asyncio.to_thread(self.score, body, key)
                 return JSONResponse({"result": result}, 409 if result == "conflict" else 200)
             except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
                 status = 404 if isinstance(error, UnknownDecision) else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 
-        feedback.__annotations__["request"] = HttpRequest
-        app.post("/cabs/feedback", dependencies=[Depends(user_api_key_auth)])(feedback)
+        feedback.__annotations__ |= {"request": HttpRequest, "key": Annotated[Any, Depends(user_api_key_auth)]}
+        app.post("/cabs/feedback")(feedback)
+
+    def score(self, body: dict[str, Any], key: Any) -> str:
+        """Record the score of a decision that is the key's; of any for an admin of the proxy. As of `Router.feedback_by`.
+
+        Args:
+            body: {one of `NAMES`: text, score, and maybe cost}. key: LiteLLM's `UserAPIKeyAuth`.
+
+        Raises:
+            RouterError: there is no such decision, or score or cost is out of range.
+        """
+        caller, cost = self.caller_of(key), body.get("cost")
+        owner = None if getattr(key, "user_role", None) == "proxy_admin" else caller or ""
+        names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
+        if "session" in names:
+            names["session"] = session_key(names["session"], caller or "")
+        logged = self.router.named(caller=owner, **names)
+        if cost is not None:
+            check_client_cost(cost, logged.cost, logged.expected_cost)
+        return self.router.feedback_by(
+            **names, caller=owner, score=body.get("score", math.nan), cost=cost, source=caller or "proxy"
+        )
 
 
 def _arm(deployment: dict[str, Any]) -> str | None:
     return (deployment.get("model_info") or {}).get("id")
 
 
-def _conversation(messages: Any, keywords: dict[str, Any], route_by: str) -> Request:
+def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> Request:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
     request = keywords.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
     body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
-    return Request.read(body, headers if isinstance(headers, dict) else {}, route_by=route_by)
+    return Request.read(
+        body, headers if isinstance(headers, dict) else {}, route_by=route_by, caller=caller or ""
+    )
 
 
 def _decision(holder: dict[str, Any]) -> str | None:

@@ -39,6 +39,7 @@ from cabs_core.endpoints import request as asked
 from cabs_core.errors import CabsError, LogError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
+from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import BUDGET, EventLog
@@ -77,8 +78,6 @@ SETTINGS = "CABS_SERVE_SETTINGS"
 LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 #: seconds that an answer waits for what was taken back to be learnt no more
 RELEARNT = 2.0
-#: a client may report at most so many times the expected cost
-MOST_TIMES = 20.0
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 logger = logging.getLogger("cabs.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -441,12 +440,7 @@ async def feedback(request: Request) -> Response:
     if cost is not None:
         if not state.client_costs:
             raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
-        costs = [c for c in (logged.cost, logged.expected_cost) if c is not None]
-        most = MOST_TIMES * max(costs) if costs else 0.0
-        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
-            raise RouterError(
-                f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
-            )
+        check_client_cost(cost, logged.cost, logged.expected_cost)
     result = await state.forwarder.beside(
         router.feedback, logged.id, score=body.get("score"), cost=cost, source=caller.name,
         key=None if key is None else f"{caller.name}:{key}",
@@ -459,20 +453,17 @@ async def feedback(request: Request) -> Response:
 
 
 async def _owned(request: Request, body: dict[str, Any]) -> Logged:
-    """The decision that a body names, which is the caller's own, or anybody's for an admin.
-
-    Raises:
-        UnknownDecision: there is none, or it is another's: nothing tells the two apart.
-    """
+    """The decision that a body names among the caller's, for an admin among all. Raises UnknownDecision: there is none."""
     state, caller = request.app.state, _caller(request)
     named = _named(body, caller.name)
     (what,) = named
     for pause in LOOKS if what == "response_id" else LOOKS[:1]:
         await asyncio.sleep(pause)
         with suppress(UnknownDecision):
-            logged: Logged = await state.forwarder.beside(state.keeper.router.named, **named)
-            if caller.admin or logged.caller in (None, caller.name):
-                return logged
+            logged: Logged = await state.forwarder.beside(
+                state.keeper.router.named, caller=None if caller.admin else caller.name, **named
+            )
+            return logged
     raise UnknownDecision(what, body[what])
 
 

@@ -169,7 +169,7 @@ def test_an_error_inside_never_stops_a_call(made, monkeypatch):
 
 def test_answers_say_which_decision_they_are(made):
     async def work():
-        made._remember("call-1", "decision-1", MODELS[0])
+        made._remember(None, "call-1", "decision-1", MODELS[0])
         return [
             await made.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
             await made.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
