@@ -286,7 +286,10 @@ class CabsLogger(CustomLogger):
                 status = 404 if isinstance(error, UnknownDecision) else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 
-        feedback.__annotations__ |= {"request": HttpRequest, "key": Annotated[Any, Depends(user_api_key_auth)]}
+        feedback.__annotations__ |= {
+            "request": HttpRequest,
+            "key": Annotated[Any, Depends(user_api_key_auth)],
+        }
         app.post("/cabs/feedback")(feedback)
 
     def score(self, body: dict[str, Any], key: Any) -> str:
