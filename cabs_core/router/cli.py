@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from cabs_core.command import HelpGroup
+from cabs_core.errors import one_line
 from cabs_core.paths import is_remote
 from cabs_core.pools.completion import complete_pool
 from cabs_core.secret import FROM_FILE, refuse_password, secret
@@ -362,6 +364,8 @@ def feedback(
             return
         result = router.feedback_by(**{by: decision}, score=score, cost=cost, source=source or "user")
         click.echo(result)
+        if result == "recorded" and not router.learns:
+            click.echo(f"recorded, not learnt: policy {router.manifest.policy} does not learn from scores")
         if result == "conflict":
             raise SystemExit(1)
     finally:
@@ -407,15 +411,32 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
 @click.command()
 @ROUTER
 @LOG
+@click.option(
+    "--invoice", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Bill of your providers, a CSV file with columns day, model, usd and, if it has them, tokens: say by day and model where "
+    "the log differs.",
+)  # fmt: skip
+@click.option(
+    "--upstreams", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --invoice: the upstreams file, where models have other names at their providers.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was found as JSON.")
-def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
-    """Report on a router: plays and learning curves per model, decisions without a score, problems.
+def doctor(
+    folder: Path | str, log: str | None, invoice: Path | None, upstreams: Path | None, as_json: bool
+) -> None:
+    """Report on a router: plays and learning curves per model, decisions without a score, costs, problems.
 
     Exit code 1 when something is wrong.
     """
     from cabs_core.router.doctor import examine
 
-    facts = examine(_local(folder), log)
+    names: dict[str, str] = {}
+    if upstreams is not None:
+        from cabs_core.router.server.upstreams import load_upstreams
+
+        read = load_upstreams(upstreams)
+        names = {name: one.model or name for name, one in {**read.embeddings, **read.models}.items()}
+    facts = examine(_local(folder), log, invoice=invoice, names=names)
     if as_json:
         click.echo(json.dumps(facts, indent=1))
     else:
@@ -436,6 +457,7 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
             )
         curve = " ".join(f"{v:.3f}" for v in facts["curve"]["utility"])
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
+        _show_costs(facts)
         if (saved := facts["saved"]) is not None:
             click.echo(
                 f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was expected to cost "
@@ -443,15 +465,61 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
             )
         for one in facts["failures"]:
             click.echo(
-                f"failed: {one['calls']} calls of {one['model']}: {one['reason'] or 'no reason was logged'}"
+                f"failed: {one['calls']} calls of {one['model']}: {one_line(one['reason'] or 'no reason was logged')}"
             )
         if facts["lease"]:
             click.echo(f"lease: {facts['lease']['holder']}, {facts['lease']['seconds_left']:.0f} s left")
         click.echo(f"what the log can decide: {facts['decides']}")
         for problem in facts["problems"]:
-            click.secho(f"problem: {problem}", fg="yellow")
+            click.secho(f"problem: {one_line(problem)}", fg="yellow")
     if facts["problems"]:
         raise SystemExit(1)
+
+
+def _show_costs(facts: dict[str, Any]) -> None:
+    """What was answered by whom and what it cost, in words."""
+    calls = facts["answered"]
+    parts = [
+        f"{calls[name]['calls']} {words} ({calls[name]['usd']:.4f})"
+        for name, words in (("kept", "turns that kept their model"), ("named", "calls that named theirs"))
+        if calls[name]["calls"]
+    ]
+    notes = [
+        f"{calls[name]} {words}"
+        for name, words in (("estimated", "were estimated"), ("unknown", "have no cost"))
+        if calls[name]
+    ]
+    click.echo(
+        f"{calls['calls']} calls answered, {calls['usd']:.4f} USD in all{', of it ' if parts else ''}{' and '.join(parts)}"
+        f"{'; ' if notes else ''}{', '.join(notes)}"
+    )
+    others = [one for one in facts["bundles"] if one["bundle"] != facts["bundle"]]
+    if others and not facts["decisions"] and not facts["kept_turns"]:
+        click.echo("this bundle has decided nothing yet; what the log holds is of others:")
+    for one in others:
+        last = (
+            "all compacted"
+            if one["last"] is None
+            else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["last"]))
+        )
+        click.echo(f"bundle {one['bundle']}: {one['calls']} calls, the last {last}")
+    if not facts["learns"]:
+        click.echo(f"{facts['policy']} does not learn: scores are recorded, and change nothing")
+    if (bill := facts["invoice"]) is not None:
+        click.echo(
+            f"invoice {bill['file']}: {bill['usd_invoice']:.4f} USD, the log {bill['usd_log']:.4f}; {bill['matched']} days and "
+            f"models agree, {len(bill['rows'])} do not"
+        )
+        for row in bill["rows"]:
+            tokens = (
+                ""
+                if row["tokens_invoice"] is None
+                else f", tokens {row['tokens_log']:.0f} / {row['tokens_invoice']:.0f}"
+            )
+            click.echo(
+                f"  {row['day']} {one_line(row['model'])}: log {row['usd_log']:.6f}, invoice {row['usd_invoice']:.6f} USD{tokens}"
+                f"{': ' if row['why'] else ''}{one_line(row['why'])}"
+            )
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,41 @@ import numpy as np
 
 from cabs_core.errors import RouterError
 from cabs_core.paths import default_log
-from cabs_core.router.bundle import Manifest, read_manifest
+from cabs_core.policies.registry import policy_class
+from cabs_core.router.bills import all_calls, compare_invoice, saved
+from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.database import is_postgres
 from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.event_rows import SECONDS_PER_DAY
-from cabs_core.router.events import LONGEST_LEASE, EventLog
+from cabs_core.router.events import BUDGET, LONGEST_LEASE, EventLog
+from cabs_core.router.recent_scores import in_a_sentence, recent_gaps
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
 #: in the reason of a call that an upstream refused by its account with the router (`server.forwarding`)
 ACCOUNT = "refuses the router's key"
+#: seconds that a server may take to use a bundle that was put at its place
+TAKEOVER = 10.0
 #: seconds without a score after which a decision counts as `unscored_old`
 PATIENCE = 7 * 86_400.0
 
 
-def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
+def examine(
+    folder: str | Path, log: str | Path | None = None, *, invoice: str | Path | None = None,
+    names: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and problems.
 
     The log is read once, row by row: some 50 bytes a scored decision are kept.
 
+    Args:
+        invoice: bill of a provider, a CSV file (`bills`); names: {model: what its provider calls it}.
+
     Returns:
-        JSON values: bundle, decisions and rewards of this bundle, kept_turns (calls of conversations that kept their
-        model), other_bundles (calls of others), arms (one dict
-        each), curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
+        JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations that kept their
+        model), other_bundles (calls of others), bundles (of each: id, calls, time of the last), answered (all answered
+        calls, what they cost: `bills.all_calls`), gaps (recent scores against what is expected, by model: `recent_scores`),
+        invoice (where log and bill differ: `bills.compare_invoice`; None: no bill), arms (one dict each), curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
         unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what routed calls cost
         beside the expectation for the fallback, `model`; None: no prices), lease, checkpoint, problems (sentences; empty when
         all is well).
@@ -49,7 +61,15 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         raise RouterError(f"there is no log at {place}: route something first, or name the log with --log")
     events = EventLog(place, read_only=not is_postgres(place))
     try:
-        return _examine(manifest, events, folder)
+        facts = _examine(manifest, events, Path(folder))
+        facts["invoice"] = None if invoice is None else compare_invoice(events, invoice, names)
+        if facts["invoice"] is not None and facts["invoice"]["rows"]:
+            count, bill = len(facts["invoice"]["rows"]), facts["invoice"]
+            facts["problems"].append(
+                f"log and invoice differ on {count} of {count + bill['matched']} days and models: {bill['usd_log']:.4f} USD "
+                f"in the log, {bill['usd_invoice']:.4f} in {bill['file']}"
+            )
+        return facts
     finally:
         events.close()
 
@@ -72,7 +92,7 @@ class _Tally:
         }  # fmt: skip
 
 
-def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[str, Any]:
+def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, Any]:
     arms = {name: _Tally() for name in manifest.names}
     scores, costs, rhos = array("d"), array("d"), array("d")
     decisions = calls = failed = unscored = old = 0
@@ -123,11 +143,25 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
     for one in failures:
         if ACCOUNT in one["reason"] and now - one["last"] < SECONDS_PER_DAY:
             problems.append(f"{one['calls']} calls of {one['model']} failed: {one['reason']}")
-    count, spent, fixed = events.saved(manifest.id)
+    bundles = events.bundles()
+    problems += _of_bundles(manifest.id, events, folder, bundles)
+    problems += json.loads(events.noted(BUDGET) or "[]")
+    learns = policy_class(manifest.policy).learns
+    gaps = recent_gaps(events, manifest, folder)
+    problems += [
+        in_a_sentence(gap, learns=learns, policy=manifest.policy, pool=manifest.pool)
+        for gap in gaps
+        if gap.left
+    ]
+    if not is_postgres(events.place) and Path(events.place).stat().st_mode & 0o004:
+        problems.append(f"every user of this machine can read the log: chmod 600 {events.place}*")
+    count, spent, fixed = saved(events, manifest.id, manifest.fallback)
     return {
-        "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "rho": manifest.rho,
+        "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "learns": learns, "rho": manifest.rho,
         "log": events.name, "decisions": decisions, "kept_turns": calls - decisions,
-        "other_bundles": events.calls_of_others(manifest.id), "rewards": len(scores), "arms": rows,
+        "other_bundles": sum(n for name, n, _ in bundles if name != manifest.id),
+        "bundles": [{"bundle": name, "calls": n, "last": ts} for name, n, ts in bundles],
+        "answered": all_calls(events, manifest.id), "gaps": [vars(gap) | {"left": gap.left} for gap in gaps], "rewards": len(scores), "arms": rows,
         "curve": {"score": _means(scores), "cost": _means(costs), "utility": _means(utilities)},
         "unscored": unscored, "unscored_old": old, "failed": failed, "failures": failures,
         "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback} if fixed else None,
@@ -135,6 +169,20 @@ def _examine(manifest: Manifest, events: EventLog, folder: str | Path) -> dict[s
         "checkpoint": checkpoint, "problems": problems,
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
     }  # fmt: skip
+
+
+def _of_bundles(
+    bundle: str, events: EventLog, folder: Path, bundles: Sequence[tuple[str, int, float | None]]
+) -> list[str]:
+    """That calls were decided by another bundle after this one was put here."""
+    here = (folder / HEADER).stat().st_ctime + TAKEOVER
+    mine = next((ts or 0.0 for name, _, ts in bundles if name == bundle), 0.0)
+    return [
+        f"{events.calls_since(name, here)} calls were decided by bundle {name} after {bundle} was put at {folder}: the server has "
+        "not taken it up; its log and /readyz (with an admin's key) say why"
+        for name, _, ts in bundles
+        if name != bundle and ts is not None and ts > max(here, mine)
+    ]
 
 
 def _means(values: Sequence[float] | np.ndarray) -> list[float]:

@@ -170,6 +170,11 @@ def body_of(row: dict[str, Any]) -> list[Any]:
     return [values[name] for name in BODIES if name != "seq"]
 
 
+def embedding_of(stored: Any) -> np.ndarray:
+    """The vector `[e]` float32 of a column."""
+    return np.frombuffer(bytes(stored), dtype="<f4").astype(np.float32)
+
+
 def logged_of(row: Sequence[Any]) -> Logged:
     item = dict(zip([*DECISIONS, *(c for c in BODIES if c != "seq")], row, strict=True))
     item["retracted"], item["estimated"] = bool(item["retracted"]), bool(item["estimated"])
@@ -179,7 +184,7 @@ def logged_of(row: Sequence[Any]) -> Logged:
     if item["available"] is not None:
         item["available"] = np.array(json.loads(item["available"]), dtype=np.bool_)
     if item["embedding"] is not None:
-        item["embedding"] = np.frombuffer(bytes(item["embedding"]), dtype="<f4").astype(np.float32)
+        item["embedding"] = embedding_of(item["embedding"])
     return Logged(**item)
 
 

@@ -44,6 +44,7 @@ from cabs_core.router.event_rows import (
     Logged,
     Reward,
     body_of,
+    embedding_of,
     logged_of,
     name_of,
     reward_of,
@@ -329,13 +330,16 @@ class EventLog:
             WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
         return self.database.stream(sql, (bundle,))
 
-    def saved(self, bundle: str) -> tuple[int, float, float]:
-        """(answered draws of a bundle, cost of them and their failed attempts, expected cost of the fallback), USD."""
-        sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
-            COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed_cost END), 0) FROM decisions
-            WHERE bundle = ? AND retracted = 0 AND kept IS NULL AND fixed_cost IS NOT NULL AND cost IS NOT NULL"""
-        count, cost, fixed = self._one(sql, (bundle,))
-        return int(count), float(cost), float(fixed)
+    def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
+        """(hash, length, embedding of the prompt, score) of a model's newest draws whose score teaches, newest score first."""
+        sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
+            JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
+            WHERE d.bundle = ? AND d.arm = ? AND d.retracted = 0 AND r.teaches = 1 AND r.retracted = 0
+            AND b.embedding IS NOT NULL ORDER BY r.seq DESC LIMIT ?"""
+        return [
+            (str(name), float(length), embedding_of(vector), float(score))
+            for name, length, vector, score in self._all(sql, (bundle, arm, limit))
+        ]
 
     def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
         """(arm, reason, calls, time of the last) of a bundle's failed calls, the most frequent first."""
@@ -362,9 +366,21 @@ class EventLog:
         sql = "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, status"
         return [(arm, status, int(n)) for arm, status, n in self._all(sql)]
 
-    def calls_of_others(self, bundle: str) -> int:
-        """Number of calls of other bundles."""
-        return int(self._one("SELECT COALESCE(SUM(n), 0) FROM tallies WHERE bundle <> ?", (bundle,))[0])
+    def bundles(self) -> list[tuple[str, int, float | None]]:
+        """(bundle, its calls, time of the newest that was not compacted) of every bundle, the latest last."""
+
+        def work(run: Run) -> list[tuple[str, int, float | None]]:
+            counts = run("SELECT bundle, SUM(n) FROM tallies GROUP BY bundle HAVING SUM(n) > 0").fetchall()
+            newest = dict(run("SELECT bundle, MAX(ts) FROM decisions GROUP BY bundle").fetchall())
+            return sorted(
+                ((str(name), int(n), newest.get(name)) for name, n in counts), key=lambda row: row[2] or 0.0
+            )
+
+        return self.database.transaction(work)
+
+    def calls_since(self, bundle: str, ts: float) -> int:
+        """Number of a bundle's calls after a time, seconds since 1970."""
+        return int(self._one("SELECT COUNT(*) FROM decisions WHERE bundle = ? AND ts > ?", (bundle, ts))[0])
 
     def reward_count(self) -> int:
         """Number of rewards that were recorded."""

@@ -100,8 +100,12 @@ class Heads:
 
         return deltas
 
+    def expected_scores(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Expected scores `[n, K]` of many prompts, as `shown` gives them for one."""
+        return self.oracles.predict_scores(embeddings, lengths, self.needs.static)
+
     def shown(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
         """Expected (scores, costs) `[K]`: those that the policy uses, where it uses predictions."""
         x, long = embedding[None], np.array([float(length)])
-        scores = self.oracles.predict_scores(x, long, self.needs.static)[0]
+        scores = self.expected_scores(x, long)[0]
         return scores, self.oracles.predict_costs(x, long)[0]

@@ -83,7 +83,7 @@ def story(log: EventLog) -> list:
     log.add_decisions([row("one") | {"id": "turn", "kept": "one", "session": "s"}])
     said += [log.decision(session="s").kept, log.played(0, ["b"]), len(list(log.outcomes("b")))]
     said += [len(retract(log, "one", source="user")), [r.teaches for r in log.rewards()], log.revision]
-    said += [compact(log, 2.0), log.played(0, ["b"]), log.counts(), log.calls_of_others("b")]
+    said += [compact(log, 2.0), log.played(0, ["b"]), log.counts(), log.bundles(), log.calls_since("b", 0.0)]
     said += [log.take_lease("a", 60.0), log.take_lease("b", 60.0), log.lease()[0]]
     return said
 
@@ -172,6 +172,12 @@ def test_a_router_serves_from_postgres_and_survives_its_restart(
     text = "odd \x00 \ud800 text"
     odd = Router.load(bundle, log=server.url, keep_prompts=True)
     assert odd.route(text, call_id="\x00").model in odd.arms
+    rng = np.random.default_rng(0)  # an index takes 2,704 bytes; what repeats is packed and fits
+    long = "".join(chr(c) for c in rng.integers(0x4E00, 0x9FFF, 2_000))
+    made = [odd.route("a long name", call_id=long + end, session=long + end) for end in "ab"]
+    odd.finish(made[0].id, status="answered", cost=1e-4, response_id=long)
+    assert odd.log.decision(response_id=long).cost == 1e-4 and odd.named(call_id=long + "b").id == made[1].id
+    assert odd.feedback(made[0].id, score=1.0, key=long) == "recorded"
     assert "only-for" not in caplog.text and str(server.port) not in caplog.text
     for each in (router, odd):
         each.log.close()

@@ -6,10 +6,14 @@ import time
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cabs_core.errors import RouterError
-from cabs_core.router import Router
+from cabs_core.router import EventLog, Router, promote
+from cabs_core.router.bills import read_invoice
+from cabs_core.router.cli import doctor
 from cabs_core.router.doctor import examine
+from cabs_core.router.events import BUDGET
 
 
 @pytest.fixture
@@ -100,3 +104,156 @@ def test_why_calls_failed_and_what_was_saved(make_bundle, test_prompts, tmp_path
     assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(
         fixed
     )
+
+
+def test_all_answered_calls_count_and_a_kept_turn_is_compared_by_its_decision(
+    make_bundle, test_prompts, tmp_path
+):
+    """Kept turns cost 60 of 103 cents where this was found; what named its model was asked by no router."""
+    folder, log = make_bundle("carrot", epsilon=0.3), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log)
+    first = router.route(test_prompts[0], session="s")
+    router.finish(first.id, status="answered", cost=0.4)
+    for i in range(3):
+        row = {
+            "id": f"turn{i}", "ts": time.time(), "bundle": router.manifest.id, "arm": first.model, "p": 1.0, "rho": 300.0,
+            "mode": "route", "prompt_hash": "h", "prompt_length": 1.0, "session": "s", "kept": first.id,
+        }  # fmt: skip
+        router.log.add_decisions([row])
+        router.finish(f"turn{i}", status="answered", cost=0.2)
+    router.log_call("gpt-4-1106-preview", status="answered", cost=0.03)
+    router.route(test_prompts[1])  # no end was logged
+    failed = router.route(test_prompts[2])
+    router.finish(failed.id, status="error", cost=0.01)
+    drawn = router.log.decision(id=first.id)
+    router.close()
+    found = examine(folder, log)
+    assert found["answered"]["calls"] == 5 and found["answered"]["usd"] == pytest.approx(1.04)
+    assert found["answered"]["kept"] == {"calls": 3, "usd": pytest.approx(0.6)}
+    assert found["answered"]["named"] == {"calls": 1, "usd": pytest.approx(0.03)}
+    assert found["saved"]["calls"] == 4 and found["saved"]["usd"] == pytest.approx(1.01)
+    ratio = drawn.fixed_cost / drawn.expected_cost
+    assert found["saved"]["fixed_usd"] == pytest.approx(drawn.fixed_cost + 0.6 * ratio)
+
+
+def _bill(path, *lines: str):
+    path.write_text("\n".join(("Day,Model,USD,Tokens,note", *lines)) + "\n", encoding="utf-8-sig")
+    return path
+
+
+def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
+    folder, log, made = used
+    router, day = Router.load(folder, log=log), time.strftime("%Y-%m-%d", time.gmtime())
+    for d in made:
+        router.finish(d.id, status="answered", cost=0.01, tokens_in=10, tokens_out=5)
+    router.log.close()
+    calls = {m: sum(d.model == m for d in made) for m in {d.model for d in made}}
+    one, *rest = sorted(calls, key=calls.get)
+    lines = [
+        f'{day}T10:00:00Z,{m},{n * 0.01 / 2},{n * 15 / 2},""' for m, n in calls.items() for _ in range(2)
+    ]
+    agrees = examine(folder, log, invoice=_bill(tmp_path / "a.csv", *lines))
+    assert (
+        agrees["invoice"]["rows"] == []
+        and agrees["invoice"]["matched"] == len(calls)
+        and agrees["problems"] == []
+    )
+    dearer = [*lines, f"{day},{one},$0.5,0,", "2026-01-01,elsewhere,2,100,"]
+    found = examine(folder, log, invoice=_bill(tmp_path / "b.csv", *dearer))
+    rows = {(r["day"], r["model"]): r for r in found["invoice"]["rows"]}
+    assert set(rows) == {(day, one), ("2026-01-01", "elsewhere")} and found["invoice"]["matched"] == len(rest)
+    assert rows[day, one]["usd_invoice"] - rows[day, one]["usd_log"] == pytest.approx(0.5)
+    assert (
+        "tokens agree" in rows[day, one]["why"] and "no call of it" in rows["2026-01-01", "elsewhere"]["why"]
+    )
+    assert f"differ on 2 of {len(calls) + 1} days and models" in found["problems"][0]
+    renamed = _bill(tmp_path / "c.csv", *(line.replace(one, "its name there") for line in lines))
+    assert examine(folder, log, invoice=renamed, names={one: "its name there"})["problems"] == []
+    shown = CliRunner().invoke(
+        doctor, ["--router", str(folder), "--log", str(log), "--invoice", str(tmp_path / "b.csv")]
+    )
+    assert (
+        shown.exit_code == 1
+        and f"{day} {one}: log" in shown.output
+        and "60 calls answered, 0.6000 USD" in shown.output
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("day,model\n", "one column 'usd'"), ("", "one column 'day'"), ("day,model,usd\n", "no rows"),
+        ("day,model,usd\n25/11/2026,m,1\n", "line 2: day is '25/11/2026'"), ("day,model,usd\n2026-11-25,m,1e999\n", "usd is '1e999'"),
+        ("day,model,usd\n\n2026-11-25,m,12 EUR\n", "line 3: usd is '12 EUR'"), ("day,model,usd\n2026-11-25,,1\n", "model is empty"),
+        ("day,model,usd,tokens\n2026-11-25,m,1,-3\n", "tokens is '-3'"), ("day,model,usd\n2026-11-25,m\n", "usd is ''"),
+    ],
+)  # fmt: skip
+def test_an_odd_invoice_is_refused_in_words(tmp_path, text, words):
+    (tmp_path / "bill.csv").write_text(text)
+    with pytest.raises(RouterError) as error:
+        read_invoice(tmp_path / "bill.csv")
+    assert words in str(error.value) and "bill.csv" in str(error.value)
+
+
+def test_a_new_bundle_beside_an_old_log_is_shown_as_it_is(used, make_bundle, tmp_path):
+    _, log, _ = used
+    folder = promote_to(tmp_path / "router", make_bundle("ridge", epsilon=0.3))
+    found = examine(folder, log)
+    assert found["decisions"] == 0 and found["problems"] == [] and found["bundles"][0]["calls"] == 60
+    shown = CliRunner().invoke(doctor, ["--router", str(folder), "--log", str(log)]).output
+    assert "has decided nothing yet" in shown and f"bundle {found['bundles'][0]['bundle']}: 60 calls" in shown
+    run = EventLog(
+        log
+    ).database.transaction  # calls by the old bundle, a minute after the new one was put there
+    run(lambda r: r("UPDATE decisions SET ts = ts + 60 WHERE seq > 50"), append=True)
+    (problem,) = examine(folder, log)["problems"]
+    assert f"10 calls were decided by bundle {found['bundles'][0]['bundle']}" in problem
+
+
+def promote_to(place, bundle):
+    promote(bundle, place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("policy", "follows"), [("carrot", "would follow"), ("hier_mix", "learns from scores and follows")]
+)
+def test_a_model_whose_scores_left_what_is_expected_is_named(
+    make_bundle, test_prompts, tmp_path, policy, follows
+):
+    folder, log = make_bundle(policy, epsilon=1.0), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log, seed=3)
+    made = [d for _ in range(3) for d in router.route_many(test_prompts)]
+    rng, (worse, better) = np.random.default_rng(0), router.arms[:2]
+    for d in made:
+        shift = {worse: -0.3, better: 0.3}.get(d.model, 0.0)
+        score = np.clip(d.scores[d.model] + shift + rng.normal(0, 0.05), 0, 1)
+        router.log.add_reward(d.id, float(score), 1e-4, "judge", d.id)
+    router.log.close()
+    found = examine(folder, log)
+    told = {g["model"]: g for g in found["gaps"] if g["left"]}
+    expected = {a["name"]: a["mean_score"] for a in router.manifest.arms}
+    assert set(told) <= {worse, better} and told[worse]["mean"] < 0, expected
+    (line,) = [p for p in found["problems"] if p.startswith(worse)]
+    assert (
+        "worse than the bundle expects" in line
+        and follows in line
+        and found["learns"] == (policy == "hier_mix")
+    )
+
+
+def test_few_scores_and_many_of_one_prompt_say_nothing(make_bundle, test_prompts, tmp_path):
+    folder, log = make_bundle("carrot", epsilon=1.0), tmp_path / "events.sqlite"
+    router = Router.load(folder, log=log, seed=3)
+    for d in router.route_many([test_prompts[0]] * 300 + test_prompts[:10]):
+        router.log.add_reward(d.id, 0.0, 1e-4, "judge", d.id)
+    router.log.close()
+    assert examine(folder, log)["gaps"] == []
+
+
+def test_what_a_server_finds_wrong_with_its_budget_is_told(used):
+    folder, log, _ = used
+    EventLog(log).note(BUDGET, '["the budget cannot be reached"]')
+    assert examine(folder, log)["problems"] == ["the budget cannot be reached"]
+    log.chmod(0o644)
+    assert "every user" in " ".join(examine(folder, log)["problems"])
