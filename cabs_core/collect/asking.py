@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from cabs_core.collect.calls import Call, Reply, Target, read_reply
+from cabs_core.collect.calls import Call, Reply, Target, read_reply, unasked
 from cabs_core.collect.store import Answer, AnswerStore
+from cabs_core.endpoints.dialects import PATHS
+from cabs_core.endpoints.replies import Meaning
 from cabs_core.pool_files.collect import Collect, Limit
 
 #: seconds of the first wait after a failure; it doubles up to the longest
@@ -98,20 +100,21 @@ class Lane:
     def bad(self, reply: Reply, patience: float) -> None:
         """A failure: wait, or give the model up."""
         self.note = reply.note
-        if reply.kind == "model":
+        busy = reply.means is Meaning.WAIT
+        if reply.means is Meaning.ACCOUNT:
             self.state = f"given up: {reply.note}"
-        elif reply.kind == "call":
+        elif reply.means in (Meaning.CALLER, Meaning.MODEL_REFUSES_FIELD):
             self._refusals += 1
             if self._refusals >= _REFUSALS:
                 self.state = f"given up: {_REFUSALS} calls in a row were refused ({reply.note})"
         else:
             now = time.monotonic()
             if now - self._since > patience:
-                what = "too many requests" if reply.busy else "no answer"
+                what = "too many requests" if busy else "no answer"
                 self.state = f"given up: {what} for {now - self._since:.0f} s ({reply.note})"
             if reply.wait is not None:
                 self.blocked_until = max(self.blocked_until, now + reply.wait)
-            elif reply.busy and self.blocked_until <= now:
+            elif busy and self.blocked_until <= now:
                 self._waits += 1
                 pause = min(_FIRST_WAIT * 2 ** (self._waits - 1), _LONGEST_WAIT)
                 self.blocked_until = now + pause * random.uniform(0.8, 1.2)
@@ -239,6 +242,12 @@ async def _call(
 ) -> None:
     """One call until it has an answer, or cannot have one now."""
     bound, failures = call.bound, 0
+    if (lacks := call.lacks) is not None:
+        store.receive(
+            store.send(call.key, lane.target.name, 0.0), unasked(call, "rejected", f"not asked: it {lacks}")
+        )
+        lane.answered += 1
+        return
     while lane.open:
         await lane.turn()
         if not lane.open:
@@ -256,18 +265,19 @@ async def _call(
         store.receive(number, end)
         purse.settle(bound, end.usd)
         lane.usd += end.usd
-        if reply.kind == "end":
+        if reply.answer is not None:
             lane.answered += 1
             lane.good()
             return
         lane.bad(reply, collect.patience)
-        if reply.kind == "call":
+        if reply.means in (Meaning.CALLER, Meaning.MODEL_REFUSES_FIELD):
             break
-        failures += not reply.busy
+        busy = reply.means is Meaning.WAIT
+        failures += not busy
         if failures >= collect.attempts or not lane.open:
             break
         lane.again += 1
-        if not reply.busy and reply.wait is None:
+        if not busy and reply.wait is None:
             await asyncio.sleep(
                 min(_FIRST_WAIT * 2 ** (failures - 1), _LONGEST_WAIT) * random.uniform(0.8, 1.2)
             )
@@ -275,15 +285,13 @@ async def _call(
 
 
 async def _post(client: aiohttp.ClientSession, call: Call) -> tuple[Reply, float]:
-    upstream = call.target.upstream
-    headers = {"content-type": "application/json"}
-    if key := upstream.key():
-        headers["authorization"] = f"Bearer {key}"
+    upstream, dialect = call.target.upstream, call.target.dialect
+    headers = {"content-type": "application/json", **upstream.headers(dialect)}
     begin = time.perf_counter()
     limits = aiohttp.ClientTimeout(total=None, connect=upstream.timeout, sock_read=upstream.timeout)
     try:
         async with client.post(
-            f"{upstream.url}/chat/completions",
+            f"{upstream.url}{PATHS[dialect]}",
             json=call.body,
             headers=headers,
             allow_redirects=False,
@@ -298,9 +306,9 @@ async def _post(client: aiohttp.ClientSession, call: Call) -> tuple[Reply, float
             seconds = time.perf_counter() - begin
             return read_reply(call, response.status, response.headers, b"".join(parts), seconds), seconds
     except aiohttp.ClientConnectorError as error:
-        reply = Reply("again", note=f"it cannot be reached ({type(error).__name__})")
+        reply = Reply(Meaning.RETRY, note=f"it cannot be reached ({type(error).__name__})")
     except TimeoutError:
-        reply = Reply("again", note=f"no answer within {upstream.timeout:g} s", billed=True)
+        reply = Reply(Meaning.RETRY, note=f"no answer within {upstream.timeout:g} s", billed=True)
     except (aiohttp.ClientError, ValueError) as error:
-        reply = Reply("again", note=f"it broke off ({type(error).__name__})", billed=True)
+        reply = Reply(Meaning.RETRY, note=f"it broke off ({type(error).__name__})", billed=True)
     return reply, time.perf_counter() - begin

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
-import json
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from cabs_core.collect.store import Answer, call_key
+from cabs_core.endpoints.dialects import request_of, said
+from cabs_core.endpoints.replies import Meaning, error_of, meaning, parsed, retry_after
+from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN, text_tokens
+from cabs_core.endpoints.upstreams import Upstream
+from cabs_core.endpoints.usage import Tokens
 from cabs_core.errors import DataError, listed
 from cabs_core.pool_files.collect import Collect
-from cabs_core.router.server.upstreams import Upstream
 
 #: tokens that a chat adds to its texts, at most, per message
 _FRAME = 16
@@ -43,7 +44,12 @@ class Target:
 
     def usd(self, tokens_in: float, tokens_out: float) -> float:
         """Cost of a call by its tokens, USD."""
-        return self.upstream.cost({"prompt_tokens": tokens_in, "completion_tokens": tokens_out}) or 0.0
+        return self.upstream.usd(tokens_in, tokens_out)
+
+    @property
+    def dialect(self) -> str:
+        """How it is asked: by chat where it speaks that."""
+        return "chat" if "chat" in self.upstream.speaks else self.upstream.speaks[0]
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,14 @@ class Call:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request."""
-        return {**self.target.params, "model": self.target.model, "messages": list(self.messages)}
+        """The request, in the dialect that the model speaks."""
+        target = self.target
+        return target.upstream.body(request_of(self.messages, target.params, target.dialect), target.name)
+
+    @property
+    def lacks(self) -> str | None:
+        """Why the model cannot take it, by its entry in the upstreams file; None: it can."""
+        return self.target.upstream.lacks(Request.read(self.body, dialect=self.target.dialect))
 
     @property
     def characters(self) -> int:
@@ -112,121 +124,63 @@ class Reply:
     """What came back.
 
     Attributes:
-        kind: `end` (answer is final), `again` (try later), `model` (no call to this model can work now), `call` (this
-            call was refused as it is: others may work).
+        means: see `endpoints.replies`; `too_long`, `filtered` and `answered` come with an answer, which is final.
         wait: seconds that the upstream asks to wait, if it does.
-        busy: it was refused for coming too fast: no failure of the call.
         billed: there is no answer, but the upstream may charge for it; it then counts with the most that it can cost.
     """
 
-    kind: str
+    means: Meaning
     answer: Answer | None = None
     note: str = ""
     wait: float | None = None
-    busy: bool = False
     billed: bool = False
+
+
+#: how a prompt ends for a model that refuses it, and what is said of the others
+_ENDS = {Meaning.TOO_LONG: "rejected", Meaning.FILTERED: "refused"}
+_ADVICE = {
+    Meaning.ACCOUNT: "no call to it can work now: its key, its credit, its name or its address",
+    Meaning.MODEL_REFUSES_FIELD: "it refuses a field of the request: see `drop` and `rename` of the upstreams file",
+}  # fmt: skip
 
 
 def read_reply(call: Call, status: int, headers: Mapping[str, str], content: bytes, seconds: float) -> Reply:
     """What a reply means for the call and for its model."""
-    data = _json(content)
-    error = data.get("error") if isinstance(data, dict) else None
-    code, text = _error(error)
-    note = f"HTTP {status}{': ' + text if text else ''}"[:300]
-    if status == 200 and isinstance(data, dict) and not error:
+    data = parsed(content)
+    means = meaning(status, headers, data)
+    note = f"HTTP {status}{f': {text}' if (text := error_of(data)[1]) else ''}"[:300]
+    if means is Meaning.ANSWERED:
         answer = _answer(call, data, seconds)
-        return (
-            Reply("end", answer) if answer else Reply("again", note="the reply holds no answer", billed=True)
-        )
-    if status == 200:
-        return Reply("again", note=note if error else "the reply is no JSON object (cut off?)", billed=True)
-    if status == 429:
-        if code == "insufficient_quota":
-            return Reply("model", note=f"no credit left ({note})")
-        return Reply("again", note=note, wait=_wait(headers), busy=True)
-    if status in (408, 409, 425) or status >= 500:
-        return Reply("again", note=note, wait=_wait(headers))
-    if status in (401, 403):
-        return Reply("model", note=f"the key was refused ({note})")
-    if status == 402:
-        return Reply("model", note=f"no credit left ({note})")
-    if status == 404 or 300 <= status < 400:
-        return Reply("model", note=f"no such model or address ({note})")
-    if code == "content_filter":
-        return Reply("end", Answer(call.key, call.target.name, "refused", seconds=seconds, note=note))
-    if code == "context_length_exceeded" or status == 413:
-        return Reply("end", Answer(call.key, call.target.name, "rejected", seconds=seconds, note=note))
-    return Reply("call", note=note)
+        if answer is None:
+            return Reply(Meaning.RETRY, note="the reply holds no answer (cut off?)", billed=True)
+        return Reply(means, answer)
+    if means in _ENDS:
+        return Reply(means, unasked(call, _ENDS[means], note, seconds), note)
+    if means in _ADVICE:
+        note = f"{_ADVICE[means]} ({note})"
+    return Reply(means, note=note, wait=retry_after(headers), billed=200 <= status < 300)
 
 
-def _answer(call: Call, data: dict[str, Any], seconds: float) -> Answer | None:
-    try:
-        choice = data["choices"][0]
-        message = choice["message"]
-        finish = choice.get("finish_reason")
-        text, refusal = message.get("content"), message.get("refusal")
-    except (KeyError, IndexError, TypeError, AttributeError):
+def unasked(call: Call, state: str, note: str, seconds: float = 0.0) -> Answer:
+    """The end of a call that has no text: `rejected` (too long for the model), or `refused` (by a filter)."""
+    return Answer(call.key, call.target.name, state, seconds=seconds, note=note)
+
+
+def _answer(call: Call, data: Any, seconds: float) -> Answer | None:
+    answer = said(data, call.target.dialect) if isinstance(data, Mapping) else None
+    if answer is None:
         return None
-    if isinstance(text, list):  # parts, as some servers answer
-        text = "".join(p["text"] for p in text if isinstance(p, dict) and isinstance(p.get("text"), str))
-    if not isinstance(text, str):
-        text = refusal if isinstance(refusal, str) else ("" if text is None and finish else None)
-    if text is None:
-        return None
-    state = (
-        "refused"
-        if refusal or finish == "content_filter"
-        else "truncated"
-        if finish == "length"
-        else "answered"
+    tokens_in = math.ceil(call.characters / BYTES_A_TOKEN)
+    bill = call.target.upstream.bill(
+        data.get("usage"), Tokens(tokens_in, math.ceil(text_tokens(answer.text)))
     )
-    usage = data.get("usage")
-    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    estimated = tokens[0] is None or tokens[1] is None
-    tokens_in = tokens[0] if tokens[0] is not None else math.ceil(call.characters / BYTES_A_TOKEN)
-    tokens_out = tokens[1] if tokens[1] is not None else math.ceil(text_tokens(text))
-    usd = None if estimated else call.target.upstream.cost(usage)
-    text = text.encode("utf-8", "replace").decode()
+    text = answer.text.encode("utf-8", "replace").decode()
     return Answer(
-        call.key, call.target.name, state, text, hash_text(text), None if finish is None else str(finish)[:40],
-        tokens_in, tokens_out, estimated, call.target.usd(tokens_in, tokens_out) if usd is None else usd, seconds,
+        call.key, call.target.name, answer.state, text, hash_text(text), answer.finish, bill.tokens_in, bill.tokens_out,
+        bill.estimated, bill.cost or 0.0, seconds,
     )  # fmt: skip
 
 
 def hash_text(text: str) -> str:
     """SHA-256 of a text, 32 hex digits."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
-
-
-def _count(usage: Any, name: str) -> float | None:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-    return float(value) if good else None  # type: ignore[arg-type]  # a number, as just seen
-
-
-def _error(error: Any) -> tuple[str, str]:
-    if isinstance(error, dict):
-        return str(error.get("code") or ""), " ".join(str(error.get("message") or "").split())
-    return "", " ".join(str(error).split()) if error else ""
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _wait(headers: Mapping[str, str]) -> float | None:
-    """`Retry-After` in seconds: a number, or a date."""
-    value = headers.get("Retry-After")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return None
-    return min(max(seconds, 0.0), 3600.0) if math.isfinite(seconds) else None

@@ -12,10 +12,10 @@ from cabs_core.collect.prompts import Prompts, read_prompts
 from cabs_core.collect.scorers.box import kind_of_box
 from cabs_core.collect.store import AnswerStore
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN
+from cabs_core.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.errors import DataError, RouterError
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.collect import Collect, Judge
-from cabs_core.router.server.upstreams import Upstream, load_upstreams
 
 #: output tokens that are expected where no answer of the model is known: this many, or the limit if that is smaller
 EXPECTED = 200.0

@@ -1,18 +1,40 @@
-"""Tokens of a call, reported by the provider or estimated, and their cost."""
+"""The bill of a call: tokens as the provider reports them, its own price where it names one, else ours, else an estimate.
+
+Providers count in different ways. `output` is the larger of what is called completion and what the total leaves beside the
+input, for some report reasoning in the total alone. Anthropic and Bedrock leave out of the input what came from the cache
+or was written to it; where a total is given it decides whether a count of the cache stands beside the input or in it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.pool_files.config import Price
 
 #: a count above it is no count: the longest contexts are of some ten million tokens
 MOST_TOKENS = 100_000_000
+#: USD; a bill of one call above it is no bill
+MOST_USD = 10_000.0
 _USD = 1e6
+#: names that providers give a count, in the order in which they are looked for; of `input` the first say that it holds the cache
+_INPUT = ("prompt_tokens", "promptTokenCount", "input_tokens", "inputTokens")
+_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens")
+_TOTAL = ("total_tokens", "totalTokens", "totalTokenCount")
+_CACHED = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
+_CACHED_WITHIN = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
+_WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
+_WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens")
+_REASONING = ("reasoning_tokens", "thoughtsTokenCount", "thinking_tokens")
+_DETAILS = (
+    ("prompt_tokens_details", "input_tokens_details"),
+    ("completion_tokens_details", "output_tokens_details"),
+)
 
 
 class CallPrice(Price):
@@ -33,7 +55,10 @@ class CallPrice(Price):
 
 @dataclass(frozen=True)
 class Tokens:
-    """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of output."""
+    """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of output.
+
+    usd: what the provider says that the call cost; None: it does not say.
+    """
 
     input: float = 0.0
     output: float = 0.0
@@ -42,9 +67,12 @@ class Tokens:
     reasoning: float = 0.0
     audio_in: float = 0.0
     audio_out: float = 0.0
+    usd: float | None = None
 
-    def cost(self, price: CallPrice) -> float:
-        """USD."""
+    def cost(self, price: CallPrice | None) -> float | None:
+        """USD: the provider's own figure, else by a price; None: there is neither."""
+        if self.usd is not None or price is None:
+            return self.usd
         plain = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
         spoken = max(self.output - self.reasoning - self.audio_out, 0.0)
         parts = (
@@ -57,41 +85,119 @@ class Tokens:
         return sum(tokens * usd for tokens, usd in parts) / _USD
 
 
+@dataclass(frozen=True)
+class Bill:
+    """cost in USD, None: not known. tokens: None: none were reported or estimated. estimated: nobody reported them."""
+
+    cost: float | None = None
+    tokens: Tokens | None = None
+    estimated: bool = False
+
+    @property
+    def tokens_in(self) -> float | None:
+        """Tokens in."""
+        return None if self.tokens is None else self.tokens.input
+
+    @property
+    def tokens_out(self) -> float | None:
+        """Tokens out."""
+        return None if self.tokens is None else self.tokens.output
+
+
+def bill_of(
+    usage: Any, price: CallPrice | None, *, free: bool = False, estimate: Tokens | None = None
+) -> Bill:
+    """The bill of a call.
+
+    Args:
+        usage: as reported. estimate: used where it holds no sound counts; None: the call then has no bill.
+    """
+    counted = tokens_of(usage) or estimate
+    if counted is None:
+        return Bill()
+    return Bill(0.0 if free else counted.cost(price), counted, counted is estimate)
+
+
+def estimated(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
+    """Counts where none were reported: of the request, and of so many bytes of text, at most what the request allows."""
+    output = float(math.ceil(written / BYTES_A_TOKEN))
+    return Tokens(tokens_in, output if most_output is None else min(output, most_output))
+
+
 def tokens_of(usage: Any) -> Tokens | None:
-    """Counts from a `usage` of OpenAI's form (chat, completions, responses) or Anthropic's; None: it has no sound ones.
+    """Counts from the usage of a reply, in the names of OpenAI, Anthropic, Bedrock or Gemini; None: it has no sound ones.
 
     A count is a finite number from 0 to `MOST_TOKENS`. Without a sound count of the input there is none at all; a part
     that is unsound counts 0, and no part is larger than its whole.
     """
     if not isinstance(usage, Mapping):
         return None
-    given = [count(usage.get(name)) for name in ("prompt_tokens", "input_tokens")]
-    entry = next((n for n in given if n is not None), None)
-    if entry is None:
+    named = next((name for name in _INPUT if count(usage.get(name)) is not None), None)
+    if named is None:
         return None
-    output = _first(usage, "completion_tokens", "output_tokens")
+    entry, output, total = count(usage[named]) or 0.0, _first(usage, *_OUTPUT), _first(usage, *_TOTAL)
+    into, out = (_part(usage, *names) for names in _DETAILS)
+    reasoning = _first(out, *_REASONING) or _first(usage, *_REASONING) or 0.0
+    if (
+        "candidatesTokenCount" in usage or named == "promptTokenCount"
+    ):  # Gemini's answer does not hold its reasoning
+        output = (_first(usage, "candidatesTokenCount") or 0.0) + reasoning
     if output is None:
-        if any(usage.get(name) is not None for name in ("completion_tokens", "output_tokens")):
-            return None  # a count that is none, beside one that is: nothing to rely on
+        if total is None or any(usage.get(name) is not None for name in _OUTPUT):
+            return None  # nothing says what was written, or a count that is none does
         output = 0.0
-    into, out = (_part(usage, f"{a}_tokens_details", f"{b}_tokens_details") for a, b in _DETAILS)
-    read = _first(usage, "cache_read_input_tokens")
-    written = _first(usage, "cache_creation_input_tokens")
-    if read is not None or written is not None:  # Anthropic's input does not hold what came from the cache
-        cached, cache_write = read or 0.0, written or 0.0
-        entry += cached + cache_write
+    entry += _first(usage, "toolUsePromptTokenCount") or 0.0
+    cached, written = _first(usage, *_CACHED) or 0.0, _first(usage, *_WRITTEN) or 0.0
+    if cached or written:
+        if _beside(named, entry, output, cached + written, total, bool(into)):
+            entry += cached + written
     else:
-        cached = _first(into, "cached_tokens") or _first(usage, "prompt_cache_hit_tokens") or 0.0
-        cache_write = _first(into, "cache_write_tokens", "cache_creation_tokens") or 0.0
+        cached = _first(into, *_CACHED_WITHIN) or _first(usage, *_CACHED_WITHIN) or 0.0
+        written = _first(into, *_WRITTEN_WITHIN) or 0.0
+    if total is not None:
+        output = max(output, total - entry)
     cached = min(cached, entry)
-    cache_write = min(cache_write, entry - cached)
-    audio = min(_first(into, "audio_tokens") or 0.0, entry - cached - cache_write)
-    reasoning = min(_first(out, "reasoning_tokens") or 0.0, output)
+    written = min(written, entry - cached)
+    audio = min(_first(into, "audio_tokens") or 0.0, entry - cached - written)
+    reasoning = min(reasoning, output)
     spoken = min(_first(out, "audio_tokens") or 0.0, output - reasoning)
-    return Tokens(entry, output, cached, cache_write, reasoning, audio, spoken)
+    return Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage))
 
 
-_DETAILS = (("prompt", "input"), ("completion", "output"))
+def _beside(
+    named: str, entry: float, output: float, cache: float, total: float | None, details: bool
+) -> bool:
+    """Whether counts of the cache stand beside the count of the input, not in it."""
+    if cache > entry:
+        return True
+    if total is not None and total == entry + output:
+        return False
+    if total is not None and total == entry + cache + output:
+        return True
+    return named in _INPUT[2:] and not details
+
+
+def _own_cost(usage: Mapping[str, Any]) -> float | None:
+    """USD that the provider says a call cost (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI); None: it does not."""
+    cost = usage.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    ticks = _dollars(usage.get("cost_in_usd_ticks"), 1e-10)
+    usd = next(
+        (n for n in (_dollars(cost), _dollars(usage.get("estimated_cost")), ticks) if n is not None), None
+    )
+    if (
+        usd is not None and usage.get("is_byok") is True
+    ):  # the fee alone: the provider behind it bills by itself
+        behind = _dollars(_part(usage, "cost_details").get("upstream_inference_cost"))
+        return None if behind is None else usd + behind
+    return usd
+
+
+def _dollars(value: Any, unit: float = 1.0) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value * unit <= MOST_USD:
+        return None
+    return float(value * unit)
 
 
 def _part(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -272,8 +272,8 @@ def _cold(
     models: Path | None, name: str | None, encoder: str
 ) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
     """The same of models and prices alone; there is none that was made before."""
+    from cabs_core.endpoints.upstreams import load_upstreams
     from cabs_core.router.cold import build_cold
-    from cabs_core.router.server.upstreams import load_upstreams
 
     if models is None:
         raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import COLD_START
 from cabs_core.encoders import embed_prompts
 from cabs_core.endpoints.tokens import text_tokens
+from cabs_core.endpoints.upstreams import Upstream
 from cabs_core.errors import RouterError
 from cabs_core.oracles.problems import build_problems
 from cabs_core.oracles.train import train_oracles
@@ -30,7 +31,6 @@ from cabs_core.paths import cabs_home
 from cabs_core.pool_files import ModelPool
 from cabs_core.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
-from cabs_core.router.server.upstreams import Upstream
 
 MEAN, PER_DECADE = 0.6, 0.1
 LOWEST, HIGHEST = 0.3, 0.9
@@ -47,12 +47,11 @@ def price_of(upstream: Upstream) -> float:
     Raises:
         RouterError: it has neither a price nor `free: true`.
     """
-    cost = upstream.cost({"prompt_tokens": _OUTPUT, "completion_tokens": _OUTPUT})
-    if cost is None:
+    if upstream.price is None and not upstream.free:
         raise RouterError(
             "it has no price: give price: {input: , output: } in USD per million tokens, or free: true"
         )
-    return cost
+    return upstream.usd(_OUTPUT, _OUTPUT)
 
 
 def prior_scores(prices: np.ndarray) -> np.ndarray:
@@ -105,15 +104,7 @@ def build_cold(
         texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
-    costs = np.column_stack(
-        [
-            [
-                upstreams[m].cost({"prompt_tokens": float(t), "completion_tokens": _OUTPUT}) or 0.0
-                for t in tokens
-            ]
-            for m in models
-        ]
-    )
+    costs = np.column_stack([[upstreams[m].usd(float(t), _OUTPUT) for t in tokens] for m in models])
     table = Outcomes(
         query_ids=text_array([f"p{i}" for i in range(n)]), prompts=texts, tasks=text_array(["all"] * n), arms=models,
         scores=np.tile(prior_scores(prices), (n, 1)), costs=costs,

@@ -342,9 +342,9 @@ class EventLog:
         ]
 
     def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
-        """(arm, reason, calls, time of the last) of a bundle's failed calls, the most frequent first."""
+        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, the most frequent first."""
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions WHERE bundle = ? AND retracted = 0
-            AND status IN ('error', 'timeout') GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
+            AND status IN ('error', 'timeout', 'refused') GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
         return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle, limit))]
 
     def scored_prompts(self) -> set[str]:

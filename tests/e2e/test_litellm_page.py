@@ -17,9 +17,9 @@ import yaml
 from e2e_support import wait_for
 
 from cabs_core.bench.servers import free_port, start_echo
+from cabs_core.endpoints.upstreams import Upstreams
 from cabs_core.router import EventLog
 from cabs_core.router.cold import build_cold
-from cabs_core.router.server.upstreams import Upstreams
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")

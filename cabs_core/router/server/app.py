@@ -36,6 +36,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cabs_core.endpoints import request as asked
+from cabs_core.endpoints.dialects import PATHS, error_body
+from cabs_core.endpoints.upstreams import Upstreams, read_upstreams
 from cabs_core.errors import CabsError, LogError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.bundle import read_manifest
@@ -58,7 +60,6 @@ from cabs_core.router.server.callers import (
     request_id,
 )
 from cabs_core.router.server.cap import Cap
-from cabs_core.router.server.dialects import PATHS, error_body
 from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
 from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.keeper import Keeper
@@ -68,7 +69,7 @@ from cabs_core.router.server.metrics import metrics_text
 from cabs_core.router.server.protocol import BoundedProtocol
 from cabs_core.router.server.readiness import Readiness
 from cabs_core.router.server.tracing import Tracer
-from cabs_core.router.server.upstreams import Upstreams, prices_of, read_upstreams
+from cabs_core.router.server.upstreams import prices_of
 from cabs_core.router.sessions import route_conversation
 from cabs_core.secret import secret
 from cabs_core.threads import one_blas_thread

@@ -5,7 +5,7 @@ open       it is not, for `cooldown` seconds or as long as its `Retry-After` ask
 half-open  one call at a time may try; the first that succeeds closes it
 
 It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the calls: one
-caller's bad luck moves nobody else's traffic. Failures that followed one request through every model that it tried
+caller's bad luck moves nobody else's traffic. A refused key or a model that is gone opens it at once. Failures that followed one request through every model that it tried
 say nothing about a model and are not reported here (`forwarding`).
 """
 
@@ -75,8 +75,12 @@ class Breaker:
         self._trial = None
         self._add(True)
 
-    def failed(self, reason: str, retry_after: float | None = None) -> None:
-        """A call failed for a reason that lies with the upstream; retry_after: seconds that it asked for."""
+    def failed(self, reason: str, retry_after: float | None = None, *, at_once: bool = False) -> None:
+        """A call failed for a reason that lies with the upstream.
+
+        Args:
+            retry_after: seconds that it asked for. at_once: no call can work now, so one failure opens.
+        """
         now, self.reason = self._clock(), reason
         self._add(False)
         if self._until is not None:
@@ -85,7 +89,7 @@ class Breaker:
                 self._open(now, retry_after)
             return
         bad = sum(not good for _, good in self._calls)
-        if bad >= self.failures and 2 * bad >= len(self._calls):
+        if at_once or (bad >= self.failures and 2 * bad >= len(self._calls)):
             self._rest = self.cooldown
             self._open(now, retry_after)
 

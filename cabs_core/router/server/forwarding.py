@@ -1,9 +1,9 @@
 """One request: decide, forward, and decide again among the other models where an upstream fails.
 
-A failure is of one of three kinds. `theirs`: the upstream refuses the router's key, does not know the model, limits it
-or cannot be reached; its breaker hears of it at once. `either`: 5xx, a timeout, an answer that is none; the breaker
-hears of it once another model has answered the same request, or if no other was tried. `size`: the request is too long for
-this model; no breaker hears of it. Whatever fails on our side is answered by the fallback model, and counted.
+What a reply means says `endpoints.replies`. After `account` and `wait` the breaker hears of it at once, and after `account` it
+opens: no call can work. After `retry` (5xx, a timeout, an answer that is none) it hears of it once another model has answered
+the same request, or if no other was tried. A prompt that is too long, a field that the model refuses and a filter of its
+deployment are no fault of it: another model is tried, and no breaker hears of it. Whatever fails on our side is answered by the fallback model, and counted.
 """
 
 from __future__ import annotations
@@ -19,33 +19,24 @@ from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
+from cabs_core.endpoints.dialects import EMBEDDINGS, PATHS, answer_of, error_body, error_event
+from cabs_core.endpoints.replies import REFUSALS, Meaning, field_of, lost_state, meaning, parsed, retry_after
 from cabs_core.endpoints.request import Request
-from cabs_core.endpoints.usage import tokens_of
+from cabs_core.endpoints.upstreams import Upstream, Upstreams
+from cabs_core.endpoints.usage import estimated, tokens_of
 from cabs_core.errors import PolicyError, RouterError
 from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
-from cabs_core.router.server.billing import bill_of
 from cabs_core.router.server.breaker import Breaker
 from cabs_core.router.server.callers import Refused
 from cabs_core.router.server.cap import Cap
-from cabs_core.router.server.dialects import (
-    EMBEDDINGS,
-    PATHS,
-    answer_of,
-    error_body,
-    error_event,
-    too_long,
-)
 from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events, written_in
 from cabs_core.router.server.tracing import Tracer
-from cabs_core.router.server.upstreams import Upstream, Upstreams
 from cabs_core.router.sessions import route_conversation
 
-#: statuses that tell of the router's account with an upstream, and that an upstream asks to wait
-REFUSES, WAITS = frozenset({401, 402, 403, 404}), frozenset({429})
-#: others after which another model is tried
-RETRIED = frozenset({408, 409, 425, *range(500, 600)})
+#: failures that may be over at once
+TRANSIENT = (Meaning.RETRY, Meaning.WAIT)
 #: request headers that are passed on, and those of the answer that come back
 PASSED = (
     "openai-organization", "openai-beta", "anthropic-version", "anthropic-beta", "user-agent", "traceparent",
@@ -91,7 +82,7 @@ class Ask:
 class Answer:
     """What goes back: status, headers, and a body or a stream of it; the model, and the decision, if there was one.
 
-    failure: theirs, either or size where another model should be tried; reason: why, for people.
+    failure: what the reply meant where another model should be tried; reason: why, for people.
     """
 
     status: int
@@ -100,7 +91,7 @@ class Answer:
     stream: AsyncIterator[bytes] | None = None
     decision: Routed | None = None
     model: str = ""
-    failure: str | None = None
+    failure: Meaning | None = None
     reason: str = ""
     retry_after: float | None = None
 
@@ -305,21 +296,18 @@ class Forwarder:
     def _settle(self, failed: list[Answer], *, answered: bool) -> None:
         """Tell the breakers of failures that may have been the request's: they were not if another model answered."""
         for answer in failed:
-            if answer.failure == "either" and (answered or len(failed) == 1):
+            if answer.failure is Meaning.RETRY and (answered or len(failed) == 1):
                 self.breaker(answer.model, "chat").failed(answer.reason, answer.retry_after)
-            elif answer.failure != "theirs":
+            elif answer.failure not in (Meaning.ACCOUNT, Meaning.WAIT):
                 self.breaker(answer.model, "chat").released()
 
     def _worst(self, failed: list[Answer], ask: Ask) -> Answer:
         """What the client is told where no model answered."""
-        sizes = [f for f in failed if f.failure == "size"]
-        answer = sizes[-1] if sizes and len(sizes) == len(failed) else next(
-            (f for f in reversed(failed) if f.failure != "size"), failed[-1]
-        )  # fmt: skip
+        answer = next((f for f in reversed(failed) if f.failure not in REFUSALS), failed[-1])
         waits = [f.retry_after for f in failed if f.retry_after is not None]
         if waits:
             answer.headers["retry-after"] = str(max(round(min(waits)), 1))
-        if answer.status in REFUSES:  # it is the router's account, not the client's
+        if answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
             answer.status = 502
             text = f"model {answer.model}: {answer.reason}"
             answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, 502)).encode()
@@ -333,13 +321,12 @@ class Forwarder:
         call = Call(self, router, model, ask, decision)
         upstream = call.upstream
         call.breaker.begin()
-        sent = {"content-type": "application/json", **{k: ask.headers[k] for k in PASSED if k in ask.headers}}
+        sent = {"content-type": "application/json", **upstream.headers(ask.dialect)}
+        sent |= {name: ask.headers[name] for name in PASSED if name in ask.headers}
         if ask.call_id:
             sent["x-request-id"] = ask.call_id
-        if ask.dialect == "messages":
-            sent.setdefault("anthropic-version", "2023-06-01")
-        sent |= upstream.headers(ask.dialect) | call.span.headers()
-        body = {**ask.body, **upstream.params, "model": upstream.model or model}
+        sent |= call.span.headers()
+        body = upstream.body(ask.body, model)
         streams, hide = bool(body.get("stream")), False
         if streams and upstream.stream_usage and ask.dialect in ("chat", "completions"):
             options = body.get("stream_options")
@@ -355,10 +342,9 @@ class Forwarder:
                 response = await self.client.post(
                     f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", json=body, headers=sent, allow_redirects=False, timeout=times
                 )  # fmt: skip
-                if response.status != 200:
-                    return self._refused(call, response, await response.read())
+                good = 200 <= response.status < 300
                 kind = response.headers.get("content-type", "")
-                if streams and not kind.startswith("application/json"):
+                if good and streams and not kind.startswith("application/json"):
                     return await self._begun(call, response, hide)
                 content = await response.read()
             response.release()
@@ -366,51 +352,53 @@ class Forwarder:
             if response is not None:
                 response.close()
             if isinstance(error, TimeoutError):
-                return call.failed(
-                    "either", 504, f"no answer within {seconds:g} s", status="timeout", billed=True
-                )
+                what = f"no answer within {seconds:g} s"
+                return call.failed(Meaning.RETRY, 504, what, status="timeout", billed=True)
             unreachable = isinstance(error, aiohttp.ClientConnectorError)
-            reason = "cannot be reached" if unreachable else "broke off"
-            return call.failed(
-                "theirs" if unreachable else "either",
-                502,
-                f"{reason} ({type(error).__name__})",
-                billed=not unreachable,
-            )
+            what = f"{'cannot be reached' if unreachable else 'broke off'} ({type(error).__name__})"
+            means = Meaning.WAIT if unreachable else Meaning.RETRY
+            return call.failed(means, 502, what, billed=not unreachable)
         except asyncio.CancelledError:
             call.finish("broken", reason="the client went away", billed=True)
             raise
-        answer, wrong = answer_of(content, ask.dialect)
-        if wrong is not None:
-            return call.failed("either", 502, wrong, usage=answer.get("usage"))
-        call.breaker.succeeded()
+        data = parsed(content)
+        means = meaning(response.status, response.headers, data)
+        if means is not Meaning.ANSWERED:
+            return self._refused(call, response, means, content, data)
+        answer, wrong = answer_of(data, ask.dialect)
         usage, name = answer.get("usage"), answer.get("id")
+        if wrong is not None:
+            return call.failed(Meaning.RETRY, 502, wrong, usage=usage)
+        call.breaker.succeeded()
         written = written_in(content) if tokens_of(usage) is None else 0
         call.finish("answered", usage=usage, response_id=name, written=written, billed=True)
-        return Answer(200, call.back(response), content, decision=decision, model=model)
+        return Answer(response.status, call.back(response), content, decision=decision, model=model)
 
-    def _refused(self, call: Call, response: aiohttp.ClientResponse, content: bytes) -> Answer:
-        """An answer whose status is not 200."""
-        status, wait = response.status, _seconds(response.headers.get("retry-after"))
+    def _refused(
+        self, call: Call, response: aiohttp.ClientResponse, means: Meaning, content: bytes, data: Any
+    ) -> Answer:
+        """A reply that is no answer."""
+        status, wait = response.status, retry_after(response.headers)
         reason = f"HTTP {status}"
-        if too_long(status, content):
-            answer = call.failed("size", status, f"{reason}: too long for it", body=content)
-        elif status in REFUSES:
-            answer = call.failed(
-                "theirs", status, f"{reason}: {ACCOUNT}, or the model", body=content, wait=wait
-            )
-        elif status in WAITS:
-            answer = call.failed("theirs", status, reason, body=content, wait=wait)
-        elif status in RETRIED or status < 400:
-            code = status if status >= 400 else 502
-            answer = call.failed("either", code, reason, body=content if status >= 400 else b"", wait=wait)
-        else:
+        if means is Meaning.CALLER and call.ask.request.held and lost_state(data):
+            means = Meaning.MODEL_REFUSES_FIELD  # another provider may hold what this one does not know
+        if means is Meaning.CALLER:
             call.finish("rejected", reason=reason)
             call.breaker.released()
-            answer = Answer(status, {}, content, decision=call.decision, model=call.model)
-        answer.headers = call.back(response) | (
-            answer.headers if not answer.body or answer.body != content else {}
+            return Answer(status, call.back(response), content, decision=call.decision, model=call.model)
+        if means in REFUSALS:
+            field = field_of(data) if means is Meaning.MODEL_REFUSES_FIELD else None
+            reason = f"{REFUSALS[means]} ({reason}{f', {field}' if field else ''})"
+        elif means is Meaning.ACCOUNT:
+            reason = f"{reason}: {ACCOUNT}, has no such model, or no credit is left"
+        elif 200 <= status < 300:
+            reason = f"{reason}: {'an error' if content else 'nothing'} in it"
+        code, body = (status, content) if status >= 400 else (502, b"")
+        answer = call.failed(
+            means, code, reason, status="refused" if means in REFUSALS else "error", body=body, wait=wait
         )
+        if body:
+            answer.headers = call.back(response)
         return answer
 
     async def _begun(self, call: Call, response: aiohttp.ClientResponse, hide: bool) -> Answer:
@@ -424,12 +412,20 @@ class Forwarder:
         if events.error is not None or not events.seen:
             response.close()
             what = "ended before it began" if events.error is None else f"error in the stream: {events.error}"
+            means = meaning(200, response.headers, events.failure)
             # an error that came with the first pieces: they may be billed, though no client saw them
             return call.failed(
-                "either", 502, what, usage=events.usage, written=events.written, billed=events.written > 0
+                Meaning.RETRY if means in (Meaning.ANSWERED, Meaning.CALLER) else means,
+                502,
+                what,
+                usage=events.usage,
+                written=events.written,
+                billed=events.written > 0,
             )
         stream = self._stream(call, response, source, events, ready)
-        return Answer(200, call.back(response), stream=stream, decision=call.decision, model=call.model)
+        return Answer(
+            response.status, call.back(response), stream=stream, decision=call.decision, model=call.model
+        )
 
     async def _stream(
         self, call: Call, response: aiohttp.ClientResponse, source: AsyncIterator[bytes], events: Events, ready: list[bytes]
@@ -522,14 +518,15 @@ class Call:
         return headers
 
     def failed(
-        self, failure: str, code: int, what: str, *, status: str = "error", body: bytes = b"", usage: Any = None,
+        self, failure: Meaning, code: int, what: str, *, status: str = "error", body: bytes = b"", usage: Any = None,
         written: int = 0, billed: bool = False, wait: float | None = None,
     ) -> Answer:  # fmt: skip
         """An attempt after which another model is tried."""
-        logger.warning("upstream %s failed: %s", self.model, what)
+        level = logging.INFO if status == "refused" else logging.WARNING
+        logger.log(level, "upstream %s: %s", self.model, what)
         self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
-        if failure == "theirs":
-            self.breaker.failed(what, wait)
+        if failure in (Meaning.ACCOUNT, Meaning.WAIT):
+            self.breaker.failed(what, wait, at_once=failure is Meaning.ACCOUNT)
         text = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
         return Answer(
             code, self.back(), body or json.dumps(text).encode(), decision=self.decision, model=self.model,
@@ -545,7 +542,9 @@ class Call:
             return
         self.ended = True
         seconds = time.perf_counter() - self.begin
-        bill = bill_of(self.upstream, self.ask.request, usage, written, billed=billed)
+        request = self.ask.request
+        estimate = estimated(request.tokens, written, request.most_output) if billed else None
+        bill = self.upstream.bill(usage, estimate)
         self.forwarder.counters.call(self.model, status, reason, seconds, bill)
         self.span.end(status, reason, bill, response_id)
         facts: dict[str, Any] = {
@@ -568,12 +567,3 @@ class Call:
             if status == "answered":  # a request is answered once, whatever its attempts cost
                 self.forwarder.counters.add("fixed_model_cost_usd_total", self.decision.fixed_cost)
             self.forwarder.counters.add("routed_cost_usd_total", bill.cost)
-
-
-def _seconds(value: str | None) -> float | None:
-    """Seconds of a Retry-After header; a date or nonsense is none."""
-    try:
-        seconds = float(value or "")
-    except ValueError:
-        return None
-    return seconds if 0.0 <= seconds < 86_400.0 else None

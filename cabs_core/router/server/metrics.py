@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from itertools import accumulate
 
+from cabs_core.endpoints.replies import REFUSALS
+from cabs_core.endpoints.usage import Bill
 from cabs_core.router.events import EventLog
-from cabs_core.router.server.billing import Bill
 
 BOUNDS = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
@@ -25,6 +26,10 @@ HELP = {
     "bundle": ("gauge", "The bundle that decides"),
     "upstream_calls_total": ("counter", "Attempts at upstreams by model and how they ended"),
     "upstream_failures_total": ("counter", "Attempts that failed, by model and reason"),
+    "upstream_refusals_total": (
+        "counter",
+        "Requests that a model refused and another was asked: too long, a field, a filter; by model and reason",
+    ),
     "upstream_seconds": ("histogram", "Time of attempts by model; of a stream: until its end"),
     "cost_usd_total": ("counter", "Cost of attempts by model, reported or estimated"),
     "fixed_model_cost_usd_total": (
@@ -57,8 +62,7 @@ HELP = {
 #: the upstreams file and of `usage.Tokens`
 REASONS = {
     "no answer within": "timeout", "cannot be reached": "unreachable", "broke off": "broke off", "ended early": "ended early",
-    "ended before it began": "ended early", "error in the stream": "error in the stream", "too long": "too long",
-    "answered": "no answer in it",
+    "ended before it began": "ended early", "error in the stream": "error in the stream", "answered": "no answer in it",
 }  # fmt: skip
 UNROUTED = (
     "no text",
@@ -75,6 +79,7 @@ _STATUSES = frozenset(str(int(status)) for status in HTTPStatus)
 _VALUES = {
     "refused_total": {"status": _STATUSES},
     "unrouted_total": {"reason": frozenset(UNROUTED)},
+    "upstream_refusals_total": {"reason": frozenset(REFUSALS.values())},
     "upstream_failures_total": {
         "reason": frozenset(REASONS.values()) | {f"HTTP {status}" for status in _STATUSES}
     },
@@ -142,6 +147,8 @@ class Counters:
         self.add("upstream_calls_total", model=model, status=status)
         if status in ("error", "timeout"):
             self.add("upstream_failures_total", model=model, reason=label_of(reason))
+        if status == "refused":
+            self.add("upstream_refusals_total", model=model, reason=reason.partition(" (")[0])
         self.observe("upstream_seconds", seconds, model=model)
         if bill.cost is not None:
             self.add("cost_usd_total", bill.cost, model=model)
@@ -149,7 +156,7 @@ class Counters:
             self.add("estimated_total", model=model)
         if bill.tokens is not None:
             for kind, count in vars(bill.tokens).items():
-                if count:
+                if count and kind != "usd":
                     self.add("tokens_total", count, model=model, kind=kind)
 
 

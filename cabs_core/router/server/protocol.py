@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cabs_core.endpoints.dialects import error_body
 from cabs_core.router.server import limits
-from cabs_core.router.server.dialects import error_body
 
 #: seconds after which a body is cut off that the application, which waits for room and then for the body, has given up
 _BODY_SECONDS = 2 * limits.BODY_SECONDS + 5.0

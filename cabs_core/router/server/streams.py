@@ -26,7 +26,7 @@ class Events:
 
     Attributes:
         id: of the answer. usage: counts as reported, the parts of several events together. done: the end was announced.
-        error: message of an error event; None: there was none. written: bytes of text so far. seen: number of events.
+        error: message of an error event; None: there was none; failure: that event. written: bytes of text so far. seen: number of events.
     """
 
     def __init__(self, dialect: str, *, hide_usage: bool = False):
@@ -35,6 +35,7 @@ class Events:
         self.usage: dict[str, Any] | None = None
         self.done = False
         self.error: str | None = None
+        self.failure: dict[str, Any] = {}
         self.written, self.seen = 0, 0
         self._rest = b""
 
@@ -96,6 +97,7 @@ class Events:
         if wrong or kind in ("error", "response.failed"):
             text = wrong.get("message") if isinstance(wrong, dict) else wrong or parsed.get("message")
             self.error = f"{text or 'an error without a message'!s:.200}"
+            self.failure = {"error": wrong or parsed}
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
         choices = parsed.get("choices")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cabs_core.endpoints.usage import Bill
 from cabs_core.errors import RouterError
-from cabs_core.router.server.billing import Bill
 
 _OPERATIONS = {
     "chat": "chat",

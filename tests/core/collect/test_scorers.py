@@ -14,9 +14,9 @@ from cabs_core.collect.scorers.code import passes
 from cabs_core.collect.scorers.judge import comparing, grade_of, grading, preference_of
 from cabs_core.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.collect.scorers.text import chosen_letter, json_value, last_number, text_score
+from cabs_core.endpoints.upstreams import Upstream
 from cabs_core.errors import DataError, PoolError
 from cabs_core.pool_files.collect import Collect, Contains, Exact, Function, JsonSchema, Judge, Number, Regex
-from cabs_core.router.server.upstreams import Upstream
 
 ROW = {"answer": "42"}
 
@@ -182,13 +182,13 @@ def test_what_a_reply_means():
         message()[:-9],
         b"[" * 100_000,
     ):
-        assert reply(body=body).kind == "again" and reply(body=body).billed
-    assert reply(429, **{"Retry-After": "2"}).wait == 2.0 and reply(429).busy
+        assert reply(body=body).means == "retry" and reply(body=body).billed
+    assert reply(429, **{"Retry-After": "2"}).wait == 2.0 and reply(429).means == "wait"
     assert reply(429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}).wait == 0.0
     assert reply(429, **{"Retry-After": "nan"}).wait is None
-    assert reply(429, b'{"error": {"code": "insufficient_quota"}}').kind == "model"
-    assert [reply(s).kind for s in (400, 401, 402, 403, 404, 302, 408, 413, 500, 503)] == [
-        "call", "model", "model", "model", "model", "model", "again", "end", "again", "again",
+    assert reply(429, b'{"error": {"code": "insufficient_quota"}}').means == "account"
+    assert [reply(s).means for s in (400, 401, 402, 403, 404, 302, 408, 413, 500, 503)] == [
+        "caller", *["account"] * 5, "retry", "too_long", "retry", "retry",
     ]  # fmt: skip
     assert reply(400, b'{"error": {"code": "context_length_exceeded"}}').answer.state == "rejected"
     assert reply(400, b'{"error": {"code": "content_filter"}}').answer.state == "refused"
@@ -196,7 +196,8 @@ def test_what_a_reply_means():
 
 @given(st.binary(max_size=300), st.integers(100, 599))
 def test_no_reply_breaks_the_reader(body, status):
-    assert reply(status, body).kind in ("end", "again", "model", "call")
+    end = reply(status, body)
+    assert (end.answer is not None) == (end.means in ("answered", "too_long", "filtered"))
 
 
 @given(st.one_of(st.floats(), st.integers(-(10**30), 10**400), st.text(max_size=5), st.none(), st.booleans()))

@@ -13,10 +13,10 @@ from server_support import ASK, JSON, MODELS, client, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cabs_core.bench.servers import free_port
+from cabs_core.endpoints.upstreams import read_upstreams
 from cabs_core.errors import LogError, RouterError
 from cabs_core.router import EventLog, Router, promote, read_manifest
 from cabs_core.router.server.callers import check_host, read_keys
-from cabs_core.router.server.upstreams import read_upstreams
 
 
 def test_a_worker_multiplies_on_one_thread(place):

@@ -15,10 +15,11 @@ from cabs_core.collect.scorers.labels import read_labels
 from cabs_core.collect.stand_in import upstreams_text
 from cabs_core.collect.store import AnswerStore
 from cabs_core.endpoints.request import Request
+from cabs_core.endpoints.upstreams import load_upstreams
 from cabs_core.errors import DataError
 from cabs_core.outcomes import load_outcomes
 from cabs_core.pool_files import PoolFile, read_pool_file
-from cabs_core.router.server.upstreams import load_upstreams, remarks
+from cabs_core.router.server.upstreams import remarks
 from cabs_core.tables import Place, prompt_column
 from cabs_core.validation.overview import overview
 
