@@ -432,7 +432,7 @@ def doctor(
 
     names: dict[str, str] = {}
     if upstreams is not None:
-        from cabs_core.router.server.upstreams import load_upstreams
+        from cabs_core.endpoints.upstreams import load_upstreams
 
         read = load_upstreams(upstreams)
         names = {name: one.model or name for name, one in {**read.embeddings, **read.models}.items()}
