@@ -216,7 +216,7 @@ def judge(seed: int, most: int = 20_000) -> Judged:
         said += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
     goal = Goal(quality=QUALITY, of=test.arms[int(test.offline_scores.mean(axis=0).argmax())])
     answer = answer_goal(
-        goal, problems["validation"], test, ("ridge",), rhos=w.rhos, trials=1, table_queries=len(table), label=policy_label,
+        goal, problems["validation"], test, ("ridge",), rhos=w.rhos, trials=1, label=policy_label,
     )  # fmt: skip
     said.append(("goal", answer.sentence))
     return Judged(
@@ -278,7 +278,7 @@ class Truth:
             got, weight = score[result.order[0], result.actions[0]], self.weight[result.order[0]]
         asked = float((self.weight * score[:, self.arms.index(answer.against)]).mean())
         share = float((weight * got).mean()) / asked
-        bound = QUALITY * next(wish.sure for wish in answer.wishes if wish.name == "quality")
+        bound = QUALITY * next(wish.sure or 0.0 for wish in answer.wishes if wish.name == "quality")
         return answer.confirmed and answer.choice != answer.against, share >= QUALITY, share >= bound - 1e-9
 
 

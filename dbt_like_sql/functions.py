@@ -21,24 +21,25 @@ from cabs_core.catalog import policy_table, regime_of
 from cabs_core.errors import SqlModelError
 from cabs_core.threads import one_blas_thread
 
-_BLOCK = 256
+#: what SQL knows of an error: fields of `metrics.Error`
+_ERROR = ("se", "df", "clusters", "lump_low", "lump_high", "unit")
 Column: TypeAlias = pa.ChunkedArray
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register every function with a DuckDB connection."""
     number, doubles, point = "DOUBLE", "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
-    error = "STRUCT(se DOUBLE, df DOUBLE, margin DOUBLE)"
+    error = f"STRUCT({', '.join(f'{name} DOUBLE' for name in (*_ERROR, 'below', 'above'))})"
     rows, columns = PythonUDFType.NATIVE, PythonUDFType.ARROW
     functions: tuple[tuple[str, PythonUDFType, Callable[..., Any], list[str], str], ...] = (
-        ("bootstrap_se", columns, lambda values: _bootstrap_se(values, None), [doubles], number),
-        ("bootstrap_ratio_se", columns, _bootstrap_se, [doubles, doubles], number),
-        ("aiq_bootstrap_se", columns, _aiq_bootstrap_se, [doubles] * 3 + [number] * 3, number),
+        ("ratio_error", columns, _ratio_error, [doubles] * 3, error),
+        ("aiq_bootstrap_se", columns, _aiq_bootstrap_se, [doubles] * 4 + [number] * 3, number),
         ("aiq", rows, _of_row(metrics.aiq), [doubles, doubles, number, number], number),
         ("hull", rows, _of_row(_hull), [doubles, doubles], point),
         ("cost_at_score", rows, _of_row(metrics.cost_at_score), [doubles, doubles, number], number),
-        ("two_sided_p_value", rows, _two_sided_p_value, [number] * 3, number),
+        ("two_sided_p_value", rows, _two_sided_p_value, [number, error], number),
         ("holm", rows, _of_row(lambda p_values: metrics.holm(p_values).tolist()), [doubles], doubles),
+        ("with_trials", rows, _with_trials, [error, number, "BIGINT"], error),
         ("two_way_error", rows, _two_way_error, [number, number, "BIGINT", "BIGINT"], error),
         ("regime_of", rows, _regime_of, [number, doubles], "VARCHAR"),
     )
@@ -85,43 +86,57 @@ def _lists(column: Column) -> Iterator[np.ndarray | None]:
             yield row if valid[i] and row.size and not np.isnan(row).any() else None
 
 
-@one_blas_thread()  # else the last digits depend on the machine
-def _bootstrap_se(numerators: Column, denominators: Column | None) -> pa.Array:
-    """Standard errors of all rows; rows of one length are resampled together, in one matrix product."""
-    tops: list[Any] = list(_lists(numerators))
-    bottoms: list[Any] | None = None if denominators is None else list(_lists(denominators))
-    found: list[float | None] = [None] * len(tops)
-    groups: dict[int, list[int]] = {}
-    for i, top in enumerate(tops):
-        if top is not None and top.size > 1 and (bottoms is None or bottoms[i] is not None):
-            groups.setdefault(top.size, []).append(i)
-    for rows in groups.values():
-        for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            below = None if bottoms is None else np.stack([bottoms[i] for i in block])
-            for i, row in zip(block, metrics.bootstrap_ratio(np.stack([tops[i] for i in block]), below)):
-                row = row[np.isfinite(row)]
-                found[i] = float(row.std(ddof=1)) if row.size > 1 else None
-    return pa.array(found, pa.float64())
+def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
+    """Errors of sum(tops) / sum(bottoms) over clusters of queries, of every row."""
+    rows = zip(*map(_lists, (tops, bottoms, clusters)))
+    found = [
+        None if any(values is None for values in row) else _struct(metrics.ratio_error(*row)) for row in rows
+    ]
+    return pa.array(found, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
+
+
+def _struct(error: metrics.Error) -> dict[str, float] | None:
+    """An error as SQL has it, with the reach of the 95 % interval below and above; None where nothing is known."""
+    if np.isnan(error.se):
+        return None
+    low, high = error.interval(0.0)
+    return {**{name: getattr(error, name) for name in _ERROR}, "below": -low, "above": high}
+
+
+def _error(struct: dict[str, float] | None) -> metrics.Error:
+    return metrics.UNKNOWN if struct is None else metrics.Error(**{name: struct[name] for name in _ERROR})
 
 
 @one_blas_thread()
 def _aiq_bootstrap_se(
-    costs: Column, scores: Column, plays: Column, points: Column, low: Column, high: Column
+    costs: Column,
+    scores: Column,
+    plays: Column,
+    clusters: Column,
+    points: Column,
+    low: Column,
+    high: Column,
 ) -> pa.Array:
-    rows = zip(*map(_lists, (costs, scores, plays)), *(c.to_pylist() for c in (points, low, high)))
+    rows = zip(*map(_lists, (costs, scores, plays, clusters)), *(c.to_pylist() for c in (points, low, high)))
     return pa.array([_of_row(_one_aiq_bootstrap)(*row) for row in rows], pa.float64())
 
 
 def _one_aiq_bootstrap(
-    costs: np.ndarray, scores: np.ndarray, plays: np.ndarray, points: float, low: float, high: float
+    costs: np.ndarray,
+    scores: np.ndarray,
+    plays: np.ndarray,
+    clusters: np.ndarray,
+    points: float,
+    low: float,
+    high: float,
 ) -> float:
     if costs.size % int(points):
         return float("nan")  # the settings of rho did not see the same queries
     shape = (int(points), -1)
     return metrics.aiq_bootstrap_se(
-        costs.reshape(shape), scores.reshape(shape), low, high, plays=plays.reshape(shape)
-    )
+        costs.reshape(shape), scores.reshape(shape), low, high, plays=plays.reshape(shape),
+        clusters=clusters.reshape(shape)[0],
+    )  # fmt: skip
 
 
 def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
@@ -133,17 +148,23 @@ def _known(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _two_sided_p_value(difference: float | None, se: float | None, df: float | None) -> float | None:
-    p_value = metrics.TwoWayError(_known(se), _known(df)).p_value(_known(difference))
+def _two_sided_p_value(difference: float | None, error: dict[str, float] | None) -> float | None:
+    p_value = _error(error).p_value(_known(difference))
     return None if np.isnan(p_value) else p_value
+
+
+def _with_trials(
+    error: dict[str, float] | None, se_trials: float | None, trials: int | None
+) -> dict[str, float] | None:
+    """A null is an error that is not known."""
+    return _struct(_error(error).with_trials(_known(se_trials), trials or 0))
 
 
 def _two_way_error(
     se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
 ) -> dict[str, float] | None:
     """A null among the standard errors is one that is not known."""
-    found = metrics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
-    return None if np.isnan(found.se) else {"se": found.se, "df": found.df, "margin": found.margin}
+    return _struct(metrics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0))
 
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:

@@ -125,7 +125,7 @@ def build_artifacts(artifacts):
     few = ["random", "best_single", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix"]
     problems = {
         "one": write_pool(artifacts, fake_pool("one", paper_benchmark="routerbench")),
-        "two": write_pool(artifacts, fake_pool("two", encoder={"name": "tfidf-svd"}), policies=few, seed=1),
+        "two": write_pool(artifacts, fake_pool("two", encoder={"name": "tfidf-svd"}), policies=few),
     }
     for path, content in stage_files().items():
         (artifacts / path).parent.mkdir(parents=True, exist_ok=True)

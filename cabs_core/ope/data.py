@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from cabs_core.errors import DataError
 from cabs_core.logs import Log, known_propensities, log_of_frame, read_log
 from cabs_core.logs.names import base_of
 from cabs_core.logs.receipt import merging
+from cabs_core.metrics.clusters import clusters_of
 from cabs_core.ope.models import folds, propensity_model
 from cabs_core.router.events import EventLog
 
@@ -34,7 +34,7 @@ class LoggedData:
         features: [n, d], what the models of outcomes see; d may be 0.
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
-        clusters: text [n]; decisions that depend on each other; None: groups.
+        clusters: [n]; decisions that depend on each other (`metrics.clusters`); None: groups.
         embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
             it would have played; None: unknown, or (available) all.
         receipt: how the log was read, in words.
@@ -148,22 +148,6 @@ def read_events(
         available=np.stack([every if d.available is None else d.available for d in rows]),
         clusters=clusters_of(prompts, [d.session for d in rows]), adaptive=True,
     )  # fmt: skip
-
-
-def clusters_of(prompts: Sequence[str], sessions: Sequence[str | None]) -> np.ndarray:
-    """[n] text, equal for decisions of one conversation that was decided several times, else of one prompt.
-
-    Args:
-        sessions: of every decision; None or '': not known.
-    """
-    decided = Counter(session for session in sessions if session)
-    return np.array(
-        [
-            f"session {session}" if session and decided[session] > 1 else prompt
-            for prompt, session in zip(prompts, sessions, strict=True)
-        ],
-        dtype=object,
-    )
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import DataError, PolicyError, RouterError
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.logs import read_log
-from cabs_core.ope.data import LoggedData, clusters_of, leading, read_events, read_table
+from cabs_core.ope.data import LoggedData, leading, read_events, read_table
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.ope.source import is_event_log
 from cabs_core.oracles.oracles import Oracles
@@ -99,7 +99,8 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
         inputs: folders of the artifacts outcomes, splits and prompt_embeddings. adaptive: as in `LoggedData`.
     """
     rows = np.flatnonzero(split_of(inputs) == "test")
-    test, vectors = outcomes_of(inputs).take(rows), np.asarray(embeddings_of(inputs)[rows])
+    outcomes, vectors = outcomes_of(inputs), np.asarray(embeddings_of(inputs)[rows])
+    test = outcomes.take(rows)
     assert test.answered is not None
     played, every = test.answered.argmax(axis=1), np.arange(len(rows))
     data = LoggedData(
@@ -107,7 +108,7 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
         features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
         propensities=None if test.propensities is None else test.propensities[every, played],
         embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64), adaptive=adaptive,
-        clusters=None if test.sessions is None else clusters_of(test.prompts, test.sessions.tolist()),
+        clusters=outcomes.clusters[rows],
     )  # fmt: skip
     return data, test.prompts
 

@@ -82,11 +82,13 @@ def build_problems(
             input_prices=prices,
             **offline,
             observed=None if outcomes.answered is None or pool.logged else outcomes.answered[rows],
+            clusters=outcomes.clusters[rows],
             name=name,
             pool=pool.name,
             metadata={
                 "chosen": oracles.chosen,
                 "validation_errors": oracles.metrics.get("validation", {}),
+                "queries": len(outcomes),
                 "split_seed": pool.split.split_seed,
                 "condition": outcomes.report.get("condition", "none"),
                 **_unknown(outcomes),

@@ -50,7 +50,7 @@ def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np
     train, validation, _ = split.fractions
     return shifted_splits(
         outcomes.tasks,
-        np.unique(np.array(outcomes.prompts, dtype=object))[outcomes.copies],
+        np.unique(np.array(outcomes.prompts, dtype=object))[outcomes.split_groups],
         test_tasks=split.test_tasks,
         validation=validation / (train + validation),
         seed=split.split_seed,

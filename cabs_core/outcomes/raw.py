@@ -106,6 +106,7 @@ class RawOutcomes(QueryTable):
                     f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
                     f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in {place[column].row(other)} it has "
                     f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
+                    + (" (source.columns.session: null leaves the column out)" if column == "session" else "")
                 )
 
         def cells(column: str, kind: str) -> np.ndarray:

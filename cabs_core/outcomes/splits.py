@@ -1,4 +1,4 @@
-"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do near-duplicates that a draw puts there."""
+"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do near-duplicates or turns of one conversation that a draw puts there."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into train and
     validation. column, default: the split recorded in the data; a prompt recorded in two splits goes as a whole to
     the later one (train, validation, test), so that nothing seen in training is tested. The result depends on the
-    set of prompts, not on the order of the rows. random and by_task keep near-duplicates (`Outcomes.copies`) together: where
-    the first of them in alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
+    set of prompts, not on the order of the rows. random and by_task keep near-duplicates and conversations together
+    (`Outcomes.split_groups`): where the first of them in alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
 
     Raises:
         DataError: an empty split, an unknown task, or no recorded split.
@@ -35,11 +35,11 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         held_out = np.zeros(len(outcomes), dtype=bool)
         if split.kind == "by_task":
             held_out = np.isin(outcomes.tasks, _test_tasks(outcomes, split))
-            held_out = _latest(held_out, outcomes.copies)
+            held_out = _latest(held_out, outcomes.split_groups)
         group_held_out = np.zeros(len(unique), dtype=bool)
         np.logical_or.at(group_held_out, group, held_out)
         first = np.arange(len(unique))
-        first[group] = outcomes.copies
+        first[group] = outcomes.split_groups
         result = _cut(group, group_held_out, split, first)
     names: np.ndarray = np.array(SPLITS)[result]
     for number, name in enumerate(SPLITS):

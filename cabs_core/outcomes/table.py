@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError
+from cabs_core.metrics.clusters import clusters_of
 from cabs_core.outcomes.copies import near_copies
 
 FORMAT = 1
@@ -73,7 +74,7 @@ class Outcomes(QueryTable):
         input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
-        sessions: `[n]` strings, of a log that has them: the conversation of each call, '' where it is not known; else None.
+        sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not known; else None.
         later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered, 0 where score and
             cost are predictions (or the answer counts as wrong); else None.
@@ -150,6 +151,26 @@ class Outcomes(QueryTable):
     def copies(self) -> np.ndarray:
         """`[n]` number of the group of prompts that are nearly the same, see `copies.near_copies`."""
         return near_copies(self.prompts)
+
+    @cached_property
+    def clusters(self) -> np.ndarray:
+        """`[n]` number of the independent observation that each query belongs to: its prompt with near-copies, or conversation."""
+        return clusters_of(self.copies, self.sessions)
+
+    @cached_property
+    def split_groups(self) -> np.ndarray:
+        """`[n]` number of the group of queries that goes to one split: clusters, as far as no prompt text is torn apart.
+
+        That of the group's first text in alphabetical order, so without conversations it is `copies`.
+        """
+        text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
+        least, most = np.full(text.max() + 1, len(self)), np.full(text.max() + 1, -1)
+        np.minimum.at(least, text, self.clusters)
+        np.maximum.at(most, text, self.clusters)
+        whole = (least == most)[text]
+        first = np.full(self.clusters.max() + 1, len(self))
+        np.minimum.at(first, self.clusters[whole], self.copies[whole])
+        return np.where(whole, first[self.clusters], self.copies)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:

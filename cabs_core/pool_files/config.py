@@ -122,8 +122,8 @@ class Columns(_Strict):
     latency: Text | None = None  #: seconds per call, >= 0; milliseconds where the column's name says ms
     #: logs: probability with which the model was drawn; an absent column: it is estimated
     propensity: Text | None = "propensity"
-    #: logs: the conversation of a call, one cluster in estimates; an absent column or an empty value: it
-    #: stands alone
+    #: the conversation of a query, one independent observation; an absent column or an empty value: the
+    #: query stands alone
     session: Text | None = "session"
     split: Text | None = None  #: used by split kind 'column': train, validation or test
 
@@ -186,8 +186,8 @@ class Source(_Strict):
                 record.table and not self.path,
             f"source.columns.judges is for source kind file; the kind is {self.kind!r}":
                 columns.judges and self.kind != "file",
-            f"source.columns.session is for source kind logs; the kind is {self.kind!r}":
-                columns.session != Columns().session and not record.logged,
+            f"source.columns.session is for source kinds file and logs; the kind is {self.kind!r}":
+                columns.session != Columns().session and not record.logged and self.kind != "file",
             "source.columns.judges: a column stands there twice, or is source.columns.score":
                 len(judged) <= len(columns.judges),
             f"source.format {self.format!r} is for source kinds logs and collect; the kind is {self.kind!r}":

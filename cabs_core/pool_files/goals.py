@@ -12,10 +12,13 @@ from cabs_core.errors import PoolError
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
-    "quality: 0.95, of: gpt-4o",
+    "quality: 95%, of: gpt-4o",
+    "quality: 0.95, of: best",
     "budget_per_month: 500, requests_per_month: 100000",
     "latency: 2s, share: 0.95",
 )
+#: `of` means the best single model of the table by this word
+BEST = "best"
 _Usd = Annotated[float, Field(gt=0, le=1e9)]
 
 
@@ -29,12 +32,20 @@ class Goal(BaseModel):
     value_per_right_answer: _Usd | None = None  #: USD that one right answer is worth
     #: smallest mean score: a share of the model `of`, or without one the score itself
     quality: Annotated[float, Field(gt=0)] | None = None
-    of: Annotated[str, Field(max_length=1000)] | None = None  #: the model that `quality` is a share of
+    #: the model that `quality` is a share of; `best`: the best single model of the table
+    of: Annotated[str, Field(max_length=1000)] | None = None
     budget_per_month: _Usd | None = None  #: USD a month; needs requests_per_month
     requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
     #: seconds, as in 2, 2s or 800ms; a `share` of the answers come within them
     latency: Annotated[float, Field(gt=0, le=3600)] | None = None
     share: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    @field_validator("quality", "share", mode="before")
+    @classmethod
+    def _per_cent(cls, value: Any) -> Any:
+        """95 % and 95% are .95."""
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+        return float(found[1]) / 100 if found else value
 
     @field_validator("latency", mode="before")
     @classmethod

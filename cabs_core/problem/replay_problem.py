@@ -25,6 +25,11 @@ LIMIT = 1e6
 #: float32 is enough for what is large and only read; what is summed or compared is float64
 _SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings", "input_tokens", "output_tokens")
 _TEXT = ("query_ids", "tasks")
+#: arrays of outcomes and splits, which no encoder, oracle or feature map changes
+_OUTCOMES = frozenset({
+    "query_ids", "tasks", "scores", "costs", "latencies", "offline_scores", "offline_costs", "offline_answered",
+    "offline_propensities", "times", "input_tokens", "output_tokens", "input_prices", "observed", "clusters",
+})  # fmt: skip
 
 
 def _plain(array: ArrayLike) -> np.ndarray:
@@ -70,6 +75,8 @@ class ReplayProblem:
         input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
         observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are predicted; None: all are real.
             `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
+        clusters: `[n]` equal numbers for queries that are one independent observation (`metrics.clusters`); None: all differ, which
+            is also what clusters of one query each become.
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
             is computed from offline_scores.
@@ -110,6 +117,7 @@ class ReplayProblem:
     output_tokens: np.ndarray | None = None
     input_prices: np.ndarray | None = None
     observed: np.ndarray | None = None
+    clusters: np.ndarray | None = None
     name: str = "test"
     pool: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -141,6 +149,9 @@ class ReplayProblem:
                 continue
             if item.name in _TEXT:
                 put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
+            elif item.name == "clusters":
+                number = np.unique(np.asarray(value), return_inverse=True)[1].astype(np.int64)
+                put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)
             else:
                 put(self, item.name, _numbers(item.name, value))
         static = {k: _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
@@ -156,6 +167,16 @@ class ReplayProblem:
     def K(self) -> int:
         """Number of arms."""
         return len(self.arms)
+
+    @property
+    def independent(self) -> int:
+        """Number of independent observations among the queries: prompts with their near-copies, or conversations."""
+        return self.n if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def asked(self) -> int:
+        """Queries in the whole table that this split is of; where it is not known, in this split and the train split."""
+        return int(self.metadata.get("queries", self.n + len(self.offline_scores)))
 
     @property
     def dim(self) -> int:
@@ -178,7 +199,7 @@ class ReplayProblem:
             "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
             "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
             "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
-            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k),
+            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k), "clusters": (n,),
             "input_tokens": (n, k), "output_tokens": (n, k), "input_prices": (k,),
             "offline_answered": (N, k), "offline_propensities": (N, k),
         }  # fmt: skip
@@ -249,7 +270,7 @@ class ReplayProblem:
         for name in (
             "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
             "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times", "observed",
-            "input_tokens", "output_tokens",
+            "input_tokens", "output_tokens", "clusters",
         ):  # fmt: skip
             value = getattr(self, name)
             changed[name] = None if value is None else value[index]
@@ -302,6 +323,11 @@ class ReplayProblem:
         """SHA-256 (hex, 16 characters) of the arms and of every array; not of names or metadata."""
         text = json.dumps([self.arms, self._hashes()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def outcomes_hash(self) -> str:
+        """The same of what was asked and answered alone: equal for problems that differ in what reads the texts."""
+        hashes = {name: digest for name, digest in self._hashes().items() if name in _OUTCOMES}
+        return hashlib.sha256(json.dumps([self.arms, hashes], sort_keys=True).encode()).hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
         """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.metrics import bootstrap_ratio, crossed_error, pareto_mask, standard_error
+from cabs_core.metrics import crossed_error, pareto_mask, ratio_error, standard_error, too_heavy
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.replay.result import ReplayResult
@@ -66,7 +66,7 @@ def replay_many(
             for measure in MEASURES:
                 values = result.per_round(measure)
                 row[measure] = float(values.mean())
-                row[f"{measure}_se"] = crossed_error(result.order, values).se
+                row[f"{measure}_se"] = crossed_error(result.order, values, result.clusters).se
             rows.append(row)
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
@@ -98,9 +98,12 @@ class PairedDifference:
     Attributes:
         measure: utility, score, cost or regret; value: the mean difference.
         se_trials: standard error over trials (0 for two static policies; NaN with one trial).
-        se_queries: paired bootstrap over queries: another sample of queries would give another mean.
-        se: the larger of the two; low, high: 95 % interval from it (Student's t).
+        se_queries: over independent queries (prompts with their near-copies, conversations): another sample of them would give
+            another mean.
+        se: both together; low, high: 95 % interval (`metrics.uncertainty`: of costs unbounded, else at least as wide as what
+            was not seen may matter); NaN where a few calls are most of the money, so that nothing is known.
         p_value: of the two-sided test that there is no difference.
+        queries, independent: how many were played, and how many independent observations these are.
     """
 
     measure: str
@@ -111,16 +114,26 @@ class PairedDifference:
     low: float
     high: float
     p_value: float
+    queries: int
+    independent: int
 
     def __str__(self) -> str:
-        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} (95 % {self.low:+.4f} to {self.high:+.4f})"
+        interval = f"95 % {self.low:+.4f} to {self.high:+.4f}"
+        if math.isnan(self.low):
+            interval = "no interval: too few independent queries, or a few calls are most of the money"
+        apart = (
+            ""
+            if self.independent == self.queries
+            else f", {self.independent} of {self.queries} queries independent"
+        )
+        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} ({interval}{apart})"
 
 
 def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
     """What policy a gains over policy b, with the honest error.
 
     Static policies play the same in every trial, so an error over trials alone would call any difference certain. The
-    error is the larger of that over trials and that over queries, both paired. It is conditional on the split.
+    error is over trials and independent queries together, both paired. It is conditional on the split.
 
     Args:
         a, b: replays of the same problem with the same trials, seed and rho.
@@ -134,8 +147,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         >>> problem = synthetic_problem(n=200, K=3, d=4)
         >>> a, b = (replay(problem, name, rho=300.0, trials=2) for name in ("best_single", "ridge"))
         >>> found = paired_difference(a, b)
-        >>> found.se_trials < 1e-12 < found.se_queries == found.se
-        True
+        >>> found.se_trials < 1e-12 < found.se_queries == found.se, found.independent
+        (True, 200)
     """
     if a.order.shape != b.order.shape or not np.array_equal(a.order, b.order) or a.pool != b.pool:
         raise DataError(
@@ -145,23 +158,24 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         raise DataError(
             f"{a.policy} is at rho {a.rho:g}, {b.policy} at {b.rho:g}: their {measure} is not comparable"
         )
-    gaps = a.per_round(measure) - b.per_round(measure)
-    value, trials = float(gaps.mean()), len(gaps)
-    plays = np.bincount(a.order.ravel())
-    sums = np.bincount(a.order.ravel(), weights=gaps.ravel())
-    queries = int((plays > 0).sum())
-    se_trials = float(standard_error(gaps.mean(axis=1)))
-    se_queries = float("nan")
-    if queries > 1:
-        replicates = bootstrap_ratio(sums[plays > 0], plays[plays > 0].astype(np.float64))
-        se_queries = float(np.std(replicates, ddof=1))
-    errors = [(se, n - 1) for se, n in ((se_trials, trials), (se_queries, queries)) if np.isfinite(se)]
-    se, df = max(errors, default=(float("nan"), 1))
-    margin = float(special.stdtrit(df, 0.975) * se)
-    p_value = float(2 * special.stdtr(df, -abs(value) / se)) if se > 0 else float(value == 0)
+    ours, theirs = a.per_round(measure), b.per_round(measure)
+    gaps, order, clusters = ours - theirs, a.order, a.clusters
+    count = int(order.max()) + 1 if clusters is None else len(clusters)
+    plays = np.bincount(order.ravel(), minlength=count)
+    members = np.arange(count) if clusters is None else clusters
+    over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
+    unit = 0.0 if measure == "cost" else 1.0
+    error = crossed_error(order, gaps, clusters, unit=unit)
+    value = float(gaps.mean())
+    low, high = error.interval(value)
+    if measure == "cost" and any(
+        too_heavy(np.bincount(order.ravel(), cost.ravel(), count), clusters) for cost in (ours, theirs)
+    ):
+        low = high = math.nan
     return PairedDifference(
-        measure, value, se_trials, se_queries, se, value - margin, value + margin, p_value
-    )
+        measure, value, float(standard_error(gaps.mean(axis=1))), over_queries.se, error.se, low, high,
+        error.p_value(value), int((plays > 0).sum()), len(np.unique(members[plays > 0])),
+    )  # fmt: skip
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:

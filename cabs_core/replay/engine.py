@@ -187,7 +187,7 @@ def replay(
             raise PolicyError(f"{policy}: set options {', '.join(settings)} on the object itself")
         return _replay_external(
             external, stream, plan, numbers, progress, cancel, policy=policy, rho=float(rho), pool=pool,
-            seed=int(seed), latency_weight=float(latency_weight), condition=condition,
+            seed=int(seed), latency_weight=float(latency_weight), condition=condition, clusters=problem.clusters,
         )  # fmt: skip
     cls = policy_class(policy)
     rho_text = f"{float(rho):g}"
@@ -223,7 +223,7 @@ def replay(
             progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")
     return _result(
         lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed), latency_weight=float(latency_weight),
-        condition=condition, seconds=spent, options=policies[0].settings.model_dump(mode="json"), talks=talks,
+        condition=condition, clusters=problem.clusters, seconds=spent, options=policies[0].settings.model_dump(mode="json"), talks=talks,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class ReplayResult:
         uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
             shared equally where lanes run together.
         scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
+        clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is one.
         turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from 0), whether
             it kept the last turn's model without a decision, and mean clipped utility of all arms; else None.
 
@@ -54,6 +55,7 @@ class ReplayResult:
     options: dict[str, Any] = field(default_factory=dict)
     scores: np.ndarray | None = None
     costs: np.ndarray | None = None
+    clusters: np.ndarray | None = None
     turns: np.ndarray | None = None
     kept: np.ndarray | None = None
     random_rewards: np.ndarray | None = None
@@ -140,7 +142,7 @@ class ReplayResult:
         """Plain figures: mean utility and regret with standard errors over trials and queries together
         (`metrics.crossed_error`; None where there is one round), speed, solver figures."""
         regrets = self.best_rewards - self.rewards
-        errors = [crossed_error(self.order, values).se for values in (self.rewards, regrets)]
+        errors = [crossed_error(self.order, values, self.clusters).se for values in (self.rewards, regrets)]
         utility_se, regret_se = (None if np.isnan(se) else se for se in errors)
         out: dict[str, Any] = {
             "policy": self.policy,

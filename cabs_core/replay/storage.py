@@ -6,7 +6,7 @@ that a glob over all folders is one relation and needs no parsing of paths.
     run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
     trials.parquet   1 row per trial: means over its rounds, latency and solver figures
     curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
-    queries.parquet  1 row per query: its identifier, mean over its plays; the unit of the bootstrap over queries
+    queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster: the independent observation it belongs to
     arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
     rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
                      earns the same reward in most trials and then compresses about tenfold better;
@@ -58,9 +58,6 @@ _TRACE: dict[str, type[np.generic]] = {
     "reward": np.float32,
 }
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
-#: Pool sections that must be equal for two pools to be compared across encoders (`comparison_group`).
-_ENCODER_FREE = ("source", "models", "tasks", "prices", "rescale_mean_cost", "missing", "split", "replay")
-
 
 #: The columns of run.parquet after pool, rho and policy. Explicit, because a null has no type of its own.
 RUN_FIELDS: dict[str, pa.DataType] = {
@@ -69,6 +66,7 @@ RUN_FIELDS: dict[str, pa.DataType] = {
     "trials": pa.int32(),
     "rounds": pa.int32(),
     "queries": pa.int32(),
+    "independent": pa.int32(),  # of the queries: prompts with their near-copies, or conversations
     "arms": pa.list_(pa.string()),
     "problem_hash": pa.string(),  # one problem = one stream of queries, features, oracles and outcomes
     "order_hash": pa.string(),
@@ -90,7 +88,7 @@ RUN_FIELDS: dict[str, pa.DataType] = {
     "oracle_seed": pa.int64(),
     "order_seed": pa.int64(),
     "pool_hash": pa.string(),
-    "comparison_group": pa.string(),  # hash of the sections in _ENCODER_FREE
+    "comparison_group": pa.string(),  # equal for pools with the same outcomes, splits and replay settings
     "pool_settings": pa.string(),  # JSON
 }
 
@@ -244,6 +242,7 @@ class _Played:
 
     def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
         self.result, self.arms, self.query_ids = result, problem.arms, problem.query_ids
+        self.clusters = np.arange(problem.n) if problem.clusters is None else problem.clusters
         self.n, self.k = problem.scores.shape
         where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
         _check_places(result, self.n, self.k, where)
@@ -366,6 +365,7 @@ def _queries(p: _Played) -> dict[str, Any]:
     return {
         "query_index": pa.array(seen, pa.int32()),
         "query_id": pa.array(p.query_ids[seen].tolist(), pa.string()),
+        "cluster": pa.array(p.clusters[seen], pa.int32()),
         "plays": pa.array(plays[seen], pa.int32()),
         "utility": mean(p.values),
         "regret": mean(p.regret),
@@ -423,6 +423,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "trials": result.trials,
         "rounds": result.rounds,
         "queries": problem.n,
+        "independent": problem.independent,
         "arms": problem.arms,
         "problem_hash": problem.content_hash(),
         "order_hash": _digest(result.order),
@@ -444,7 +445,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "oracle_seed": pool.oracle.oracle_seed,
         "order_seed": pool.replay.order_seed,
         "pool_hash": pool.content_hash(),
-        "comparison_group": pool.content_hash(*_ENCODER_FREE),
+        "comparison_group": f"{problem.outcomes_hash()}-{pool.content_hash('replay')}",
         "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
     }
 

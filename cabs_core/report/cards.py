@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from cabs_core.catalog import NO_ROUTERS
+from cabs_core.errors import counted
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.tables import error_text, percent_text
@@ -72,7 +73,7 @@ def why(v: Verdict) -> str:
     if u.low is None:
         said += "; with one query and one trial no error is known."
     else:
-        said += f", on {v.queries:,} held-out queries (two-sided 95 % interval {_signed(u)}{compared})."
+        said += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
         said += f" A gain of {MATTERS:g}, one right answer in a hundred, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
@@ -80,7 +81,21 @@ def why(v: Verdict) -> str:
             f" But it answers as well as {v.model} ({_points(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
             f"least {percent_text(v.saved.low)} of its cost."
         )
+    if v.trained and v.over_trained is not None:
+        said += (
+            f" {v.model} is the best single model of these queries; the train prompts show {v.trained}, against which {router} "
+            f"{'gains' if v.over_trained.value > 0 else 'loses'} {abs(v.over_trained.value):.3f}"
+            + (f" ({_signed(v.over_trained)})." if v.over_trained.low is not None else ".")
+        )
+    if v.heaviest is not None:
+        said += f" One prompt is {percent_text(v.heaviest)} of all the money: how much is saved cannot be told from these queries."
     return said
+
+
+def queries_text(v: Verdict) -> str:
+    """`200 held-out queries (40 independent prompts)`."""
+    apart = "" if v.independent == v.queries else f" ({counted(v.independent, 'independent prompt')})"
+    return f"{v.queries:,} held-out queries{apart}"
 
 
 def _signed(e: Estimate) -> str:

@@ -16,8 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.catalog import BEST_SINGLE
 from cabs_core.errors import DataError, ProvenanceError, ResultError
-from cabs_core.metrics import TwoWayError, bootstrap_ratio, pareto_mask, standard_error, two_way_error
+from cabs_core.metrics import mean_error, pareto_mask, seen_share
 from cabs_core.problem.gaps import Cells, End, real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
 
@@ -50,6 +51,11 @@ class Played:
         means: np.ndarray = (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
         return means
 
+    def only(self, r: int) -> Played:
+        """The same at one of the rhos alone."""
+        values = {name: getattr(self, name)[r : r + 1] for name in ("rhos", "plays", *_VALUES)}
+        return Played(self.policy, **values, trials={k: v[r : r + 1] for k, v in self.trials.items()})
+
     def at(self, rho: float) -> int:
         """Index of a rho."""
         return int(np.flatnonzero(self.rhos == rho)[0])
@@ -79,6 +85,11 @@ class Evidence:
         return bool(unknown_arms(self.problem))
 
     @property
+    def asked(self) -> int:
+        """Queries in the whole table."""
+        return self.problem.asked
+
+    @property
     def from_rounds(self) -> bool:
         """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
         return self.problem.observed is not None
@@ -93,6 +104,47 @@ class Evidence:
         if key not in self._played:
             self._played[key] = self._means(policy, end, model)
         return self._played[key]
+
+    def alone(self, model: str, rho: float, end: End = "middle", reference: str = "") -> Played:
+        """A single model at one rho, on the queries and in the orders in which `best_single` was replayed."""
+        j, p = self.problem.arms.index(model), self.problem
+        place = p.arms.index(reference) if reference in p.arms else None
+        cells, order = real_values(p, rho, end, place), self.trace(BEST_SINGLE, rho).order
+        values = {name: getattr(cells, name)[:, j] for name in _VALUES}
+        plays = np.bincount(order.ravel(), minlength=p.n).astype(float)
+        trials = {name: value[order].mean(axis=1)[None] for name, value in values.items()}
+        return Played(
+            model, np.array([rho]), plays[None], **{k: v[None] for k, v in values.items()}, trials=trials
+        )
+
+    def real_share(self, name: str, rho: float) -> float:
+        """How much of its queries a policy or single model was seen on: below 1 of a table with gaps (`metrics.seen_share`)."""
+        p = self.problem
+        if p.observed is None:
+            return 1.0
+        plays = np.zeros((p.n, p.K))
+        if name in p.arms:
+            plays[:, p.arms.index(name)] = 1.0
+        else:
+            trace = self.trace(name, rho)
+            np.add.at(plays, (trace.order.ravel(), trace.actions.ravel()), 1.0)
+        return seen_share(plays, p.observed)
+
+    def best_alone(self, rho: float) -> tuple[str, str]:
+        """(single model that the train prompts show as best, the best one on the replayed queries) at a rho.
+
+        The second is the first where what a model earns is not the table's: in conversations, with a weight on latency, where
+        models come and go.
+        """
+        p, played = self.problem, self.played(BEST_SINGLE)
+        r = played.at(rho)
+        chosen = int(np.bincount(self.trace(BEST_SINGLE, rho).actions.ravel()).argmax())
+        utility, seen = real_values(p, rho).utility, played.plays[r] > 0
+        if not np.allclose(played.utility[r][seen], utility[seen, chosen], atol=1e-5):
+            return p.arms[chosen], p.arms[chosen]
+        means = played.plays[r] @ utility
+        best = int(means.argmax()) if means.max() > means[chosen] + 1e-6 * p.n else chosen
+        return p.arms[chosen], p.arms[best]
 
     def real(self) -> Cells:
         """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
@@ -190,18 +242,6 @@ def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
 # ---- facts
 
 
-def error_of(plays: np.ndarray, queries: np.ndarray, trials: np.ndarray) -> TwoWayError:
-    """Error of a mean over rounds: over queries (bootstrap) and over trials together.
-
-    Args:
-        plays, queries: [n] how often each query was played, and its mean value.
-        trials: [trials] mean value of each trial.
-    """
-    count = int((plays > 0).sum())
-    over_queries = float(bootstrap_ratio(plays * queries, plays).std(ddof=1)) if count > 1 else float("nan")
-    return two_way_error(float(standard_error(trials)), over_queries, len(trials), count)
-
-
 def single_models(evidence: Evidence) -> pd.DataFrame:
     """Every model alone on the replayed queries: model, score, cost (USD per 1,000), score_se, front.
 
@@ -210,7 +250,7 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
     p, cells = evidence.problem, evidence.real()
     score, cost = cells.score.mean(axis=0), 1000 * cells.cost.mean(axis=0)
     frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
-    frame["score_se"] = cells.score.std(axis=0, ddof=1) / np.sqrt(p.n) if p.n > 1 else np.nan
+    frame["score_se"] = [mean_error(values, clusters=p.clusters).se for values in cells.score.T]
     frame["front"] = pareto_mask(cost, score)
     return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
@@ -219,7 +259,8 @@ def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
     """A policy at every rho: rho, score, cost (USD per 1,000), and margin, half the 95 % interval of the score."""
     own = evidence.played(policy)
     errors = [
-        error_of(own.plays[r], own.score[r], own.trials["score"][r]).margin for r in range(len(own.rhos))
+        mean_error(score, plays, evidence.problem.clusters, trials=trials).margin
+        for plays, score, trials in zip(own.plays, own.score, own.trials["score"], strict=True)
     ]
     return pd.DataFrame(
         {"rho": own.rhos, "score": own.mean("score"), "cost": 1000 * own.mean("cost"), "margin": errors}
@@ -313,16 +354,26 @@ def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
 
-    Columns: predicted, score, score_se, count; empty bins are left out.
+    Columns: predicted, score, score_se (all models of a prompt, and all prompts of a cluster, are one observation), count;
+    empty bins are left out.
     """
     p = evidence.problem
-    frame = pd.DataFrame({"predicted": p.predicted_scores.ravel(), "score": p.scores.ravel()})
+    cluster = np.arange(p.n) if p.clusters is None else p.clusters
+    frame = pd.DataFrame(
+        {
+            "predicted": p.predicted_scores.ravel(),
+            "score": p.scores.ravel(),
+            "cluster": cluster.repeat(p.K),
+        }
+    )
     if p.observed is not None:
         frame = frame[p.observed.ravel() > 0]
-    frame["bin"] = np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)
-    out = frame.groupby("bin").agg(predicted=("predicted", "mean"), score=("score", "mean"),
-                                   score_se=("score", "sem"), count=("score", "size"))  # fmt: skip
-    return out.reset_index(drop=True)
+    rows = [
+        {"predicted": part["predicted"].mean(), "score": part["score"].mean(),
+         "score_se": mean_error(part["score"], clusters=part["cluster"]).se, "count": len(part)}
+        for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1))
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["predicted", "score", "score_se", "count"])
 
 
 def smallest_propensities(evidence: Evidence) -> pd.DataFrame:

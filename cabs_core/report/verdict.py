@@ -1,7 +1,8 @@
 """The decision: deploy a router, keep a single model, or gather more data; and what each costs and saves.
 
-A router is compared with the best single model as the train split shows it (the policy `best_single`), on the same
-queries in the same orders. The router is the best of k, so its intervals are widened for k comparisons (Bonferroni).
+A router is compared with the best single model, on the same queries in the same orders: the one that the train prompts show
+(the policy `best_single`) and, where the held-out prompts show another, that one as well; deploying asks for a gain over
+both. The router is the best of k, so its intervals are those of k comparisons (`metrics.uncertainty` has all of them).
 
 One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most `MATTERS` lower
 and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is possible within them.
@@ -13,29 +14,31 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS
-from cabs_core.metrics import TwoWayError, two_way_error
+from cabs_core.metrics import Error, mean_error, too_heavy, two_way_error
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
-from cabs_core.report.evidence import Evidence, Played, error_of
+from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
-_POWER = 0.8
+#: share of cases in which the prompts that are asked for bring an answer, and the draws that tell
+_ANSWERED, _DRAWS = 0.85, 2000
+#: prompts beyond which nobody is told to collect
+_MOST_PROMPTS = 10_000_000
+_NOT_KNOWN = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its two-sided 95 % interval, widened for the number of routers; None: the error is not known."""
+    """A figure with its two-sided 95 % interval, for the best of all routers; None: the error is not known."""
 
     value: float
     low: float | None = None
@@ -49,6 +52,11 @@ class Estimate:
         """Whether the whole interval is."""
         return self.high is not None and self.high < bound
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """(low, high), NaN where they are not known."""
+        return tuple(math.nan if x is None else x for x in (self.low, self.high))  # type: ignore[return-value]
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,10 +65,13 @@ class Verdict:
     Attributes:
         rho: cost sensitivity, None for the mean over all; value_usd: 1 / rho, what a right answer is worth.
         decision: deploy, keep or unsure.
-        router, model: what is compared: the best router of `compared`, and the best single model.
+        router, model: what is compared: the best router of `compared`, and the best single model of the held-out queries.
+        trained: the single model that the train prompts show, where that is another; over_trained: utility, router minus it.
         utility, quality: mean utility and mean score, router minus model.
         saved: share of the model's cost that the router does not cost; None where the model is free.
-        queries_needed: how many queries would decide the case, where `decision` is unsure.
+        heaviest: where a few prompts are so much of the money that no interval of `saved` is known: the largest one's share.
+        queries, independent: held-out queries, and how many independent observations these are.
+        prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision` is unsure.
         score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score, model_cost.
         gain: USD per 1,000 requests: worth of the right answers minus what they cost, router minus model; None without
             a value.
@@ -76,7 +87,8 @@ class Verdict:
     quality: Estimate
     saved: Estimate | None
     queries: int
-    queries_needed: int | None
+    independent: int
+    prompts_needed: int | None
     score: float
     score_low: float | None
     score_high: float | None
@@ -84,50 +96,37 @@ class Verdict:
     model_score: float
     model_cost: float
     gain: Estimate | None = None
+    heaviest: float | None = None
+    trained: str = ""
+    over_trained: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def margin(error: TwoWayError, compared: int) -> float:
-    """Half a two-sided 95 % interval, widened for the best of `compared` routers."""
-    return (
-        float(stdtrit(min(error.df, 1e9), 1 - 0.025 / max(compared, 1)) * error.se)
-        if error.se > 0
-        else error.se
-    )
+def estimate(value: float, error: Error, compared: int) -> Estimate:
+    """A figure with the interval of the best of `compared`."""
+    low, high = error.interval(value, compared)
+    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 
 
-def estimate(value: float, error: TwoWayError, compared: int, unseen: float = 0.0) -> Estimate:
-    """A figure with its interval.
+def rule(utility: Any, quality: Any, saved: Any, free: bool = False) -> tuple[Any, Any]:
+    """(deploy, keep) by the rule of this module, of intervals (low, high) whose ends are numbers or arrays; NaN: not known.
 
     Args:
-        unseen: half of the interval at least: 3 / n where nothing differs on n queries, which leaves room for a
-            difference in 3 of n (95 %).
+        free: the model costs nothing, so that nothing can be saved.
     """
-    reach = max(margin(error, compared), unseen)
-    return Estimate(value) if math.isnan(reach) else Estimate(value, value - reach, value + reach)
+    deploy = (utility[0] > 0.0) | ((saved[0] > SAVES) & (quality[0] > -MATTERS))
+    saves_nothing = free | (saved[1] < SAVES) | (quality[1] < -MATTERS)
+    return deploy, np.logical_not(deploy) & (utility[1] < MATTERS) & saves_nothing
 
 
 def decide(utility: Estimate, quality: Estimate, saved: Estimate | None) -> str:
-    """deploy, keep or unsure, by the rule of this module."""
-    cheaper = saved is not None and saved.above(SAVES)
-    if utility.above(0.0) or (cheaper and quality.above(-MATTERS)):
-        return "deploy"
-    may_save = saved is not None and not saved.below(SAVES) and not quality.below(-MATTERS)
-    return "keep" if utility.below(MATTERS) and not may_save else "unsure"
-
-
-def queries_needed(difference: float, error: TwoWayError, queries: int, compared: int) -> int | None:
-    """Number of queries at which the difference (at least `MATTERS`) would be significant with probability 0.8.
-
-    More than `queries`; None where the error is unknown.
-    """
-    if math.isnan(error.se):
-        return None
-    reach = (NormalDist().inv_cdf(1 - 0.025 / compared) + NormalDist().inv_cdf(_POWER)) * error.se
-    return max(math.ceil(queries * (reach / max(abs(difference), MATTERS)) ** 2), queries + 1)
+    """deploy, keep or unsure."""
+    ends = _NOT_KNOWN if saved is None else saved.ends
+    deploy, keep = rule(utility.ends, quality.ends, ends, saved is None)
+    return "deploy" if deploy else "keep" if keep else "unsure"
 
 
 def routers(data: PoolData) -> list[str]:
@@ -155,43 +154,48 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
 def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Verdict:
     """The mean over all rhos, from the marts and, where they are at hand, the replays."""
     router, line, single = names[0], data.board.loc[names[0]], data.board.loc[BEST_SINGLE]
-    pair = data.pair(router, BEST_SINGLE)
-    difference = float(line["utility"] - single["utility"]) if pair is None else float(pair["difference"])
-    queries, compared = int(data.info["queries"]), len(names)
-    known = {} if pair is None else {key: float(pair[key]) for key in ("se_trials", "se_queries")}
-    error = two_way_error(
-        known.get("se_trials", math.nan),
-        known.get("se_queries", math.nan),
-        0 if pair is None else int(pair["trials"]),
-        queries,
-    )
-    utility = estimate(difference, error, compared, 3 / max(queries, 1) if error.se == 0 else 0.0)
-    quality, saved = Estimate(float(line["score"] - single["score"])), None
-    model, spread = "the best model of each value", None
+    compared, gap, model = len(names), None, "the best model of each value"
     if evidence is not None:
         a, b = evidence.played(router), evidence.played(BEST_SINGLE)
-        names_of = {model_of(evidence, float(rho)) for rho in b.rhos}
-        model = names_of.pop() if len(names_of) == 1 else model
-        weights = _regime_weights(data, a)
-        own = _Means(a, weights)
-        spread = error_of(own.plays, *own.values["score"]).margin
+        chosen = {evidence.best_alone(float(rho))[0] for rho in b.rhos}
+        model = chosen.pop() if len(chosen) == 1 else model
         if np.array_equal(a.rhos, b.rhos):
-            other = _Means(b, weights)
-            quality, saved = _quality_and_saved(own, other, compared)
-            if evidence.problem.observed is not None:
-                difference, error = own.minus(other, utility=1.0)
-                utility = estimate(difference, error, compared)
+            gap = Gap(evidence, a, b, _regime_weights(data, a))
+    utility, quality = (
+        _mean_difference(data, router, compared),
+        Estimate(float(line["score"] - single["score"])),
+    )
+    saved, score, heaviest, more = None, Estimate(float(line["score"])), None, None
+    if gap is not None:
+        utility, quality, saved, heaviest = (
+            gap.utility(compared),
+            gap.quality(compared),
+            gap.saved(compared),
+            gap.heaviest,
+        )
+        score = gap.score
     # bounds depend on the value, so there is no verdict over all values where answers cannot be known
     decision = "unsure" if evidence is not None and evidence.unknown else decide(utility, quality, saved)
+    if gap is not None and decision == "unsure":
+        more = gap.more(compared)
     return Verdict(
         rho=None, value_usd=None, decision=decision, router=router, compared=compared, model=model,
-        utility=utility, quality=quality, saved=saved, queries=queries,
-        queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
-        score=float(line["score"]), score_low=None if spread is None else float(line["score"]) - spread,
-        score_high=None if spread is None else float(line["score"]) + spread,
+        utility=utility, quality=quality, saved=saved, queries=int(data.info["queries"]),
+        independent=int(data.info["independent"]), prompts_needed=more,
+        score=float(line["score"]), score_low=score.low, score_high=score.high,
         cost=float(line["cost_per_1000_calls"]), model_score=float(single["score"]),
-        model_cost=float(single["cost_per_1000_calls"]),
+        model_cost=float(single["cost_per_1000_calls"]), heaviest=heaviest,
     )  # fmt: skip
+
+
+def _mean_difference(data: PoolData, router: str, compared: int) -> Estimate:
+    """Difference of the utilities over all rhos by the marts alone, which know no skewness."""
+    pair = data.pair(router, BEST_SINGLE)
+    if pair is None:
+        return Estimate(float(data.board.loc[router, "utility"] - data.board.loc[BEST_SINGLE, "utility"]))
+    se_trials, se_queries = float(pair["se_trials"]), float(pair["se_queries"])
+    error = two_way_error(se_trials, se_queries, int(pair["trials"]), int(data.info["independent"]))
+    return estimate(float(pair["difference"]), replace(error, unit=1.0), compared)
 
 
 def _regime_weights(data: PoolData, own: Played) -> np.ndarray:
@@ -202,58 +206,155 @@ def _regime_weights(data: PoolData, own: Played) -> np.ndarray:
     return np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
 
 
-class _Means:
-    """A policy, averaged over rhos: plays `[n]`, and {utility, score, cost: (of each query `[n]`, of each trial)}."""
+class Gap:
+    """A router minus a single model on the same queries in the same orders, averaged over rhos, with errors.
 
-    def __init__(self, policy: Played, weights: np.ndarray):
-        self.plays = policy.plays[int(weights.argmax())]
-        self.values = {
-            name: (weights @ getattr(policy, name), weights @ policy.trials[name]) for name in policy.trials
-        }
+    Args:
+        own, other: both at the same rhos. weights: `[R]` of these.
+    """
+
+    def __init__(self, evidence: Evidence, own: Played, other: Played, weights: np.ndarray):
+        self._clusters, self._asked = evidence.problem.clusters, evidence.asked
+        self._plays = own.plays[int(weights.argmax())]
+        self._real = min(
+            evidence.real_share(p, float(rho)) for p in (own.policy, other.policy) for rho in own.rhos
+        )
+        self.own, self.other = (
+            {name: (weights @ getattr(p, name), weights @ p.trials[name]) for name in own.trials}
+            for p in (own, other)
+        )
+        self.queries = int((self._plays > 0).sum())
+        members = np.arange(len(self._plays)) if self._clusters is None else self._clusters
+        self.independent = len(np.unique(members[self._plays > 0]))
+        self.heaviest = max(
+            (
+                s
+                for means in (self.own, self.other)
+                if (s := too_heavy(self._plays * means["cost"][0], self._clusters))
+            ),
+            default=None,
+        )
+
+    def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
+        error = mean_error(values, self._plays, self._clusters, trials=trials, unit=unit)
+        return replace(error, clusters=error.clusters * self._real)
+
+    def _minus(self, **factors: float) -> tuple[np.ndarray, np.ndarray]:
+        """(of each query, of each trial): a weighted sum of the differences of utility, score and cost."""
+        queries, trials = (
+            sum(f * (self.own[name][i] - self.other[name][i]) for name, f in factors.items()) for i in (0, 1)
+        )
+        return np.asarray(queries), np.asarray(trials)
+
+    def _estimate(self, parts: tuple[np.ndarray, np.ndarray], compared: int, unit: float) -> Estimate:
+        return estimate(float(parts[1].mean()), self._error(*parts, unit), compared)
 
     @property
-    def queries(self) -> int:
-        """How many were played."""
-        return int((self.plays > 0).sum())
+    def score(self) -> Estimate:
+        """Mean score of the router."""
+        found = self._estimate(self.own["score"], 1, 1.0)
+        return found if found.low is None or found.high is None else Estimate(
+            found.value, max(found.low, 0.0), min(found.high, 1.0)
+        )  # fmt: skip
 
-    def minus(self, other: _Means, **factors: float) -> tuple[float, TwoWayError]:
-        """A weighted sum of the differences of utility, score and cost to another policy, and its error."""
-        queries, trials = (
-            sum(f * (self.values[name][i] - other.values[name][i]) for name, f in factors.items())
-            for i in (0, 1)
+    def utility(self, compared: int) -> Estimate:
+        """Difference of the mean utilities."""
+        return self._estimate(self._minus(utility=1.0), compared, 1.0)
+
+    def quality(self, compared: int) -> Estimate:
+        """Difference of the mean scores."""
+        return self._estimate(self._minus(score=1.0), compared, 1.0)
+
+    def gain(self, rho: float, compared: int) -> Estimate:
+        """USD per 1,000 requests: worth of the right answers minus what they cost."""
+        found = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, 1000 / rho)
+        return found if self.heaviest is None else Estimate(found.value)
+
+    def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
+        """(share of the model's cost that the router costs, its linearised parts of queries and trials); None: it is free."""
+        (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
+        full = float(model_paid.mean())
+        if not full > 0:
+            return None
+        left = float(paid.mean()) / full
+        return left, ((cost - left * model_cost) / full, (paid - left * model_paid) / full)
+
+    def saved(self, compared: int) -> Estimate | None:
+        """Share of the model's cost that is saved; None where that is free."""
+        found = self._left()
+        if found is None:
+            return None
+        left, parts = found
+        if self.heaviest is not None:
+            return Estimate(1 - left)
+        low, high = self._error(*parts, 0.0).interval(left, compared)
+        return Estimate(1 - left) if math.isnan(low) else Estimate(1 - left, 1 - high, 1 - low)
+
+    def more(self, compared: int) -> int | None:
+        """How many prompts to collect in addition, for the whole table, until the rule decides in eight of ten cases.
+
+        What is true is drawn about what was found, as its error says, and what will be found about that. A difference near the
+        limits of the rule takes ever more. None: not known, or more than anybody collects.
+        """
+        left = self._left()
+        figures = [self._minus(utility=1.0), self._minus(score=1.0)]
+        if left is not None and self.heaviest is None:
+            figures.append((-left[1][0], -left[1][1]))
+        errors = [self._error(*parts, unit) for parts, unit in zip(figures, (1.0, 1.0, 0.0), strict=False)]
+        if any(math.isnan(error.se) for error in errors):
+            return None
+        centre = np.array(
+            [float(parts[1].mean()) for parts in figures[:2]]
+            + ([1 - left[0]] if left and len(figures) > 2 else [])
         )
-        return float(np.mean(trials)), error_of(self.plays, np.asarray(queries), np.asarray(trials))
-
-    def unseen(self, other: _Means) -> float:
-        """See `estimate`: for policies that score alike on every query."""
-        alike = np.allclose(self.values["score"][0], other.values["score"][0])
-        return 3 / max(self.queries, 1) if alike else 0.0
-
-
-def _quality_and_saved(own: _Means, other: _Means, compared: int) -> tuple[Estimate, Estimate | None]:
-    """Difference of the mean scores, and share of the model's cost that is saved (linearised in its error)."""
-    quality = estimate(*own.minus(other, score=1.0), compared, own.unseen(other))
-    (cost, paid), (model_cost, model_paid) = own.values["cost"], other.values["cost"]
-    full = float(model_paid.mean())
-    if not full > 0:
-        return quality, None
-    left = float(paid.mean()) / full
-    error = error_of(own.plays, (cost - left * model_cost) / full, (paid - left * model_paid) / full)
-    return quality, estimate(1 - left, error, compared)
-
-
-def model_of(evidence: Evidence, rho: float) -> str:
-    """The model that `best_single` plays at a rho (the most played, where models come and go)."""
-    actions = evidence.trace(BEST_SINGLE, rho).actions
-    return evidence.problem.arms[int(np.bincount(actions.ravel()).argmax())]
+        spread = np.array([max(error.se, error.unseen() / 2) for error in errors])
+        with np.errstate(invalid="ignore"):
+            alike = np.nan_to_num(np.corrcoef(np.array([queries for queries, _ in figures])))
+        np.fill_diagonal(alike, 1.0)
+        root = np.linalg.cholesky(alike + 1e-9 * np.eye(len(alike))).T
+        rng = np.random.default_rng(0)
+        truth = centre + spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
+        noise = spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
+        done = self.independent
+        for times in np.geomspace(1.1, max(_MOST_PROMPTS / max(self._asked, 1), 1.2), 120):
+            found = truth + noise / math.sqrt(times)
+            reach = [error.after(float(times)).interval(0.0, compared) for error in errors]
+            utility, quality, *saved = [
+                (found[:, i] + low, found[:, i] + high) for i, (low, high) in enumerate(reach)
+            ]
+            deploy, keep = rule(utility, quality, saved[0] if saved else _NOT_KNOWN, left is None)
+            if float((deploy | keep).mean()) >= _ANSWERED:
+                share = done / max(self.queries, 1)
+                return max(math.ceil(float(times - 1) * self._asked * share), 1)
+        return None
 
 
 def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
-    """The verdict at a rho; with answers that cannot be known, its intervals hold whatever they would be."""
-    middle = _at_end(evidence, router, rho, compared, "middle")
+    """The verdict at a rho, against the best single model of the held-out queries and that of the train prompts."""
+    trained, best = evidence.best_alone(rho)
+    first = _against(evidence, router, rho, compared, trained, trained)
+    if trained == best:
+        return first
+    second = _against(evidence, router, rho, compared, best, trained)
+    kept = first.decision == "keep" or (
+        # the best of all models on these very queries: as many comparisons more
+        _against(evidence, router, rho, compared * evidence.problem.K, best, trained).decision == "keep"
+    )
+    decision = "keep" if kept else "deploy" if first.decision == second.decision == "deploy" else "unsure"
+    needed = [v.prompts_needed for v in (first, second) if v.decision == "unsure"]
+    more = max((n for n in needed if n is not None), default=None) if None not in needed else None
+    return replace(
+        second, decision=decision, trained=trained, over_trained=first.utility,
+        prompts_needed=more if decision == "unsure" else None,
+    )  # fmt: skip
+
+
+def _against(evidence: Evidence, router: str, rho: float, compared: int, model: str, trained: str) -> Verdict:
+    """Against one model; with answers that cannot be known, intervals hold whatever they would be."""
+    middle = _at_end(evidence, router, rho, compared, "middle", model, trained)
     if not evidence.unknown:
         return middle
-    ends = [_at_end(evidence, router, rho, compared, end) for end in ("low", "high")]
+    ends = [_at_end(evidence, router, rho, compared, end, model, trained) for end in ("low", "high")]
     utility, quality, saved, gain = (
         _spanned(getattr(middle, name), *(getattr(v, name) for v in ends))
         for name in ("utility", "quality", "saved", "gain")
@@ -264,7 +365,7 @@ def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Ve
         middle, utility=utility, quality=quality, saved=saved, gain=gain, decision=decision,
         score_low=ends[0].score_low, score_high=ends[1].score_high,
         # where more queries would decide nothing, since what is missing would be missing there, too
-        queries_needed=middle.queries_needed if decision == middle.decision else None,
+        prompts_needed=middle.prompts_needed if decision == middle.decision else None,
     )  # fmt: skip
 
 
@@ -275,36 +376,38 @@ def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | Non
     return Estimate(middle.value, low.low, high.high)
 
 
-def _at_end(evidence: Evidence, router: str, rho: float, compared: int, end: End) -> Verdict:
-    model = model_of(evidence, rho)
-    a, b = evidence.played(router, end, model), evidence.played(BEST_SINGLE, end, model)
-    own, other = (_Means(p, (p.rhos == rho).astype(float)) for p in (a, b))
-    i, j, queries = a.at(rho), b.at(rho), own.queries
-    difference, error = own.minus(other, utility=1.0)
-    utility = estimate(difference, error, compared, own.unseen(other))
-    quality, saved = _quality_and_saved(own, other, compared)
-    decision = decide(utility, quality, saved)
-    score, spread = float(a.mean("score")[i]), error_of(own.plays, *own.values["score"]).margin
+def _at_end(
+    evidence: Evidence, router: str, rho: float, compared: int, end: End, model: str, trained: str
+) -> Verdict:
+    a = evidence.played(router, end, model)
+    b = (
+        evidence.played(BEST_SINGLE, end, model)
+        if model == trained
+        else evidence.alone(model, rho, end, model)
+    )
+    i, j = a.at(rho), b.at(rho)
+    gap = Gap(evidence, a.only(i), b.only(j), np.ones(1))
+    utility, quality, saved = gap.utility(compared), gap.quality(compared), gap.saved(compared)
+    decision, score = decide(utility, quality, saved), gap.score
     return Verdict(
         rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
-        model=model, utility=utility, quality=quality, saved=saved, queries=queries,
-        queries_needed=queries_needed(difference, error, queries, compared) if decision == "unsure" else None,
-        score=score, score_low=None if math.isnan(spread) else max(score - spread, 0.0),
-        score_high=None if math.isnan(spread) else min(score + spread, 1.0), cost=float(1000 * a.mean("cost")[i]),
+        model=model, utility=utility, quality=quality, saved=saved, queries=gap.queries, independent=gap.independent,
+        prompts_needed=gap.more(compared) if decision == "unsure" else None,
+        score=float(a.mean("score")[i]), score_low=score.low, score_high=score.high, cost=float(1000 * a.mean("cost")[i]),
         model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
-        gain=estimate(*own.minus(other, score=1000 / rho, cost=-1000.0), compared) if rho > 0 else None,
+        gain=gap.gain(rho, compared) if rho > 0 else None, heaviest=gap.heaviest,
     )  # fmt: skip
 
 
 def headline(verdict: Verdict) -> str:
-    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N held-out queries would do)`."""
+    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N more prompts would do)`."""
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"
     if verdict.decision == "keep":
         return f"Keep {'model ' if not verdict.model.startswith('the best') else ''}{verdict.model}"
-    if verdict.queries_needed is None:
+    if verdict.prompts_needed is None:
         return "Not enough data to tell"
-    return f"Not enough data to tell (about {round_up(verdict.queries_needed):,} held-out queries would do)"
+    return f"Not enough data to tell (about {round_up(verdict.prompts_needed):,} more prompts would do)"
 
 
 def summary(found: list[Verdict]) -> str:
@@ -314,8 +417,8 @@ def summary(found: list[Verdict]) -> str:
         return headline(found[0]) if found else "No verdict"
     names = [_use(v) for v in cases]
     if len(set(names)) == 1:
-        # of the values where nothing can be told, the one that needs the fewest queries
-        return headline(min(cases, key=lambda v: v.queries_needed or math.inf))
+        # of the values where nothing can be told, the one that needs the fewest prompts
+        return headline(min(cases, key=lambda v: v.prompts_needed or math.inf))
     parts = [(name, [v.value_usd for v in own]) for name, own in groupby(cases, _use)]
     if len(parts) <= 3:
         text = "; ".join(f"{name} {_span(values[0], values[-1])}" for name, values in parts)

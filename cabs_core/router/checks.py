@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.metrics import Error, mean_error, seen_share
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.pool_files.config import MARGIN
@@ -234,19 +234,25 @@ def compare_with_champion(
         nobody_knows = (problem.observed == 0) & unknown
         low[nobody_knows], high[nobody_knows] = 0.0, 1.0
 
-    def lead(gained: np.ndarray, lost: np.ndarray) -> tuple[float, float]:
-        """(mean, standard error) of the challenger's gain where the two play different models."""
-        gap = np.where(new == old, 0.0, gained[every, new] - lost[every, old])
-        mean, n = float(gap.mean()), len(gap)
-        # as if two more queries had been seen, one won and one lost (Agresti and Caffo 2000): routers that answered a few
-        # queries alike may differ on others
-        return mean, math.sqrt((float(((gap - mean) ** 2).sum()) + 2.0) / n / max(n - 1, 1))
+    plays = [np.eye(problem.K)[arms] for arms in (old, new)]
+    seen = min(seen_share(asked, problem.observed) for asked in plays)
 
-    (mean, se), (least, se_least), (most, se_most) = lead(utility, utility), lead(low, high), lead(high, low)
+    def lead(gained: np.ndarray, lost: np.ndarray) -> tuple[float, Error]:
+        """The challenger's mean gain where the two play different models, and its error."""
+        gap = np.where(new == old, 0.0, gained[every, new] - lost[every, old])
+        error = mean_error(gap, clusters=problem.clusters)
+        return float(gap.mean()), replace(error, clusters=error.clusters * seen)
+
+    (mean, error), (least, least_error), (most, most_error) = (
+        lead(utility, utility), lead(low, high), lead(high, low)
+    )  # fmt: skip
     old_mean, new_mean = float(utility[every, old].mean()), float(utility[every, new].mean())
+    errors = (error, least_error, most_error)
     return judge(
-        old_mean, new_mean, mean, max(se, se_least, se_most), problem.n, margin,
-        unknown=(mean - least, most - mean), how="paired" if problem.observed is None else "paired, from real answers",
+        old_mean, new_mean, mean, max(e.se for e in errors), problem.independent, margin,
+        reach=(max(e.reach("low") for e in errors), max(e.reach("high") for e in errors)),
+        collected=problem.asked / problem.n, unknown=(mean - least, most - mean),
+        how="paired" if problem.observed is None else "paired, from real answers",
     )  # fmt: skip
 
 

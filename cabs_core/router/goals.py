@@ -5,7 +5,8 @@
 
 A candidate is a single model, or a policy at one rho. On validation, the best candidate is taken that is likely to be
 confirmed. Only that one is looked at on test, so its one-sided 95 % bounds hold as they are, without a correction for
-the number of candidates.
+the number of candidates. Where none is likely, the closest on test is named, with bounds that are corrected, and nothing is
+promised. Bounds are those of `metrics.uncertainty`: of a mean score, of a share within a latency, of a mean cost.
 """
 
 from __future__ import annotations
@@ -13,30 +14,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from cabs_core.artifacts import Chain
 from cabs_core.catalog import NO_ROUTERS, policy_label
-from cabs_core.errors import DataError, listed
+from cabs_core.errors import DataError, counted, listed
 from cabs_core.inputs import tuned_options
-from cabs_core.metrics import TwoWayError, standard_error, two_way_error
-from cabs_core.pool_files.goals import Goal
+from cabs_core.metrics import (
+    Error,
+    cost_bound,
+    mean_error,
+    seen_share,
+    share_interval,
+    times_needed,
+    too_heavy,
+)
+from cabs_core.metrics.uncertainty import LEVEL
+from cabs_core.pool_files.goals import BEST, Goal
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.router.build import deployable
 
-_SURE = 0.95
-_POWER = 0.8
-_Z, _POWER_Z = NormalDist().inv_cdf(_SURE), NormalDist().inv_cdf(_POWER)
-
-
 #: orders that learning policies are averaged over
 _TRIALS = 5
+#: routers, nearest on validation first, that are looked at on test where none is likely to be confirmed
+_NEAREST = 10
+_Candidate = tuple[str | None, float | None, str]
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,14 @@ class Outcome:
     Attributes:
         score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the goal's latency
             (ones without such a goal).
+        clusters: `[n]` of the queries, or None. seen: how much of them it was seen on (`metrics.seen_share`).
     """
 
     score: np.ndarray
     cost: np.ndarray
     quick: np.ndarray
+    clusters: np.ndarray | None
+    seen: float
 
 
 @dataclass(frozen=True)
@@ -60,15 +69,17 @@ class Wish:
     Attributes:
         name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a budget: spent
             divided by allowed).
-        sure: one-sided 95 % bound of `found`: the lower one, of a budget the upper one.
-        held: `sure` is on the right side of 1. needed: queries in the table that would show it, None where none would.
+        sure: one-sided 95 % bound of `found`: the lower one, of a budget the upper one; None: nothing is known.
+        held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told, None where nobody
+            can say. heaviest: of a budget whose bound is not known, the share of all money that the dearest prompt is.
     """
 
     name: str
     found: float
-    sure: float
+    sure: float | None
     held: bool
-    needed: int | None
+    more: int | None
+    heaviest: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,8 @@ class Answer:
             answer: the model, or the policy.
         confirmed: every wish holds on test with 95 % confidence.
         score, cost: on test, cost in USD per 1,000 requests. against: the model that it is compared with; its figures.
+        queries, independent: of test, and how many independent observations these are. closest: none was likely to be confirmed,
+            and this one is the closest.
         wishes: the conditions on test. sentence: all of it in words.
     """
 
@@ -94,6 +107,9 @@ class Answer:
     against_score: float
     against_cost: float
     wishes: tuple[Wish, ...]
+    queries: int
+    independent: int
+    closest: bool
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +130,6 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
     if not anyway:
         chain.require_current(targets.values())
     inputs = {name: chain.verified(target) for name, target in targets.items()}
-    record = chain.store.record(chain.stage("outcomes").parts)
     pool = chain.pool
     return answer_goal(
         goal,
@@ -125,7 +140,6 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
         options=tuned_options(inputs),
         trials=min(pool.replay.trials, _TRIALS),
         seed=pool.replay.order_seed,
-        table_queries=record.summary.get("queries") if record else None,
         label=policy_label,
     )
 
@@ -140,7 +154,6 @@ def answer_goal(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     trials: int = 3,
     seed: int = 0,
-    table_queries: int | None = None,
     label: Callable[[str], str] = str,
 ) -> Answer:
     """The best candidate for a goal.
@@ -149,23 +162,27 @@ def answer_goal(
         policies: deployable ones. rhos: cost sensitivities that they are tried at; the goal's own value is added.
         validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known they are bounds.
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
-        table_queries: queries in the whole table, to say how many would do; None: those of the two problems.
 
     Raises:
         DataError: `of` is no model of the problem, or latencies are not known.
     """
-    if goal.of is not None and goal.of not in test.arms:
-        raise DataError(f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}")
+    best_of_all = goal.of == BEST and BEST not in test.arms
+    if goal.of is not None and goal.of not in test.arms and not best_of_all:
+        raise DataError(
+            f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}, and {BEST}: the best of them"
+        )
     if goal.latency is not None and (test.latencies is None or validation.latencies is None):
         raise DataError(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"
         )
     if goal.value_per_right_answer:
         rhos = [1 / goal.value_per_right_answer]
-    candidates: list[tuple[str | None, float | None, str]] = [(None, None, arm) for arm in test.arms]
+    candidates: list[_Candidate] = [(None, None, arm) for arm in test.arms]
     candidates += [(policy, float(rho), policy) for policy in dict.fromkeys(policies) for rho in rhos]
+    trained = validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
+    reference = trained if goal.of is None or best_of_all else goal.of
 
-    def outcome(problem: ReplayProblem, candidate: tuple[str | None, float | None, str]) -> Outcome:
+    def outcome(problem: ReplayProblem, candidate: _Candidate, reference: str = reference) -> Outcome:
         policy, rho, name = candidate
         rows = np.arange(problem.n)[None]
         if policy is None or rho is None:
@@ -179,46 +196,52 @@ def answer_goal(
         if goal.latency is not None and problem.latencies is not None:
             quick = (problem.latencies[order, actions] <= goal.latency).astype(float)
         cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
-        return Outcome(cells.score[order, actions], cells.cost[order, actions], quick)
+        seen = seen_share(np.eye(problem.K)[actions].sum(axis=0), problem.observed)
+        return Outcome(cells.score[order, actions], cells.cost[order, actions], quick, problem.clusters, seen)
 
-    reference = goal.of or validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
-    outcomes = [(c, outcome(validation, c)) for c in candidates]
     base = outcome(validation, (None, None, reference))
-    ratio = math.sqrt(validation.n / test.n)
+    ratio = test.independent / validation.independent
     best, promising = None, -math.inf
-    nearest, distance = candidates[0], -math.inf
-    for candidate, got in outcomes:
-        gaps = [(gap.mean(), _error(gap).se) for _, gap, _ in _gaps(goal, got, base)]
+    near: list[tuple[tuple[float, float], _Candidate]] = []
+    for candidate in candidates:
+        got = outcome(validation, candidate)
+        gaps = _gaps(goal, got, base)
         # what test will ask for, and one standard error of validation: likely to be confirmed
-        slack = min((mean - (1 + _Z * ratio) * _or_infinity(se) for mean, se in gaps), default=0.0)
+        slack = min((_likely(gap, got, ratio, unit) for _, gap, _, unit in gaps), default=0.0)
         worth = _worth(goal, got)
         if slack >= 0 and worth > promising:
             best, promising = candidate, worth
-        if slack > distance:
-            nearest, distance = candidate, slack
-    chosen = best or nearest
-    total = table_queries or validation.n + test.n
-    got, base = outcome(test, chosen), outcome(test, (None, None, reference))
-    wishes = tuple(_wish(name, gap, target, total) for name, gap, target in _gaps(goal, got, base))
-    policy, rho, name = chosen
+        near.append((_closeness(gaps, worth), candidate))
+    looked_at = [best] if best else candidates[: test.K] + [
+        c for _, c in sorted(near, key=lambda pair: pair[0], reverse=True) if c[0] is not None
+    ][:_NEAREST]  # fmt: skip
+    # "the best of all" is the best on the held-out queries as well
+    bases = {reference: outcome(test, (None, None, reference))}
+    if best_of_all:
+        alone = {arm: outcome(test, (None, None, arm), arm) for arm in test.arms}
+        first = max(alone, key=lambda arm: float(alone[arm].score.mean()))
+        bases[first] = alone[first]
+
+    def on_test(candidate: _Candidate) -> tuple[tuple[float, float], Outcome, str, tuple[Wish, ...]]:
+        """(closeness, outcome, the model compared with, wishes): against that of the bases which asks for most."""
+        tail = LEVEL / len(looked_at)
+        found = []
+        for name, other in bases.items():
+            got = outcome(test, candidate, name)
+            wishes = tuple(_wish(*gap, got, tail, test) for gap in _gaps(goal, got, other))
+            found.append((_closeness(_gaps(goal, got, other), _worth(goal, got)), got, name, wishes))
+        return min(found, key=lambda entry: (all(w.held for w in entry[3]), entry[0]))
+
+    tested = [(on_test(candidate), candidate) for candidate in looked_at]
+    (_, got, against, wishes), (policy, rho, name) = max(tested, key=lambda pair: pair[0][0])
+    base = bases[against]
     figures = [float(a.mean()) for a in (got.score, 1000 * got.cost, base.score, 1000 * base.cost)]
-    confirmed = all(w.held for w in wishes)
-    choice_label = name if policy is None else label(policy)
     draft = Answer(
-        goal.text,
-        name,
-        policy,
-        rho,
-        confirmed,
-        figures[0],
-        figures[1],
-        reference,
-        figures[2],
-        figures[3],
-        wishes,
-        "",
-    )
-    return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label, test.n)})
+        goal.text, name, policy, rho, best is not None and all(w.held for w in wishes), figures[0], figures[1], against,
+        figures[2], figures[3], wishes, test.n, test.independent, best is None, "",
+    )  # fmt: skip
+    choice_label = name if policy is None else label(policy)
+    return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label)})
 
 
 def _worth(goal: Goal, got: Outcome) -> float:
@@ -227,70 +250,79 @@ def _worth(goal: Goal, got: Outcome) -> float:
     return -float(got.cost.mean()) if goal.quality is not None else float(got.score.mean())
 
 
-def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[tuple[str, np.ndarray, float]]:
-    """(name, `[trials, n]` by how much a wish is fulfilled, its target): the mean is 0 where the wish just holds."""
+_Gap = tuple[str, np.ndarray, float, float]
+
+
+def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[_Gap]:
+    """(name, `[trials, n]` by how much a wish is fulfilled, its target, possible range of a value; 0: none).
+
+    The mean is 0 where the wish just holds.
+    """
     gaps = []
     if goal.quality is not None:
         target = goal.quality * (base.score if goal.of else np.ones_like(base.score))
-        gaps.append(("quality", got.score - target, float(target.mean())))
+        gaps.append(("quality", got.score - target, float(target.mean()), 1.0))
     if goal.budget_per_month is not None and goal.requests_per_month is not None:
         allowed = goal.budget_per_month / goal.requests_per_month
-        gaps.append(("budget", allowed - got.cost, allowed))
+        gaps.append(("budget", allowed - got.cost, allowed, 0.0))
     if goal.latency is not None:
-        gaps.append(("latency", got.quick - goal.share, goal.share))
+        gaps.append(("latency", got.quick - goal.share, goal.share, 1.0))
     return gaps
 
 
-def _error(gap: np.ndarray) -> TwoWayError:
-    """Error of the mean over trials and queries together; never 0 only because few queries were seen."""
-    queries = gap.mean(axis=0)
-    n = len(queries)
-    over_queries = float(standard_error(queries))
-    spread = float(np.abs(gap).max(initial=0.0))
-    # no difference on n queries leaves room for one of size `spread` in 1 of n
-    over_queries = max(over_queries, spread / n / 2) if n > 1 else math.nan
-    trials = float(standard_error(gap.mean(axis=1))) if len(gap) > 1 else 0.0
-    return two_way_error(trials, over_queries, max(len(gap), 2), n)
+def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
+    """(how much the wish that is missed most lacks, at most 0, of its target; worth): the larger, the closer."""
+    return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target, _ in gaps)]), worth
 
 
-def _or_infinity(se: float) -> float:
-    return math.inf if math.isnan(se) else se
+def _error(values: np.ndarray, got: Outcome, unit: float) -> Error:
+    """Error of the mean of `[trials, n]` values over trials and clusters of queries."""
+    error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1), unit=unit)
+    return Error(**{**vars(error), "clusters": error.clusters * got.seen})
 
 
-def _wish(name: str, gap: np.ndarray, target: float, total: int) -> Wish:
-    error, mean = _error(gap), float(gap.mean())
-    reach = math.inf if math.isnan(error.se) else float(stdtrit(min(error.df, 1e9), _SURE)) * error.se
-    sign = -1 if name == "budget" else 1
+def _likely(gap: np.ndarray, got: Outcome, ratio: float, unit: float) -> float:
+    """What is left of a gap on validation after one standard error and the bound that test will ask for."""
+    error = _error(gap, got, unit)
+    if math.isnan(error.se):
+        return -math.inf
+    return float(gap.mean()) - error.se - error.after(ratio).reach("low", LEVEL)
+
+
+def _wish(
+    name: str, gap: np.ndarray, target: float, unit: float, got: Outcome, tail: float, test: ReplayProblem
+) -> Wish:
+    error, mean = _error(gap, got, unit), float(gap.mean())
     target = target if target > 0 else 1e-300
-    needed = None
-    if mean > 0 and math.isfinite(reach):
-        needed = math.ceil(total * ((_Z + _POWER_Z) * error.se / mean) ** 2)
-    return Wish(name, 1 + sign * mean / target, 1 + sign * (mean - reach) / target, mean - reach >= 0, needed)
+    times = times_needed(mean, error)
+    more = None if times is None or times > 1e4 else max(
+        math.ceil((times - 1) * test.asked * test.independent / test.n), 1
+    )  # fmt: skip
+    heaviest = None
+    if name == "budget":
+        cost = got.cost.mean(axis=0)
+        bound = cost_bound(cost, got.clusters, trials=got.cost.mean(axis=1), tail=tail)
+        heaviest = too_heavy(cost, got.clusters)
+        found, sure = 1 - mean / target, None if bound is None else bound / target
+        return Wish(name, found, sure, sure is not None and sure <= 1, None if heaviest else more, heaviest)
+    if name == "latency":
+        low = share_interval(mean + target, _error(got.quick, got, unit), tail)[0] - target
+    else:
+        low = mean - error.reach("low", tail)
+    sure = None if math.isnan(low) else 1 + low / target
+    return Wish(name, 1 + mean / target, sure, low >= 0, more)
 
 
 def _usd(value: float) -> str:
     return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
 
 
-def _sentence(goal: Goal, a: Answer, choice_label: str, queries: int) -> str:
+def _sentence(goal: Goal, a: Answer, choice_label: str) -> str:
     """The answer in words, for somebody who knows models and money."""
-    parts = []
-    for wish in a.wishes:
-        if wish.name == "quality" and goal.quality is not None:
-            of = f"{a.against}'s quality" if goal.of else "mean score"
-            reached, sure = (100 * goal.quality * x for x in (wish.found, wish.sure))
-            parts.append(
-                f"{reached:.1f} % of {of} (at least {sure:.1f} %)"
-                if goal.of
-                else f"a mean score of {reached / 100:.3f} (at least {sure / 100:.3f})"
-            )
-        elif wish.name == "budget" and goal.budget_per_month is not None:
-            parts.append(
-                f"{_usd(goal.budget_per_month * wish.found)} a month (at most {_usd(goal.budget_per_month * wish.sure)})"
-            )
-        elif wish.name == "latency":
-            reached, sure = (100 * goal.share * x for x in (wish.found, wish.sure))
-            parts.append(f"{reached:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)")
+    queries = f"{a.queries:,} held-out queries"
+    if a.independent != a.queries:
+        queries += f" ({counted(a.independent, 'independent prompt')})"
+    parts = [_in_words(goal, a, wish) for wish in a.wishes]
     money = (
         f"{100 * a.cost / a.against_cost:.0f} % of its money"
         if a.against_cost > 0
@@ -306,21 +338,40 @@ def _sentence(goal: Goal, a: Answer, choice_label: str, queries: int) -> str:
     figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {money}"
     if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
         wanted = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
-        return f"Nothing cheaper is sure to reach {wanted} on {queries:,} held-out queries: keep {choice_label}, {money}."
+        return f"Nothing cheaper is sure to reach {wanted} on {queries}: keep {choice_label}, {money}."
     what = f"keep {choice_label}" if a.policy is None else f"deploy {choice_label}"
     if a.policy is not None and a.rho:
         what += f" with a right answer valued at {_usd(1 / a.rho)}"
     if a.confirmed:
-        return f"{figures}: {what} (on {queries:,} held-out queries)."
-    failed = [w for w in a.wishes if not w.held]
-    more = [w.needed for w in failed]
+        return f"{figures}: {what} (on {queries})."
+    failed = [w for w in a.wishes if not w.held] or list(a.wishes)
+    more = [w.more for w in failed]
     advice = "nothing in the table comes closer"
-    if all(m is not None for m in more):
-        advice = f"about {_round_up(max(m or 0 for m in more)):,} queries in the table would tell"
-    return (
-        f"It cannot be said that the {' and the '.join(w.name for w in failed)} asked for is kept. Closest comes {choice_label}: "
-        f"{figures} on {queries:,} held-out queries; {advice}."
-    )
+    heavy = next((w.heaviest for w in failed if w.heaviest), None)
+    if heavy is not None:
+        advice = f"one prompt is {100 * heavy:.0f} % of all the money, so that nobody can tell the mean cost from these prompts"
+    elif all(m is not None for m in more):
+        advice = f"about {_round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
+    named = " and the ".join(w.name for w in failed)
+    closest = "Closest comes" if a.closest else "Most promising was"
+    return f"It cannot be said that the {named} asked for is kept. {closest} {choice_label}: {figures} on {queries}; {advice}."
+
+
+def _in_words(goal: Goal, a: Answer, wish: Wish) -> str:
+    """What was found of a wish, and its bound."""
+    if wish.name == "budget":
+        budget = goal.budget_per_month or 0.0
+        at_most = (
+            "nobody knows how much at most" if wish.sure is None else f"at most {_usd(budget * wish.sure)}"
+        )
+        return f"{_usd(budget * wish.found)} a month ({at_most})"
+    scale = (goal.quality if wish.name == "quality" else goal.share) or 0.0
+    reached, sure = 100 * scale * wish.found, 100 * scale * max(wish.sure or 0.0, 0.0)
+    if wish.name == "latency":
+        return f"{reached:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)"
+    if goal.of:
+        return f"{reached:.1f} % of {a.against}'s quality (at least {sure:.1f} %)"
+    return f"a mean score of {reached / 100:.3f} (at least {sure / 100:.3f})"
 
 
 def _round_up(value: int) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cabs_core.atomic import atomic_directory, check_replaceable
 from cabs_core.errors import RouterError
+from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.router.bundle import HEADER, contents_of, read_manifest
 
 #: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts are there
@@ -27,7 +28,7 @@ class Comparison:
     """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 % interval.
 
     Attributes:
-        queries: decisions compared. margin: loss of utility a request that is accepted.
+        queries: independent decisions compared: prompts, or conversations. margin: loss of utility a request that is accepted.
         promote: low > -margin, and the challenger is not measurably worse. reason: in words.
         needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as far as these
             can tell.
@@ -55,7 +56,9 @@ def judge(
     margin: float,
     *,
     half_width: Callable[[float], float] = lambda n: 1.96,
+    reach: tuple[float, float] | None = None,
     least: float = 0.0,
+    collected: float = 1.0,
     unknown: tuple[float, float] = (0.0, 0.0),
     how: str = "paired",
 ) -> Comparison:
@@ -64,17 +67,20 @@ def judge(
     Args:
         champion, challenger: mean utilities. margin: > 0.
         half_width: of the 95 % interval in standard errors, after a number of decisions.
+        reach: (below, above) of the interval, where it is not that of the usual error (`metrics.Error.reach`).
+        collected: prompts or decisions that have to be collected for one of these.
         least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a word.
         unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers that are not known.
     """
-    half = half_width(float(queries))
-    low, high = difference - unknown[0] - half * se, difference + unknown[1] + half * se
+    below, above = reach or (half_width(float(queries)) * se,) * 2
+    low, high = difference - unknown[0] - below, difference + unknown[1] + above
     deviation, count = se * math.sqrt(queries), float(queries)
     for _ in range(30):  # a confidence sequence's width depends on the count a little
         count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
-    wanted = math.ceil(max(count, least))
+    # as many, too, as show that a loss of everything is rarer than the margin
+    wanted = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
     promote = queries >= least and low > -margin and high >= 0.0
-    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries} held-out decisions)"
+    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} independent held-out decisions)"
     if promote:
         words += f"; not worse by more than {margin:g}"
     elif queries >= least and high < 0.0:
@@ -87,7 +93,13 @@ def judge(
                 f"to {difference + unknown[1]:+.4f}: ask these models on the prompts that lack them"
             )
         else:
-            words += f"About {max(wanted - queries, 1):,} more scored decisions are needed"
+            more = math.ceil(max(wanted - queries, 1) * collected)
+            kind = (
+                "scored decisions are"
+                if collected == 1
+                else "prompts in the table, of which a part is held out, are"
+            )
+            words += f"About {more:,} more {kind} needed"
     return Comparison(
         queries, champion, challenger, difference, se, low, high, margin, wanted, bool(promote), words
     )

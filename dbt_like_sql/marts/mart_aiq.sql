@@ -77,11 +77,12 @@ query_error AS (
       list(q.cost::DOUBLE ORDER BY q.rho, q.query_index),
       list(q.score::DOUBLE ORDER BY q.rho, q.query_index),
       list(q.plays::DOUBLE ORDER BY q.rho, q.query_index),
+      list(q.cluster::DOUBLE ORDER BY q.rho, q.query_index),
       count(DISTINCT q.rho)::DOUBLE,
       any_value(d.cost_min),
       any_value(d.cost_max)
     ) AS aiq_se_queries,
-    count(DISTINCT q.query_index) AS queries
+    count(DISTINCT q.cluster) AS queries
   FROM {{ source('replay', 'queries') }} AS q
   JOIN {{ ref('stg_replay_runs') }} AS r ON q.pool = r.pool AND q.rho = r.rho AND q.policy = r.policy
   JOIN domain AS d ON q.pool = d.pool

@@ -42,15 +42,18 @@ trial_error AS (
   GROUP BY a.pool, a.policy, b.policy
 ),
 best_queries AS (
-  SELECT q.pool, q.policy, q.query_index, q.score::DOUBLE AS score
+  SELECT q.pool, q.policy, q.query_index, q.cluster, q.score::DOUBLE AS score
   FROM {{ source('replay', 'queries') }} AS q
   JOIN settings AS b ON q.pool = b.pool AND q.policy = b.policy AND q.rho = b.rho
 ),
 query_error AS (
   SELECT
     a.pool, a.policy, b.policy AS baseline,
-    bootstrap_ratio_se(list(a.score ORDER BY a.query_index), list(b.score ORDER BY a.query_index)) AS se,
-    count(*) AS queries
+    ratio_error(
+      list(a.score ORDER BY a.query_index),
+      list(b.score ORDER BY a.query_index),
+      list(a.cluster::DOUBLE ORDER BY a.query_index)
+    ) AS error
   FROM best_queries AS a
   JOIN best_queries AS b ON a.pool = b.pool AND a.query_index = b.query_index
   JOIN baselines AS known ON b.pool = known.pool AND b.policy = known.baseline
@@ -67,7 +70,7 @@ SELECT
   1 - cost_at_score(c.costs, c.scores, b.target_score) / nullif(b.baseline_cost, 0) AS share_saved,
   1000 * (b.baseline_cost - cost_at_score(c.costs, c.scores, b.target_score)) AS saved_per_1000_calls,
   list_max(c.scores) / nullif(b.target_score, 0) - 1 AS performance_gain,
-  two_way_error(t.se, q.se, t.trials, q.queries).se AS performance_gain_se
+  with_trials(q.error, t.se, t.trials).se AS performance_gain_se
 FROM curves AS c
 JOIN baselines AS b ON c.pool = b.pool
 LEFT JOIN trial_error AS t ON c.pool = t.pool AND c.policy = t.policy AND b.baseline = t.baseline

@@ -36,11 +36,11 @@ compared AS (
 queries AS (
   SELECT
     c.pool, c.policy, c.regime,
-    bootstrap_ratio_se(
+    ratio_error(
       list(a.plays * (a.utility - b.utility) ORDER BY a.query_index),
-      list(a.plays::DOUBLE ORDER BY a.query_index)
-    ) AS se_queries,
-    count(*) AS queries
+      list(a.plays::DOUBLE ORDER BY a.query_index),
+      list(a.cluster::DOUBLE ORDER BY a.query_index)
+    ) AS over_queries
   FROM compared AS c
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON c.pool = a.pool AND c.policy = a.policy AND c.regime = a.regime
@@ -53,8 +53,8 @@ differences AS (
   SELECT
     c.*,
     CASE WHEN c.pool <> c.baseline_pool THEN c.utility - b.utility END AS difference,
-    two_way_error(
-      sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2), q.se_queries, least(c.trials, b.trials), q.queries
+    with_trials(
+      q.over_queries, sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2), least(c.trials, b.trials)
     ) AS error
   FROM compared AS c
   LEFT JOIN compared AS b
@@ -74,6 +74,6 @@ SELECT
   baseline_pool,
   difference,
   CASE WHEN difference IS NOT NULL THEN error.se END AS difference_se,
-  two_sided_p_value(difference, error.se, error.df) < 0.05 AS significant
+  two_sided_p_value(difference, error) < 0.05 AS significant
 FROM differences
 ORDER BY comparison_group, regime, policy, encoder, pool

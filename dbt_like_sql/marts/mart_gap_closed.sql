@@ -39,11 +39,11 @@ trial_error AS (
 query_error AS (
   SELECT
     m.pool, m.regime, m.policy,
-    bootstrap_ratio_se(
+    ratio_error(
       list(a.plays * (a.utility - r.utility) ORDER BY a.query_index),
-      list(a.plays * (f.utility - r.utility) ORDER BY a.query_index)
-    ) AS se_queries,
-    count(*) AS queries
+      list(a.plays * (f.utility - r.utility) ORDER BY a.query_index),
+      list(a.cluster::DOUBLE ORDER BY a.query_index)
+    ) AS over_queries
   FROM means AS m
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON m.pool = a.pool AND m.regime = a.regime AND m.policy = a.policy
@@ -63,8 +63,8 @@ SELECT
   m.gap,
   m.gap_closed,
   t.se_trials,
-  q.se_queries,
-  two_way_error(t.se_trials, q.se_queries, t.trials, q.queries).se AS se
+  q.over_queries.se AS se_queries,
+  with_trials(q.over_queries, t.se_trials, t.trials).se AS se
 FROM means AS m
 LEFT JOIN trial_error AS t ON m.pool = t.pool AND m.regime = t.regime AND m.policy = t.policy
 LEFT JOIN query_error AS q ON m.pool = q.pool AND m.regime = q.regime AND m.policy = q.policy

@@ -14,23 +14,23 @@ WITH trials AS (
 queries AS (
   SELECT
     pool, regime, a.policy, b.policy AS baseline,
-    bootstrap_ratio_se(
+    ratio_error(
       list(a.plays * (a.utility - b.utility) ORDER BY query_index),
-      list(a.plays::DOUBLE ORDER BY query_index)
-    ) AS se_queries,
-    count(*) AS queries
+      list(a.plays::DOUBLE ORDER BY query_index),
+      list(a.cluster::DOUBLE ORDER BY query_index)
+    ) AS over_queries
   FROM {{ ref('stg_query_by_regime') }} AS a
   JOIN {{ ref('stg_query_by_regime') }} AS b USING (pool, regime, query_index)
   WHERE a.policy < b.policy
   GROUP BY ALL
 ),
 combined AS (
-  SELECT *, two_way_error(se_trials, se_queries, trials, queries) AS error
+  SELECT *, with_trials(over_queries, se_trials, trials) AS error
   FROM trials
   LEFT JOIN queries USING (pool, regime, policy, baseline)
 ),
 tested AS (
-  SELECT *, two_sided_p_value(difference, error.se, error.df) AS p_value
+  SELECT *, two_sided_p_value(difference, error) AS p_value
   FROM combined
 ),
 real_routers AS (
@@ -53,12 +53,13 @@ adjusted AS (
   FROM families
 ),
 one_way AS (
-  SELECT * FROM tested LEFT JOIN adjusted USING (pool, regime, policy, baseline)
+  SELECT *, difference - error.below AS low, difference + error.above AS high
+  FROM tested LEFT JOIN adjusted USING (pool, regime, policy, baseline)
 ),
 both_ways AS (
   SELECT * FROM one_way
   UNION ALL BY NAME
-  SELECT * REPLACE (baseline AS policy, policy AS baseline, -difference AS difference) FROM one_way
+  SELECT * REPLACE (baseline AS policy, policy AS baseline, -difference AS difference, -high AS low, -low AS high) FROM one_way
 )
 SELECT
   pool,
@@ -67,10 +68,10 @@ SELECT
   baseline,
   difference,
   se_trials,
-  se_queries,
+  over_queries.se AS se_queries,
   error.se AS se,
-  difference - error.margin AS low,
-  difference + error.margin AS high,
+  low,
+  high,
   p_value,
   p_adjusted,
   p_value < 0.05 AS significant,

@@ -28,11 +28,11 @@ trials AS (
 queries AS (
   SELECT
     pool, regime, better_in_paper, worse_in_paper,
-    bootstrap_ratio_se(
+    ratio_error(
       list(a.plays * (a.utility_unclipped - b.utility_unclipped) ORDER BY query_index),
-      list(a.plays::DOUBLE ORDER BY query_index)
-    ) AS se_queries,
-    count(*) AS queries
+      list(a.plays::DOUBLE ORDER BY query_index),
+      list(a.cluster::DOUBLE ORDER BY query_index)
+    ) AS over_queries
   FROM {{ ref('stg_query_by_regime') }} AS a
   JOIN {{ ref('stg_query_by_regime') }} AS b USING (pool, regime, query_index)
   JOIN wanted AS w USING (pool, regime)
@@ -40,7 +40,7 @@ queries AS (
   GROUP BY ALL
 ),
 errors AS (
-  SELECT *, two_way_error(se_trials, se_queries, trials, queries) AS error
+  SELECT *, with_trials(over_queries, se_trials, trials) AS error
   FROM trials
   LEFT JOIN queries USING (pool, regime, better_in_paper, worse_in_paper)
 )
@@ -54,7 +54,7 @@ SELECT
   our_difference,
   error.se AS our_se,
   our_difference > 0 AS holds,
-  two_sided_p_value(our_difference, error.se, error.df) < 0.05 AS significant
+  two_sided_p_value(our_difference, error) < 0.05 AS significant
 FROM pairs
 LEFT JOIN errors USING (pool, regime, better_in_paper, worse_in_paper)
 ORDER BY pool, paper_encoder, regime, better_in_paper, worse_in_paper

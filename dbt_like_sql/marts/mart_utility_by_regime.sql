@@ -19,13 +19,21 @@ WITH trials AS (
 queries AS (
   SELECT
     pool, policy, regime,
-    bootstrap_ratio_se(list(plays * utility ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
-      AS utility_se_queries,
-    bootstrap_ratio_se(list(plays * utility_unclipped ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
-      AS unclipped_se_queries,
-    bootstrap_ratio_se(list(plays * regret ORDER BY query_index), list(plays::DOUBLE ORDER BY query_index))
-      AS regret_se_queries,
-    count(*) AS queries
+    ratio_error(
+      list(plays * utility ORDER BY query_index),
+      list(plays::DOUBLE ORDER BY query_index),
+      list(cluster::DOUBLE ORDER BY query_index)
+    ) AS utility_error,
+    ratio_error(
+      list(plays * utility_unclipped ORDER BY query_index),
+      list(plays::DOUBLE ORDER BY query_index),
+      list(cluster::DOUBLE ORDER BY query_index)
+    ) AS unclipped_error,
+    ratio_error(
+      list(plays * regret ORDER BY query_index),
+      list(plays::DOUBLE ORDER BY query_index),
+      list(cluster::DOUBLE ORDER BY query_index)
+    ) AS regret_error
   FROM {{ ref('stg_query_by_regime') }}
   GROUP BY pool, policy, regime
 ),
@@ -49,14 +57,14 @@ SELECT
   t.regime,
   t.utility,
   t.utility_se_trials,
-  q.utility_se_queries,
-  two_way_error(t.utility_se_trials, q.utility_se_queries, t.trials, q.queries).se AS utility_se,
+  q.utility_error.se AS utility_se_queries,
+  with_trials(q.utility_error, t.utility_se_trials, t.trials).se AS utility_se,
   t.utility_unclipped,
-  two_way_error(t.unclipped_se_trials, q.unclipped_se_queries, t.trials, q.queries).se AS utility_unclipped_se,
+  with_trials(q.unclipped_error, t.unclipped_se_trials, t.trials).se AS utility_unclipped_se,
   t.regret,
   t.regret_se_trials,
-  q.regret_se_queries,
-  two_way_error(t.regret_se_trials, q.regret_se_queries, t.trials, q.queries).se AS regret_se,
+  q.regret_error.se AS regret_se_queries,
+  with_trials(q.regret_error, t.regret_se_trials, t.trials).se AS regret_se,
   t.score,
   t.cost_per_1000_calls,
   t.observed,

@@ -12,6 +12,7 @@ SELECT
   arms AS arm_names,
   len(arms) AS arms,
   queries,
+  independent,
   rounds,
   trials,
   latency_weight,

@@ -1,7 +1,7 @@
--- Each query's value of a regime and overall at the rhos that all policies have, mean over trials. The unit of the bootstrap over queries.
+-- Each query's value of a regime and overall at the rhos that all policies have, mean over trials, and the cluster (independent observation) it belongs to.
 WITH current_queries AS (
   SELECT
-    q.pool, r.regime, q.policy, q.query_index, q.plays, q.utility, q.regret,
+    q.pool, r.regime, q.policy, q.query_index, q.cluster, q.plays, q.utility, q.regret,
     -- with a weight on latency the mean over trials of score and cost does not tell it
     CASE WHEN p.latency_weight = 0 THEN q.score - q.rho * q.cost END AS utility_unclipped
   FROM {{ source('replay', 'queries') }} AS q
@@ -12,6 +12,7 @@ WITH current_queries AS (
 by_regime AS (
   SELECT
     pool, policy, regime, query_index,
+    max(cluster) AS cluster,
     max(plays) AS plays,
     avg(utility) AS utility,
     avg(utility_unclipped) AS utility_unclipped,
@@ -22,6 +23,7 @@ by_regime AS (
 overall AS (
   SELECT
     pool, policy, 'overall' AS regime, query_index,
+    max(cluster) AS cluster,
     max(plays) AS plays,
     avg(utility) AS utility,
     avg(utility_unclipped) AS utility_unclipped,
@@ -34,6 +36,6 @@ both_levels AS (
   UNION ALL BY NAME
   SELECT * FROM overall
 )
-SELECT pool, policy, regime, query_index, plays, utility, utility_unclipped, regret
+SELECT pool, policy, regime, query_index, cluster, plays, utility, utility_unclipped, regret
 FROM both_levels
 ORDER BY pool, policy, regime, query_index

@@ -17,8 +17,8 @@ from cabs_core.pool_files.config import Columns
 from cabs_core.tables import Table, open_table, prompt_column
 
 #: columns that are the same in every row of a query, or of a model
-_REPEATED = ("query_id", "prompt", "model", "task", "split")
-_PER_QUERY = ("query_id", "prompt", "task", "split")
+_REPEATED = ("query_id", "prompt", "model", "task", "split", "session")
+_PER_QUERY = ("query_id", "prompt", "task", "split", "session")
 _CELLS = ("score", "cost", "input_tokens", "output_tokens", "latency")
 _CANONICAL = {field: field for field in (*_REPEATED, *_CELLS)} | {
     "input_tokens": "n_input_tokens",

@@ -109,7 +109,7 @@ def test_budgets_latencies_and_combinations():
 def test_too_few_queries_say_how_many_would_do():
     answer, _ = asked(Goal(quality=0.85), n=60, seed=3)
     if not answer.confirmed:
-        assert "queries in the table would tell" in answer.sentence or "comes closer" in answer.sentence
+        assert "more prompts in the table would tell" in answer.sentence or "comes closer" in answer.sentence
     assert all(w.sure < w.found for w in answer.wishes)
 
 

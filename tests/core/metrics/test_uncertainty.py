@@ -109,8 +109,127 @@ def test_two_way_error_with_one_trial_or_one_query():
     none = metrics.two_way_error(nan, nan, 1, 1)
     assert np.isnan(none.se) and np.isnan(none.margin) and np.isnan(none.p_value(0.1))
     flat = metrics.two_way_error(0.0, 0.0, 3, 9)
-    assert flat.se == flat.margin == 0 and flat.p_value(0.0) == 1 and flat.p_value(0.1) == 0
+    assert (
+        flat.se == flat.margin == 0
+        and flat.p_value(0.0) == 1
+        and flat.p_value(0.1) == 0
+        and np.isnan(flat.p_value(nan))
+    )
     assert metrics.two_way_error(0.0, 0.02, 3, 50).df == pytest.approx(49)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(3, 60), st.integers(1, 6), st.booleans())
+def test_rows_of_one_prompt_count_once(seed, n, times, uneven):
+    """Each row `times` times is the same evidence; with other rows of a cluster, the error of the clusters' means."""
+    rng = np.random.default_rng(seed)
+    values, plays = rng.normal(size=n), rng.integers(1, 4, n) if uneven else np.ones(n, dtype=int)
+    once = metrics.mean_error(values, plays, trials=[0.1, 0.2])
+    again = metrics.mean_error(
+        values.repeat(times), plays.repeat(times), np.arange(n).repeat(times), trials=[0.1, 0.2]
+    )
+    assert vars(again) == pytest.approx(vars(once))
+    members = rng.integers(0, 3, n)
+    if len(set(members)) < 2:
+        return
+    sums, sizes = (np.bincount(members, w)[np.unique(members)] for w in (values * plays, plays))
+    assert vars(metrics.mean_error(values, plays, members)) == pytest.approx(
+        vars(metrics.ratio_error(sums, sizes))
+    )
+
+
+def test_what_is_not_known_is_not_significant():
+    """F4: a difference that is not there, of an error of 0, has no p-value."""
+    nan = float("nan")
+    assert np.isnan(metrics.Error(0.0, 9.0, 10, unit=1.0).p_value(nan))
+    assert np.isnan(metrics.UNKNOWN.p_value(0.1)) and np.isnan(metrics.UNKNOWN.interval(0.1)).all()
+    assert all(np.isnan(metrics.mean_error(values).se) for values in ([], [1.0]))
+    assert np.isnan(metrics.mean_error([0.0, 1.0], clusters=[0, 0]).se)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(5, 200), st.floats(-0.5, 0.5))
+def test_the_p_value_is_the_level_at_which_the_interval_ends_at_0(seed, n, value):
+    rng = np.random.default_rng(seed)
+    error = metrics.mean_error(np.where(rng.random(n) < 0.1, -1.0, rng.normal(0.05, 0.1, n)))
+    p = error.p_value(value)
+    if not 1e-9 < p < 0.3:
+        return
+    low, high = value - error.reach("low", p / 2), value + error.reach("high", p / 2)
+    assert (low if value > 0 else high) == pytest.approx(0.0, abs=1e-6)
+
+
+def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.ndarray:
+    """Tables `[tables, n]` of a router that gains p on every prompt and fails on a share p of them: it gains nothing."""
+    rng = np.random.default_rng([int(1e6 * p), n])
+    return p + rng.normal(0, spread, (tables, n)) - (rng.random((tables, n)) < p)
+
+
+@pytest.mark.parametrize(
+    ("n", "spread", "expected"), [(50, 0.02, 1), (50, 0.02, 4), (200, 0.1, 2), (500, 0.02, 3), (500, 0.3, 10)]
+)
+def test_what_was_never_seen_is_possible(n, spread, expected):
+    """A gain is claimed in at most 5 % of tables, whether the failures were seen or not; the usual interval claims it in many."""
+    tables = rare_failures(expected / n, n, spread)
+    errors = [metrics.mean_error(row) for row in tables]
+    claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
+    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+    assert claimed <= 0.05 and usual >= claimed
+    if (n, spread, expected) == (50, 0.02, 1):
+        assert usual > 0.3, "what this test is for"
+
+
+def test_no_power_is_lost_where_gains_and_losses_are_common():
+    rng = np.random.default_rng(1)
+    tables = rng.choice([-1.0, 0.0, 1.0], (1000, 200), p=[0.1375, 0.6, 0.2625])
+    errors = [metrics.mean_error(row) for row in tables]
+    found = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
+    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+    assert found >= 0.95 * usual > 0.6
+
+
+def test_shares_by_clopper_and_pearson():
+    from scipy.stats import binomtest
+
+    for hits, n in ((0, 12), (19, 20), (20, 20), (7, 30)):
+        error = metrics.mean_error(np.arange(n) < hits)
+        low, high = metrics.share_interval(hits / n, error)
+        wanted = binomtest(hits, n).proportion_ci(0.95)
+        # the standard error knows n - 1 where the binomial has n
+        assert (low, high) == pytest.approx((wanted.low, wanted.high), abs=0.015)
+    rows = np.arange(40).repeat(5) < 30 * 5
+    clustered = metrics.mean_error((np.arange(40) < 30).repeat(5), clusters=np.arange(40).repeat(5))
+    once = metrics.mean_error(np.arange(40) < 30)
+    assert metrics.share_interval(0.75, clustered) == pytest.approx(metrics.share_interval(0.75, once))
+    assert len(rows) == 200
+
+
+@pytest.mark.parametrize(("sigma", "n"), [(0.3, 100), (1.5, 100), (2.0, 100), (2.0, 1000)])
+def test_budgets_hold_for_costs_with_heavy_tails(sigma, n):
+    """A mean cost 1 % above the budget is called within it in at most 5 %; Student's t says so in up to .3."""
+    rng = np.random.default_rng(0)
+    tables = rng.lognormal(-(sigma**2) / 2, sigma, (600, n))
+    bounds = [metrics.cost_bound(row) for row in tables]
+    assert np.mean([b is not None and b <= 1 / 1.01 for b in bounds]) <= 0.065
+    if sigma == 2.0:
+        usual = [row.mean() + 1.66 * metrics.standard_error(row) for row in tables]
+        assert np.mean(np.array(usual) <= 1 / 1.01) > 0.12, "what this test is for"
+    heavy = np.append(np.ones(50), 20.0)
+    assert metrics.cost_bound(heavy) is None and metrics.too_heavy(heavy) == pytest.approx(20 / 70)
+    assert metrics.too_heavy(np.ones(5)) is None
+
+
+def test_as_many_prompts_as_were_asked_for_bring_an_answer():
+    """Truths about what was found: after `times_needed` as much, eight of ten bounds leave 0 out."""
+    rng = np.random.default_rng(0)
+    error = metrics.mean_error(rng.normal(0, 0.4, 100))
+    times = metrics.times_needed(0.03, error)
+    assert times is not None and times > 5
+    truth = 0.03 + error.se * rng.standard_normal(4000)
+    later = error.after(times)
+    found = truth + later.se * rng.standard_normal(4000)
+    sure = (found - later.reach("low", 0.05) > 0) | (found + later.reach("high", 0.05) < 0)
+    assert 0.8 <= sure.mean() <= 0.92
 
 
 def test_holm_by_hand():

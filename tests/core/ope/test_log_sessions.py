@@ -17,9 +17,9 @@ from tests_support import chain_of, home_with
 from cabs_core import read_log
 from cabs_core.artifacts import make_artifact
 from cabs_core.errors import DataError, PoolError
+from cabs_core.metrics import clusters_of
 from cabs_core.ope import evaluate, read_table
 from cabs_core.ope.compare import compare_policies
-from cabs_core.ope.data import clusters_of
 from cabs_core.ope.pool import held_out
 from cabs_core.ope.source import read_logged
 from cabs_core.outcomes import Outcomes, load_outcomes
@@ -74,7 +74,7 @@ def test_the_column_becomes_part_of_the_outcomes(tmp_path: Path, cabs_home: Path
     without = read(tmp_path, frame.drop(columns="session"))
     assert without.sessions is None and Outcomes.load(without.save(tmp_path / "plain")).sessions is None
     assert without.content_hash() != found.content_hash()
-    assert replace(found, sessions=None).content_hash() == without.content_hash()
+    assert replace(without, sessions=found.sessions).content_hash() != without.content_hash()
     renamed = read(tmp_path, frame.rename(columns={"session": "thread"}), "session: thread")
     assert renamed.sessions.tolist() == found.sessions.tolist()
     assert read(tmp_path, frame, "session: null").sessions is None
@@ -86,8 +86,8 @@ def test_mistakes_are_said(tmp_path: Path, cabs_home: Path) -> None:
         read(tmp_path, frame, "session: thread")
     with pytest.raises(DataError, match=r"row 5: session has 501 characters"):
         read(tmp_path, frame.assign(session=["x" * 501 if i == 3 else "s" for i in range(240)]))
-    (tmp_path / "other.yaml").write_text("source: {kind: file, path: calls.csv, columns: {session: s}}\n")
-    with pytest.raises(PoolError, match=r"source\.columns\.session is for source kind logs"):
+    (tmp_path / "other.yaml").write_text("source: {kind: synthetic, columns: {session: s}}\n")
+    with pytest.raises(PoolError, match=r"source\.columns\.session is for source kinds file and logs"):
         read_pool_file(tmp_path / "other.yaml")
     with pytest.raises(DataError, match="sessions has 2 entries for 240 queries"):
         replace(read(tmp_path, frame), sessions=np.array(["a", "b"]))
@@ -187,11 +187,22 @@ def test_a_trace_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> 
 
 
 @given(st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["", None, "a", "b"])), max_size=12))
-def test_a_cluster_is_a_conversation_of_several_decisions_else_a_prompt(rows) -> None:
+def test_a_cluster_is_what_prompts_and_conversations_link(rows) -> None:
+    """Against links followed one by one."""
     prompts, sessions = [p for p, _ in rows], [s for _, s in rows]
     found = clusters_of(prompts, sessions)
-    for i, (prompt, session) in enumerate(rows):
-        for j, (other, its) in enumerate(rows):
-            several = [s and sessions.count(s) > 1 for s in (session, its)]
-            same = session == its if all(several) else prompt == other and not any(several)
-            assert (found[i] == found[j]) == bool(same)
+    linked = [
+        [a == b or bool(s and s == t) for b, t in zip(prompts, sessions, strict=True)]
+        for a, s in zip(prompts, sessions, strict=True)
+    ]
+    reached = np.array(linked, dtype=bool).reshape(len(rows), len(rows))
+    for _ in rows:
+        reached = reached @ reached
+    assert ((found[:, None] == found) == reached).all()
+
+
+def test_a_greeting_links_no_conversations() -> None:
+    prompts = [text for i in range(40) for text in ("hello", f"question {i}")]
+    sessions = [f"s{i}" for i in range(40) for _ in range(2)]
+    assert len(set(clusters_of(prompts, sessions))) == 40
+    assert len(set(clusters_of(prompts, None))) == 41

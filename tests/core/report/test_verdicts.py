@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
-from cabs_core.metrics import TwoWayError
+from cabs_core.metrics import Error
 from cabs_core.report.verdict import Estimate, estimate
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
@@ -50,8 +50,8 @@ def test_a_wrong_decision_is_called_wrong() -> None:
     from cabs_core.report.verdict import Verdict
 
     def decided(decision: str) -> Verdict:
-        near = estimate(0.05, TwoWayError(0.01, 30.0), 1)
-        return Verdict(1.0, 1.0, decision, "ridge", 3, "m", near, near, Estimate(0.0), 100, None, 0.8, 0.7, 0.9, 1.0, 0.7, 1.0)  # fmt: skip
+        near = estimate(0.05, Error(0.01, 30.0), 1)
+        return Verdict(1.0, 1.0, decision, "ridge", 3, "m", near, near, Estimate(0.0), 100, 100, None, 0.8, 0.7, 0.9, 1.0, 0.7, 1.0)  # fmt: skip
 
     nothing = dict.fromkeys(ROUTERS, (-0.01, -0.02, 0.0))
     cheaper = dict.fromkeys(ROUTERS, (-0.001, -0.005, 0.3))

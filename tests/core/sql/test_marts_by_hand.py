@@ -107,8 +107,8 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
         return trials, overall(queries)
 
     (at, aq), (bt, bq) = parts(a), parts(b)
-    se_queries = float(metrics.bootstrap_ratio(aq - bq).std(ddof=1))
-    error = metrics.two_way_error(float(metrics.standard_error(at - bt)), se_queries, len(at), len(aq))
+    error = metrics.mean_error(aq - bq, trials=at - bt)
+    se_queries = float(metrics.standard_error(aq - bq))
     mart = read_model(
         "mart_pairwise_differences", artifacts,
         "pool = 'one' AND policy = 'hier_mix' AND baseline = 'lin_ucb' AND regime = 'overall'",
@@ -118,7 +118,7 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
     assert mart["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
     assert mart["se"] == pytest.approx(np.hypot(mart["se_trials"], mart["se_queries"]))
     assert mart["p_value"] == pytest.approx(error.p_value((at - bt).mean()), rel=1e-2)
-    assert mart["high"] - mart["difference"] == pytest.approx(error.margin, rel=1e-3)
+    assert (mart["low"], mart["high"]) == pytest.approx(error.interval((at - bt).mean()), rel=1e-3, abs=1e-6)
     assert bool(mart["significant"]) == (mart["p_value"] < 0.05)
 
 
