@@ -26,7 +26,7 @@ from cabs_core.router.bundle import Manifest
 SECONDS_PER_DAY = 86_400.0
 #: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
 REACH = 2.0
-#: calls at the highest rho after which their cost is told
+#: calls at the highest rho after which their cost is told, and calls after which expectations say nothing more
 TELLING = 30
 
 
@@ -170,7 +170,10 @@ class Pacer:
                 "were allowed"
             )
         elif (
-            calls < TELLING and self.per_request and self.least is not None and self.per_request < self.least
+            self.calls < TELLING
+            and self.per_request
+            and self.least is not None
+            and self.per_request < self.least
         ):
             costs = f"a request is expected to cost {dollars_of_a_call(self.least)} USD"
         if costs is None:

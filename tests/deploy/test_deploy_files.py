@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -39,19 +40,24 @@ def words_of(dockerfile: Path, name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"])
+def documents() -> list[dict[str, Any]]:
+    """Those of the router's manifest."""
+    return list(yaml.safe_load_all((DEPLOY / "router" / "router.yaml").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "HorizontalPodAutoscaler"]
+)
 def test_the_router_manifest_fits_the_schema(kind: str) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
-    documents = list(yaml.safe_load_all((DEPLOY / "router" / "router.yaml").read_text(encoding="utf-8")))
-    (found,) = [d for d in documents if d["kind"] == kind]
+    (found,) = [d for d in documents() if d["kind"] == kind]
     validate(found, "1.31", strict=True)
     with pytest.raises(Exception, match="typo"):
         validate(found | {"spec": found["spec"] | {"typo": 1}}, "1.31", strict=True)
 
 
 def test_the_router_is_not_root_and_its_secrets_are_references() -> None:
-    text = (DEPLOY / "router" / "router.yaml").read_text(encoding="utf-8")
-    deployment = next(d for d in yaml.safe_load_all(text) if d["kind"] == "Deployment")
+    deployment = next(d for d in documents() if d["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
@@ -187,10 +193,47 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
     settings |= {"CABS_SERVER_KEYS": "team=12345678", "CABS_HOME": str(tmp_path / "home")}
     with started(program, tmp_path / "said.txt", settings) as server:
         wait_for(health, server, tmp_path)
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/metrics", headers={"authorization": "Bearer 12345678"}
+    # the pod's: its arguments, its probes and what Prometheus asks, none of which brings a key
+    pod = next(d for d in documents() if d["kind"] == "Deployment")["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    (tmp_path / "upstreams.yaml").write_text(
+        json.dumps(
+            {
+                "models": {
+                    m: {"url": "http://127.0.0.1:9/v1", "free": True} for m in ("large", "medium", "small")
+                }
+            }
         )
-        with urllib.request.urlopen(request) as answer:
+    )
+    ports = {p["name"]: str(free_port()) for p in container["ports"]}
+    changed |= {
+        "/etc/cabs/upstreams.yaml": str(tmp_path / "upstreams.yaml"),
+        "0.0.0.0:9090": f"127.0.0.1:{ports['metrics']}",
+    }
+    entry = ["127.0.0.1" if w == "0.0.0.0" else w for w in words_of(dockerfile, "ENTRYPOINT")]
+    port, changed["8080"] = ports["http"], ports["http"]
+    program = [*program[:3], *(changed.get(w, w) for w in [*entry[1:], *container["args"]])]
+    settings |= {"CABS_SERVER_ADMIN_KEYS": "boss=87654321", "CABS_LOG": str(tmp_path / "log.sqlite")}
+    assert {item["name"] for item in container["env"]} <= set(settings)
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
+    notes = pod["metadata"]["annotations"]
+    assert notes["prometheus.io/port"] == "9090" and probes[1]["path"] == "/readyz"
+    with started(program, tmp_path / "said.txt", settings) as server:
+        wait_for(
+            [sys.executable, *(w.replace("8080", port) for w in words_of(dockerfile, "HEALTHCHECK")[1:])],
+            server,
+            tmp_path,
+        )
+        for probe in probes:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports[probe['port']]}{probe['path']}") as answer:
+                assert answer.status == 200
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{ports['metrics']}{notes['prometheus.io/path']}"
+        ) as answer:
             assert b"cabs_bundle" in answer.read()
+        for key, status in (("", 401), ("12345678", 403)):
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"Bearer {key}"} if key else {}
+            )
+            with pytest.raises(urllib.error.HTTPError, match=str(status)):
+                urllib.request.urlopen(request)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from server_support import ASK, client
 
 from cabs_core.errors import RouterError
-from cabs_core.router import Pacer, Router
+from cabs_core.router import Pacer, Router, read_manifest
+from cabs_core.router.cli import doctor, serve
+from cabs_core.router.pacer import highest_rho, pacer_of
 
 
 def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
@@ -82,3 +86,69 @@ def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
 def test_a_day_may_begin_with_a_failed_attempt():
     pacer = Pacer(per_day=1.0, clock=lambda: 0.0)
     assert pacer.spend(1e-3, answered=False) >= 0.0
+
+
+def test_a_target_below_what_the_end_costs_is_told_before_and_by_what_was_spent():
+    pacer = Pacer(per_request=5e-5, least=3.58e-4)
+    assert "0.00005 USD a request cannot be reached" in pacer.problem()
+    assert "rho 2000) a request is expected to cost 0.000358 USD" in pacer.problem()
+    assert (
+        Pacer(per_request=4e-4, least=3.58e-4).problem() is None and Pacer(per_request=5e-5).problem() is None
+    )
+    spend(pacer, 2000)  # 4e-3 / 21 a call at the end
+    assert (
+        pacer.rho == pacer.high
+        and "calls cost 0.000" in pacer.problem()
+        and "0.00005 were allowed" in pacer.problem()
+    )
+    reached = Pacer(per_request=6e-4, least=7e-4)  # calls turn out cheaper than expected
+    assert "expected" in reached.problem()
+    reached.resume(2000.0)
+    for _ in range(100):
+        reached.spend(1e-4)
+    assert reached.problem() is None
+
+
+def test_a_target_per_day_is_told_by_what_was_spent_and_withdrawn():
+    clock = [0.0]
+    pacer = Pacer(per_day=0.1, start=0.0, clock=lambda: clock[0])
+    assert pacer.problem() is None
+    spend(pacer, 3000, seconds=clock)  # 8,640 calls a day at 1.9e-4 USD and more
+    assert "0.1 USD a day cannot be reached" in pacer.problem()
+    clock[0] += 86_400 * 100.0
+    spend(pacer, 5, seconds=clock)
+    assert pacer.problem() is None
+
+
+def test_what_a_bundle_can_reach_is_in_it(make_bundle):
+    """The curve goes to the pacer's own end; exploration and shadow mode cost what they cost."""
+    manifest = read_manifest(make_bundle("carrot", epsilon=0.1))
+    curve, costs = manifest.provenance["spending"], {a["name"]: a["mean_cost"] for a in manifest.arms}
+    assert curve["rhos"][-1] == highest_rho(min(manifest.rhos), max(manifest.rhos)) == 1800.0
+    settings = {"per_request": 1e-9, "per_day": None, "fallback": manifest.fallback}
+    least = {e: pacer_of(manifest, epsilon=e, mode="route", **settings).least for e in (0.0, 0.5, 1.0)}
+    assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]
+    assert least[1.0] == pytest.approx(np.mean([*costs.values()]))
+    assert pacer_of(manifest, epsilon=0.1, mode="shadow", **settings).least == costs[manifest.fallback]
+
+
+def test_a_budget_out_of_reach_is_told_everywhere(place, caplog):
+    """--check, the log, /readyz and doctor; the server serves all the same."""
+    options = ["--router", str(place / "router"), "--log", str(place / "log.sqlite")]
+    command = [*options, "--upstreams", str(place / "upstreams.yaml"), "--check"]
+    low = CliRunner().invoke(serve, [*command, "--budget-per-request", "0.0000001"])
+    fine = CliRunner().invoke(serve, [*command, "--budget-per-request", "0.5"])
+    assert (
+        low.exit_code == 1
+        and "problem: the budget of 0.0000001 USD a request cannot be reached" in low.output
+    )
+    assert fine.exit_code == 0 and "all is well" in fine.output and "all is well" not in low.output
+    with client(place, budget_per_request=1e-7) as c:
+        ready = c.get("/readyz")
+        assert ready.status_code == 200 and "cannot be reached" in ready.json()["problems"][0]
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 200
+    assert "cannot be reached" in caplog.text
+    assert "cannot be reached" in CliRunner().invoke(doctor, options).output
+    with client(place, budget_per_request=0.5) as c:
+        assert c.get("/readyz").json() == {"status": "ready", "problems": []}
+    assert "cannot be reached" not in CliRunner().invoke(doctor, options).output
