@@ -18,7 +18,7 @@ from typing import Any
 PATHS = {
     "chat": "/chat/completions", "completions": "/completions", "responses": "/responses", "messages": "/messages",
 }  # fmt: skip
-EMBEDDINGS = "/embeddings"
+EMBEDDINGS, COUNT_TOKENS = "/embeddings", "/messages/count_tokens"
 _ANTHROPIC = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",

@@ -198,6 +198,15 @@ class EventLog:
         row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
         return logged_of(row) if row else None
 
+    def turns_before(self, turn: Logged, limit: int = 20) -> list[Logged]:
+        """The attempts of a turn's session before it, of the same caller, newest first."""
+        own, values = ("d.caller IS NULL", ()) if turn.caller is None else ("d.caller = ?", (turn.caller,))
+        sql = (
+            f"SELECT {COLUMNS} FROM {FROM} WHERE d.session = ? AND d.seq < ? AND {own} AND d.retracted = 0 "
+            f"ORDER BY d.seq DESC LIMIT {int(limit)}"
+        )
+        return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]
+
     def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:
         """Decisions and kept turns numbered above `after`, in order, without those taken back."""
         extra = f" LIMIT {int(limit)}" if limit >= 0 else ""

@@ -21,11 +21,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from cabs_core.endpoints.request import Request
-from cabs_core.router.event_rows import Logged
+from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import prompt_hash
 from cabs_core.router.router import Routed, Router
 from cabs_core.utility import may_keep, worth_a_switch
@@ -53,8 +54,9 @@ def route_conversation(
         RouterError: an unknown model, or no model left. LogError: the log cannot be used.
     """
     mask = router.mask(available)
-    key, last = _standing(router, request, caller)
-    if last is not None and (mask is None or mask[router.arms.index(last.arm)]):
+    key, standing = _standing(router, request, caller)
+    last = next((row for row in standing if mask is None or mask[router.arms.index(row.arm)]), None)
+    if last is not None:
         expected = None
         if not request.in_tools and request.text is not None:
             expected = _worth(router, request, mask, last.arm, router.rho_of(rho))
@@ -73,22 +75,54 @@ def route_conversation(
     )  # fmt: skip
 
 
-def _standing(router: Router, request: Request, caller: str | None) -> tuple[str | None, Logged | None]:
-    """(session of the request, the turn whose model may stay)."""
+def maker_of(router: Router, request: Request, caller: str | None = None) -> Logged | None:
+    """The call whose upstream holds the state that a request names; None: the log knows of none."""
+    if request.previous is not None:
+        return router.log.decision(response_id=request.previous, caller=caller)
+    if request.key is None or (request.derived and not request.continued):
+        return None
+    last = router.log.decision(session=request.key, caller=caller)
+    if last is None or last.status in SERVED:
+        return last
+    return next((row for row in router.log.turns_before(last) if row.status in SERVED), None)
+
+
+def with_carried(request: Request, made: Logged) -> Request:
+    """The request with the tokens that it does not carry, for its provider has them: those of the call before."""
+    if not {"previous_response_id", "conversation"} & set(request.held):
+        return request
+    carried = (made.tokens_in or 0.0) + (made.tokens_out or 0.0)
+    return replace(request, tokens=request.tokens + carried, earlier=request.earlier + carried)
+
+
+def _standing(router: Router, request: Request, caller: str | None) -> tuple[str | None, list[Logged]]:
+    """(session of the request, the turns whose model may stay, the first that can be called)."""
     key, last = request.key, None
     if request.previous is not None:
         before = router.log.decision(response_id=request.previous, caller=caller)
         if before is not None and request.derived:
             key, last = before.session, before
     if not may_keep(router.sticky, request.in_tools):
-        return key, None
+        return key, []
     if key is not None and (last is not None or not request.derived or request.continued):
         last = router.log.decision(session=key, caller=caller) or last
     if last is None or last.arm not in router.arms or last.mode == "fallback":
-        return key, None
+        return key, []
     if time.time() - last.ts > IDLE and not request.in_tools:
-        return key, None
-    return key, last
+        return key, []
+    return key, [row for row in (_diverted(router, last), last) if row is not None]
+
+
+def _diverted(router: Router, last: Logged) -> Logged | None:
+    """The turn that kept the conversation's model and failed, where another model then answered the same request."""
+    if last.kept is not None or last.call_id is None:
+        return None
+    for row in router.log.turns_before(last):
+        if row.call_id != last.call_id or row.status not in ("error", "timeout"):
+            return None
+        if row.kept is not None and row.arm in router.arms:
+            return row
+    return None
 
 
 def _worth(

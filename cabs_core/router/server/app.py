@@ -2,6 +2,7 @@
 
 POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
                             model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the upstream does
+POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
@@ -36,7 +37,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cabs_core.endpoints import request as asked
-from cabs_core.endpoints.dialects import PATHS, error_body
+from cabs_core.endpoints.dialects import COUNT_TOKENS, PATHS, error_body
 from cabs_core.endpoints.upstreams import Upstreams, read_upstreams
 from cabs_core.errors import CabsError, LogError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
@@ -176,6 +177,7 @@ def make_app(
     app = Starlette(
         routes=[
             *forwarding,
+            Route(f"/v1{COUNT_TOKENS}", _guarded(count_tokens, "messages"), methods=["POST"]),
             Route("/v1/embeddings", _guarded(embeddings), methods=["POST"]),
             Route("/v1/models", _guarded(list_models)),
             Route("/v1/models/{name:path}", _guarded(one_model)),
@@ -320,28 +322,39 @@ def _completion(dialect: str) -> Endpoint:
     """POST /v1/chat/completions and its kin."""
 
     async def complete(request: Request) -> Response:
-        state = request.app.state
-        if not state.forwards:
-            raise Refused(
-                501, "this server was started without --upstreams: it decides and takes feedback only"
-            )
-        body, router = await body_of(request), state.keeper.router
-        model = body.get("model", "cabs")
-        match = _MODEL.fullmatch(model) if isinstance(model, str) else None
-        ask = Ask(
-            body, dialect, dict(request.headers), request.state.id, _caller(request).name,
-            None if match is None or match[1] is None else float(match[1]),
-        )  # fmt: skip
-        if match:
-            return _answered(await state.forwarder.routed(router, ask))
-        if isinstance(model, str) and model in state.forwarder.upstreams.models:
-            return _answered(await state.forwarder.named(router, model, ask))
-        raise Refused(
-            404,
-            f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {', '.join(router.arms)}",
-        )
+        ask, model, router = await _asked(request, dialect)
+        forwarder = request.app.state.forwarder
+        if model is None:
+            return _answered(await forwarder.routed(router, ask))
+        return _answered(await forwarder.named(router, model, ask))
 
     return complete
+
+
+async def count_tokens(request: Request) -> Response:
+    """POST /v1/messages/count_tokens: as a model counts, else an estimate."""
+    ask, model, router = await _asked(request, "messages")
+    return _answered(await request.app.state.forwarder.count_tokens(router, ask, model))
+
+
+async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Router]:
+    """(what is asked, the model that it names, None: the router is to choose, the router). Raises Refused."""
+    state = request.app.state
+    if not state.forwards:
+        raise Refused(501, "this server was started without --upstreams: it decides and takes feedback only")
+    body, router = await body_of(request), state.keeper.router
+    model = body.get("model", "cabs")
+    match = _MODEL.fullmatch(model) if isinstance(model, str) else None
+    ask = Ask(
+        body, dialect, dict(request.headers), request.state.id, _caller(request).name,
+        None if match is None or match[1] is None else float(match[1]),
+    )  # fmt: skip
+    if match:
+        return ask, None, router
+    if isinstance(model, str) and model in state.forwarder.upstreams.models:
+        return ask, model, router
+    known = ", ".join(router.arms)
+    raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {known}")
 
 
 def _answered(answer: Answer) -> Response:

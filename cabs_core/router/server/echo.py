@@ -38,6 +38,7 @@ USAGES: dict[str, Any] = {
     "cached": {
         "prompt_tokens": 10_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 9_000},
     },
+    "beside": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1_015},
     "thinks": {"prompt_tokens": 10, "completion_tokens": 50, "completion_tokens_details": {"reasoning_tokens": 45}},
 }  # fmt: skip
 WORDS = {
@@ -46,12 +47,15 @@ WORDS = {
     "errors": "an error as the first event", "falls": "an error after the first piece",
     "together": "an error with the first piece", "flaps": "500 every other call",
     "often": "500 at every twentieth call", "drips": "waits between the pieces of a stream",
-    "endless": "a stream goes on for ever", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
+    "endless": "a stream goes on for ever", "seldom": "500 at 2 of 100 calls", "comments": "comments for a second, then a stream",
+    "forgets": "knows no earlier response", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
     **dict.fromkeys(USAGES, "odd or special usage"),
 }  # fmt: skip
 _MESSAGES = {"toolong": ("context_length_exceeded", "maximum context length is 8192 tokens")}
 _NUMBERS, _CALLS = itertools.count(1), itertools.count(1)
 _BEHAVES: dict[str, str] = {}
+#: id of a response -> the key it was made for: providers know their own
+_MADE: dict[str, str] = {}
 _BILL: dict[str, list[int]] = {}
 _SEEN: dict[str, dict[str, Any]] = {}
 USUAL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -181,8 +185,23 @@ async def _complete(request: Request, dialect: str) -> Response:
     if "slow" in behaves:
         await asyncio.sleep(1.0)
     words = [word for word in STATUSES if word in behaves]
-    if ("flaps" in behaves and number % 2) or ("often" in behaves and number % 20 == 0):
+    unlucky = number * 2_654_435_761 % 2**32 < 0.02 * 2**32  # spread as if drawn, the same in every run
+    if (
+        ("flaps" in behaves and number % 2)
+        or ("often" in behaves and number % 20 == 0)
+        or ("seldom" in behaves and unlucky)
+    ):
         words = ["broken"]
+    key, before = request.headers.get("authorization", ""), body.get("previous_response_id")
+    if before is not None and (_MADE.get(before) != key or "forgets" in behaves):
+        text = f"Previous response with id '{before}' not found."
+        lost = {
+            "message": text,
+            "type": "invalid_request_error",
+            "code": "previous_response_not_found",
+            "param": "previous_response_id",
+        }
+        return JSONResponse({"error": lost}, 400)
     if words:
         status = STATUSES[words[0]]
         headers: dict[str, str] = {429: {"retry-after": "7"}, 302: {"location": "/elsewhere"}}.get(status, {})
@@ -196,6 +215,8 @@ async def _complete(request: Request, dialect: str) -> Response:
     if "wrong" in behaves:
         return JSONResponse({"error": {"message": "the provider behind is overloaded", "code": 529}})
     text, name = f"{model}: {_text(body, dialect)}", f"chatcmpl-{next(_NUMBERS)}"
+    if dialect == "responses":
+        _MADE[name] = key
     usage = next((USAGES[word] for word in USAGES if word in behaves), USUAL)
     sent = {"x-request-id": f"up-{name}", "x-ratelimit-remaining-requests": "99"}
     if not body.get("stream"):
@@ -219,6 +240,9 @@ async def _complete(request: Request, dialect: str) -> Response:
     pieces = _pieces(dialect, name, model, text, usage, bool(options.get("include_usage")))
 
     async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(10 if "comments" in behaves else 0):
+            yield b": PROCESSING\n\n"
+            await asyncio.sleep(0.1)
         wrong = b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
         if "errors" in behaves:
             yield wrong
@@ -248,7 +272,8 @@ async def _complete(request: Request, dialect: str) -> Response:
 def _charge(model: str, usage: Any) -> None:
     counts = usage if isinstance(usage, dict) and usage["prompt_tokens"] in (10, 10_000) else USUAL
     sums = _BILL.setdefault(model, [0, 0, 0])
-    for i, amount in enumerate((1, int(counts["prompt_tokens"]), int(counts["completion_tokens"]))):
+    into, out = int(counts["prompt_tokens"]), int(counts["completion_tokens"])
+    for i, amount in enumerate((1, into, max(out, int(counts.get("total_tokens", 0)) - into))):
         sums[i] += amount
 
 
@@ -270,6 +295,14 @@ async def responses(request: Request) -> Response:
 async def messages(request: Request) -> Response:
     """POST /v1/messages"""
     return await _complete(request, "messages")
+
+
+async def count_tokens(request: Request) -> Response:
+    """POST /v1/messages/count_tokens"""
+    body = await request.json()
+    if "unknown" in _BEHAVES.get(str(body.get("model")), str(body.get("model"))):
+        return JSONResponse({"error": {"message": "no such endpoint"}}, 404)
+    return JSONResponse({"input_tokens": 11})
 
 
 async def embeddings(request: Request) -> Response:
@@ -303,6 +336,7 @@ app = Starlette(
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/responses", responses, methods=["POST"]),
         Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/behave", behave, methods=["POST"]),
         Route("/bill", bill),

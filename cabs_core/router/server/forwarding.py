@@ -11,20 +11,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 
-from cabs_core.endpoints.dialects import EMBEDDINGS, PATHS, answer_of, error_body, error_event
+from cabs_core.endpoints.dialects import COUNT_TOKENS, EMBEDDINGS, PATHS, answer_of, error_body, error_event
 from cabs_core.endpoints.replies import REFUSALS, Meaning, field_of, lost_state, meaning, parsed, retry_after
 from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.upstreams import Upstream, Upstreams
-from cabs_core.endpoints.usage import estimated, tokens_of
-from cabs_core.errors import PolicyError, RouterError
+from cabs_core.endpoints.usage import count, estimated, tokens_of
+from cabs_core.errors import CabsError, PolicyError, RouterError
 from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.breaker import Breaker
@@ -33,10 +34,10 @@ from cabs_core.router.server.cap import Cap
 from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events, written_in
 from cabs_core.router.server.tracing import Tracer
-from cabs_core.router.sessions import route_conversation
+from cabs_core.router.sessions import maker_of, route_conversation, with_carried
 
-#: failures that may be over at once
-TRANSIENT = (Meaning.RETRY, Meaning.WAIT)
+#: failures that may be over at once, and the longest wait for which a tool loop stays with its model, seconds
+TRANSIENT, SOON = (Meaning.RETRY, Meaning.WAIT), 5.0
 #: request headers that are passed on, and those of the answer that come back
 PASSED = (
     "openai-organization", "openai-beta", "anthropic-version", "anthropic-beta", "user-agent", "traceparent",
@@ -46,6 +47,7 @@ BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processin
 #: seconds that an idle connection to an upstream is kept: less than servers do (uvicorn, so vLLM: 5 s), or a request may be sent
 #: into one that is just being closed
 IDLE = 4.0
+JSON = {"content-type": "application/json"}
 #: seconds that a decision may take before the fallback answers
 PATIENCE = 5.0
 P = ParamSpec("P")
@@ -169,9 +171,10 @@ class Forwarder:
 
     # -- which models -----------------------------------------------------------------------------------------------
 
-    def fit(self, router: Router, ask: Ask) -> list[str]:
+    def fit(self, router: Router, ask: Ask, among: Iterable[str] | None = None) -> list[str]:
         """Models that can take a request, by their entries in the upstreams file. Raises Refused: there is none."""
-        lacking = {arm: self.upstream(arm, "chat").lacks(ask.request) for arm in router.arms}
+        arms = router.arms if among is None else among
+        lacking = {arm: self.upstream(arm, "chat").lacks(ask.request) for arm in arms}
         able = [arm for arm, why in lacking.items() if why is None]
         if not able:
             reasons = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
@@ -202,9 +205,11 @@ class Forwarder:
             raise RouterError(
                 f"{router.manifest.policy} serves rho {router.manifest.rho:g} only: ask for model cabs"
             )
-        fit, failed = self.fit(router, ask), list[Answer]()
-        for _ in range(self.upstreams.attempts or len(fit)):
-            rest = [m for m in fit if all(f.model != m for f in failed)]
+        holders = await self._holders(router, ask)
+        fit, failed, gone = self.fit(router, ask, holders), list[Answer](), set[str]()
+        once_more = ask.request.in_tools
+        while len(gone) < (self.upstreams.attempts or len(fit)):
+            rest = [m for m in fit if m not in gone]
             if not rest or (failed and ask.left <= 0.0):
                 break
             usable = [m for m in rest if self.breaker(m, ask.dialect).allows()] or rest
@@ -215,8 +220,46 @@ class Forwarder:
                 self._settle(failed, answered=answer.status < 400)
                 return answer
             failed.append(answer)
+            if once_more and decision is not None and decision.kept and await self._soon(answer, ask):
+                once_more = False  # a tool loop stays with its model over a failure that passes
+            else:
+                gone.add(model)
         self._settle(failed, answered=False)
-        return self._worst(failed, ask)
+        return self._worst(failed, ask, held=holders is not None)
+
+    async def _holders(self, router: Router, ask: Ask) -> list[str] | None:
+        """The models at the upstream that holds what a request names; None: it names nothing, or nobody knows of whom.
+
+        Raises Refused: what holds it is no upstream of this router now, or the log, which knows, does not answer.
+        """
+        if not ask.request.held:
+            return None
+        try:
+            async with asyncio.timeout(min(PATIENCE, max(ask.left, 0.1))):
+                made = await self.beside(maker_of, router, ask.request, ask.caller)
+        except (CabsError, TimeoutError) as error:
+            logger.error("who holds %s is not known: %s", ask.request.held[0], error)
+            text = "the log, which knows the upstream that holds it, does not answer; try again"
+            raise Refused(503, f"{ask.request.held[0]}: {text}", "internal_error", 1) from None
+        if made is None:
+            return None
+        ask.request = with_carried(ask.request, made)
+        place = self.upstreams.models[made.arm].place if made.arm in self.upstreams.models else None
+        models = [arm for arm in router.arms if self.upstream(arm, "chat").place == place]
+        if not models:
+            text = f"{ask.request.held[0]}: the upstream of {made.arm}, which holds it, is none of this router's now"
+            raise Refused(503, text, "upstream_error")
+        return models
+
+    async def _soon(self, answer: Answer, ask: Ask) -> bool:
+        """Whether a failed model may be asked again at once, or after the short while that it asked for, which is waited."""
+        if answer.failure not in TRANSIENT or ask.left < self.upstreams.deadline / 2:
+            return False
+        wait = answer.retry_after or (0.2 if answer.failure is Meaning.WAIT else 0.0)
+        if wait > SOON or not self.breaker(answer.model, ask.dialect).allows():
+            return False
+        await asyncio.sleep(wait)
+        return True
 
     async def named(self, router: Router, model: str, ask: Ask) -> Answer:
         """Answer a request by the model that it names; the call is in the log, and is no draw."""
@@ -296,23 +339,61 @@ class Forwarder:
     def _settle(self, failed: list[Answer], *, answered: bool) -> None:
         """Tell the breakers of failures that may have been the request's: they were not if another model answered."""
         for answer in failed:
-            if answer.failure is Meaning.RETRY and (answered or len(failed) == 1):
+            if answer.failure is Meaning.RETRY and (answered or len({f.model for f in failed}) == 1):
                 self.breaker(answer.model, "chat").failed(answer.reason, answer.retry_after)
             elif answer.failure not in (Meaning.ACCOUNT, Meaning.WAIT):
                 self.breaker(answer.model, "chat").released()
 
-    def _worst(self, failed: list[Answer], ask: Ask) -> Answer:
-        """What the client is told where no model answered."""
+    def _worst(self, failed: list[Answer], ask: Ask, *, held: bool = False) -> Answer:
+        """What the client is told where no model answered; held: only those could that hold what the request names."""
         answer = next((f for f in reversed(failed) if f.failure not in REFUSALS), failed[-1])
         waits = [f.retry_after for f in failed if f.retry_after is not None]
         if waits:
             answer.headers["retry-after"] = str(max(round(min(waits)), 1))
-        if answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
-            answer.status = 502
+        held = held and answer.failure not in REFUSALS
+        if held or answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
+            answer.status = 503 if held else 502
             text = f"model {answer.model}: {answer.reason}"
-            answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, 502)).encode()
+            if held:
+                text = f"{ask.request.held[0]} is held by the upstream of {text}, so no other can answer; try again"
+            answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, answer.status)).encode()
             answer.headers["content-type"] = "application/json"
         return answer
+
+    async def count_tokens(self, router: Router, ask: Ask, model: str | None) -> Answer:
+        """The tokens of a request in the messages dialect, as a model counts them; else an estimate, which says so.
+
+        Args:
+            model: the one that was named; None: whichever the router has, the fallback first. Nothing is logged or charged.
+        """
+        self._prepare(router, ask)
+        names = [model] if model else sorted(router.arms, key=lambda arm: arm != router.arms[router.fallback])
+        for name in names:
+            upstream = self.upstream(name, ask.dialect)
+            if ask.dialect in upstream.speaks and self.breaker(name, ask.dialect).allows():
+                counted = await self._counted(upstream, name, ask)
+                if counted is not None:
+                    return Answer(200, {**JSON, "x-cabs-model": ascii(name)[1:-1]}, counted)
+        estimate = {"input_tokens": math.ceil(ask.request.tokens), "estimated": True}
+        return Answer(200, {**JSON, "x-cabs-estimated": "true"}, json.dumps(estimate).encode())
+
+    async def _counted(self, upstream: Upstream, name: str, ask: Ask) -> bytes | None:
+        """What an upstream says that a request has; None: it does not count."""
+        passed = {k: ask.headers[k] for k in PASSED if k in ask.headers}
+        try:
+            async with self.client.post(
+                f"{upstream.url}{COUNT_TOKENS}", json=upstream.body(ask.body, name),
+                headers={**JSON, **upstream.headers(ask.dialect), **passed}, allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),
+            ) as response:  # fmt: skip
+                content = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+            return None
+        data = parsed(content)
+        good = (
+            response.status == 200 and isinstance(data, dict) and count(data.get("input_tokens")) is not None
+        )
+        return content if good else None
 
     # -- one call ---------------------------------------------------------------------------------------------------
 
@@ -338,14 +419,15 @@ class Forwarder:
         times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
         response = None
         try:
-            async with asyncio.timeout(seconds if streams else left):
+            async with asyncio.timeout(seconds if streams else left) as patience:
                 response = await self.client.post(
                     f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", json=body, headers=sent, allow_redirects=False, timeout=times
                 )  # fmt: skip
                 good = 200 <= response.status < 300
                 kind = response.headers.get("content-type", "")
                 if good and streams and not kind.startswith("application/json"):
-                    return await self._begun(call, response, hide)
+                    patience.reschedule(None)
+                    return await self._begun(call, response, hide, seconds)
                 content = await response.read()
             response.release()
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
@@ -401,15 +483,30 @@ class Forwarder:
             answer.headers = call.back(response)
         return answer
 
-    async def _begun(self, call: Call, response: aiohttp.ClientResponse, hide: bool) -> Answer:
-        """A stream, once its first event is there and is no error."""
+    async def _begun(
+        self, call: Call, response: aiohttp.ClientResponse, hide: bool, seconds: float
+    ) -> Answer:
+        """A stream, once its first event is there and is no error.
+
+        Comments are bytes: an upstream that sends them is alive. Where nothing else has come after so many seconds they are
+        passed on, and the stream has begun.
+        """
         events, ready = Events(call.ask.dialect, hide_usage=hide), list[bytes]()
         source = response.content.iter_any()
-        async for chunk in source:
-            ready += events.feed(chunk)
-            if events.seen or events.error:
-                break
-        if events.error is not None or not events.seen:
+        begun, last, alive = time.monotonic(), 0.0, False
+        try:
+            async with asyncio.timeout(seconds) as patience:
+                async for chunk in source:
+                    ready += events.feed(chunk)
+                    last = time.monotonic()
+                    if events.seen or events.error:
+                        break
+                patience.reschedule(None)
+        except TimeoutError:
+            alive = bool(ready) and last - begun >= seconds / 2
+            if not alive:
+                raise
+        if events.error is not None or not (events.seen or alive):
             response.close()
             what = "ended before it began" if events.error is None else f"error in the stream: {events.error}"
             means = meaning(200, response.headers, events.failure)
