@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from cabs_core.catalog import NO_ROUTERS
 from cabs_core.errors import counted
+from cabs_core.plots.page import tie
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
-from cabs_core.report.tables import error_text, percent_text
+from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text
 from cabs_core.report.verdict import MATTERS, Estimate, Verdict, headline, summary
 
 
@@ -53,8 +55,11 @@ def fields(verdict: Verdict, pool: str) -> dict[str, str]:
         "quality_note": f"mean score of {chosen}{spread}; {other}: {percent_text(other_quality, 1)}",
         "cost": money(cost),
         "cost_note": f"for 1,000 requests to {chosen}; {other}: {money(other_cost)}",
-        "saving": "–" if v.saved is None else percent_text(v.saved.value),
-        "saving_note": saving_note(v),
+        "against": f"{router} instead of {v.model}",
+        "trade": tie(
+            ", ".join(filter(None, (_points(v.quality.value), saving_text(v.saved and v.saved.value))))
+        ),
+        "trade_note": trade_note(v),
         "take": f"To try {router} all the same:" if keep else f"Take {router} along:",
         "export": export_command(pool, v),
     }
@@ -78,7 +83,7 @@ def why(v: Verdict) -> str:
         said += f" A gain of {MATTERS:g}, one right answer in a hundred, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         said += (
-            f" But it answers as well as {v.model} ({_points(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
+            f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
             f"least {percent_text(v.saved.low)} of its cost."
         )
     if v.trained and v.over_trained is not None:
@@ -103,36 +108,35 @@ def _signed(e: Estimate) -> str:
     return f"{low} to {high}"
 
 
-def _points(e: Estimate) -> str:
-    """A difference of quality in percentage points, with its interval."""
-    value, *ends = (f"{100 * x:+.1f}".replace("-", "−") for x in (e.value, e.low, e.high) if x is not None)
-    return f"{value} points of quality" + (f", 95 % interval {' to '.join(ends)}" if ends else "")
+def _points(difference: float) -> str:
+    """A difference of quality in percentage points."""
+    text = f"{100 * difference:+.1f}".replace("-", "−")
+    return "same quality" if text[1:] == "0.0" else f"{text} points"
+
+
+def _quality(e: Estimate) -> str:
+    """The same with its interval."""
+    if e.low is None or e.high is None:
+        return _points(e.value)
+    low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in (e.low, e.high))
+    return f"{_points(e.value)} of quality (95 % interval {low} to {high})".replace(
+        "quality of quality", "quality"
+    )
 
 
 def _range(low: float | None, high: float | None) -> str:
     return f"{percent_text(low, 1).removesuffix(' %')} to {percent_text(high, 1)}"
 
 
-def saving_note(v: Verdict) -> str:
-    """What was saved against what, with the interval, and at which quality."""
+def trade_note(v: Verdict) -> str:
+    """The same with intervals: what is gained, and what it costs."""
     if v.saved is None:
-        return f"{v.model} costs nothing" if not v.model_cost > 0 else "not known without the replays"
-    spread = "" if v.saved.low is None else f", 95 % interval {_range_whole(v.saved)}"
-    if v.saved.value < -0.005:
-        more = f"{label(v.router)} costs {percent_text(-v.saved.value)} more than {v.model}"
-        return f"{more}{spread and _dearer(v.saved)}; at {_points(v.quality)}"
-    would = f"that {label(v.router)} would save, " if v.decision == "keep" else ""
-    return f"of the cost of {v.model}{spread}; {would}at {_points(v.quality)}"
-
-
-def _dearer(e: Estimate) -> str:
-    """The interval of a saving below 0, as what more is paid."""
-    low, high = e.low or 0.0, e.high or 0.0  # low < 0, as the saving is
-    return f", 95 % interval {percent_text(abs(high))} {'less' if high > 0 else 'more'} to {percent_text(-low)} more"
-
-
-def _range_whole(e: Estimate) -> str:
-    return f"{percent_text(e.low).removesuffix(' %')} to {percent_text(e.high)}"
+        cost = f"{v.model} costs nothing" if not v.model_cost > 0 else "cost not known without the replays"
+    else:
+        cost = saving_text(v.saved.value)
+        if v.saved.low is not None and v.saved.high is not None:
+            cost += f" (95 % interval {saving_span(v.saved.low, v.saved.high)})"
+    return f"{'would be ' if v.decision == 'keep' else ''}{_quality(v.quality)}; {cost}"
 
 
 def cases(found: list[Verdict]) -> list[Verdict]:
@@ -147,8 +151,15 @@ def shown_case(found: list[Verdict]) -> Verdict:
 
 
 def usual(shown: list[Verdict]) -> int:
-    """Number of the case that the page begins with."""
-    return max(len(shown) - 1, 0) // 2
+    """Number of the case that the page begins with: the middle one of those with the most frequent decision.
+
+    Of those in which a router is deployed, the ones in which it also saves for sure come first, where there are any.
+    """
+    counts = Counter(v.decision for v in shown)
+    cases = [i for i, v in enumerate(shown) if counts[v.decision] == max(counts.values())]
+    saving = [i for i in cases if shown[i].decision == "deploy" and (s := shown[i].saved) and s.above(0.0)]
+    cases = saving or cases
+    return cases[(len(cases) - 1) // 2] if cases else 0
 
 
 def case(verdict: Verdict, pool: str) -> dict[str, Any]:
@@ -225,25 +236,25 @@ def use_row(v: Verdict) -> list[str]:
 
 
 def _saved(v: Verdict) -> str:
-    """Share of the model's cost that the router saves, with its interval."""
+    """What the router costs beside the model, with its interval."""
     if v.saved is None:
         return "–"
-    between = "" if v.saved.low is None else f" ({_range_whole(v.saved)})"
-    return percent_text(v.saved.value) + between
+    known = v.saved.low is not None and v.saved.high is not None
+    return saving_text(v.saved.value) + (f" ({saving_span(v.saved.low, v.saved.high)})" if known else "")
 
 
 def _cases(found: list[Verdict]) -> list[str]:
     v = shown_case(found)
     lines = [
-        f"| one right answer worth {value_text(v)} | quality | per 1,000 requests | saved |",
-        "|---|---:|---:|---:|",
-        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {percent_text(v.saved and v.saved.value)} |",
+        f"| one right answer worth {value_text(v)} | quality | per 1,000 requests | |",
+        "|---|---:|---:|---|",
+        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {saving_text(v.saved and v.saved.value)} |",
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
         "",
     ]
     if len(found) > 1:
         lines += [
-            "| one right answer is worth | use | quality | per 1,000 requests | router saves (95 % interval) | router gains (95 % interval) |",
+            "| one right answer is worth | use | quality | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
             "|---|---|---:|---:|---|---|",
         ]
         lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]

@@ -11,7 +11,7 @@ import pandas as pd
 from cabs_core.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
-from cabs_core.report.tables import Cell, Table, estimate, number, percent, words
+from cabs_core.report.tables import Cell, Table, estimate, number, percent, saving, words
 from cabs_core.report.verdict import summary, verdicts
 
 
@@ -53,16 +53,16 @@ def tables(
                 if lead is not None
                 else number(None),
                 percent(line["gap_closed"]) if found else number(None),
-                percent(line["cost_saved_versus_best_single"]) if found else number(None),
+                saving(line["cost_saved_versus_best_single"]) if found else number(None),
                 number(info["queries"], 0),
                 number(info["arms"], 0),
             ]
         )
     overview = Table(
         "pools", "The verdict of every pool",
-        ["Pool", "Verdict", "Best router", "Its utility", "Minus best single model", "Regret gap closed", "Cost saved", "Queries", "Models"],
+        ["Pool", "Verdict", "Best router", "Its utility", "Minus best single model", "Regret gap closed", "Cost at equal quality", "Queries", "Models"],
         rows, note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) to LinUCB with full feedback "
-        "(100 %). Cost saved: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
+        "(100 %). Cost: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
     )  # fmt: skip
     shown = {p["pool"]: _marked(p["pool"], p) for p in infos}
     estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
@@ -132,11 +132,11 @@ def _gaps(board: pd.DataFrame, pools: dict[str, str]) -> Table:
         for pool in pools:
             r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
             row += [number(None), number(None)] if r is None else [
-                percent(r["gap_closed"]), percent(r["cost_saved_versus_best_single"])]  # fmt: skip
+                percent(r["gap_closed"]), saving(r["cost_saved_versus_best_single"])]  # fmt: skip
         rows.append(row)
     return Table(
-        "savings", "Regret gap closed and cost saved in every pool", ["Policy", *["Gap closed", "Cost saved"] * len(pools)], rows,
+        "savings", "Regret gap closed and cost at equal quality in every pool", ["Policy", *["Gap closed", "Cost at equal quality"] * len(pools)], rows,
         [("", 1), *((name, 2) for name in pools.values())],
-        note="Gap closed: from the pool's reference (0 %) to LinUCB with full feedback (100 %). Cost saved: against the best single model at "
+        note="Gap closed: from the pool's reference (0 %) to LinUCB with full feedback (100 %). Cost: against the best single model at "
         "its most accurate setting; a dash means that this score is never reached.",
     )  # fmt: skip

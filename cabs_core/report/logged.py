@@ -22,7 +22,17 @@ from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label, says, style
-from cabs_core.report.tables import Cell, Table, missing, number, percent, table_of, words, write_tables
+from cabs_core.report.tables import (
+    Cell,
+    Table,
+    missing,
+    number,
+    percent,
+    saving,
+    table_of,
+    words,
+    write_tables,
+)
 
 
 def build_logged_report(
@@ -142,12 +152,12 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | No
         "Points against played, 95 %": lambda r: _range(r[1], lambda v: f"{100 * v:+.1f}".replace("-", "−")),
         "USD per 1,000 requests": lambda r: Cell(cards.money(1000 * r[2].value), 1000 * float(r[2].value)),
         "USD against played, 95 %": lambda r: _range(r[2], lambda v: cards.money(1000 * v)),
-        "Saved": lambda r: percent(_share(-r[2].difference, r[2].value - r[2].difference)),
+        "Cost": lambda r: saving(_share(-r[2].difference, r[2].value - r[2].difference)),
     }
     return table_of(
         "money", f"Quality and dollars, estimated, ρ = {rho:g}", rows, columns,
-        "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Saved: "
-        "share of what was paid.",
+        "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Cost: "
+        "beside what was paid.",
     )  # fmt: skip
 
 

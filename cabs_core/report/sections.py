@@ -25,6 +25,7 @@ from cabs_core.report.tables import (
     more,
     number,
     percent,
+    saving,
     table_of,
     words,
 )
@@ -46,12 +47,12 @@ def by_value(found: list[Verdict]) -> Table | None:
         "Single model": lambda r: words(r[0].model),
         "Its quality": lambda r: percent(r[0].model_score, 1),
         "Its USD": lambda r: Cell(cards.money(r[0].model_cost)),
-        "Router saves": lambda r: Cell(_whole(r[5]), r[0].saved and r[0].saved.value),
+        "Router's cost": lambda r: Cell(_whole(r[5]), r[0].saved and r[0].saved.value),
         "Router gains": lambda r: Cell(_whole(r[6]), r[0].utility.value),
     }
     return table_of(
         "by_value", "What to use, by what a right answer is worth", cases, columns,
-        "Saves: share of the single model's cost. Gains: right answers a request, cost deducted. Both router against single "
+        "Cost: beside the single model's. Gains: right answers a request, cost deducted. Both router against single "
         f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point worse "
         f"and saves at least {100 * SAVES:g} % for sure.",
     )  # fmt: skip
@@ -243,8 +244,8 @@ def efficiency(data: PoolData) -> Table | None:
         "AIQ": lambda r: estimate(r.aiq, r.aiq_se, bold=not missing(r.rank) and r.aiq == top),
         "Accuracy": lambda r: percent(r.score, 1),
         "USD per 1,000 calls": lambda r: number(r.cost_per_1000_calls, 3, prefix="$"),
-        "Saved at best single's accuracy": lambda r: percent(r.share_saved),
-        f"Saved at {label(data.reference)}'s accuracy": lambda r: percent(r.reference_saved),
+        "At best single's accuracy": lambda r: saving(r.share_saved),
+        f"At {label(data.reference)}'s accuracy": lambda r: saving(r.reference_saved),
         "Gain over best single, %": lambda r: estimate(
             100 * r.performance_gain, 100 * r.performance_gain_se, 1, signed=True
         ),
@@ -254,10 +255,10 @@ def efficiency(data: PoolData) -> Table | None:
     return table_of(
         "efficiency", "Accuracy and money", frame.sort_values("aiq", ascending=False).itertuples(), columns,
         f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
-        "(RouterBench's definition). Accuracy and cost: means over the three regimes. Saved: share of the baseline's "
-        "spending at its most accurate setting; a dash means that this accuracy is never reached. Gain: best accuracy of any "
+        "(RouterBench's definition). Accuracy and cost: means over the three regimes. At a baseline's accuracy: cost beside "
+        "the baseline's at its most accurate setting; a dash means that this accuracy is never reached. Gain: best accuracy of any "
         "setting over the best single model's, minus 1. Distance: mean distance of its settings to the frontier of all routers, "
-        "cost and accuracy scaled to [0, 1] (0 is best). Saved, gain and distance are LLMRouterBench's CostSave, PerfGain and "
+        "cost and accuracy scaled to [0, 1] (0 is best). Cost at equal accuracy, gain and distance are LLMRouterBench's CostSave, PerfGain and "
         "ParetoDist. Gap closed: from the "
         "reference (0 %) to LinUCB that sees every arm's reward (100 %).",
     )  # fmt: skip

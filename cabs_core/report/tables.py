@@ -56,7 +56,7 @@ class Table:
     def csv(self) -> str:
         """Plain numbers, one header row; standard errors in columns of their own."""
         extra = [any(row[i].small for row in self.rows) for i in range(len(self.headers))]
-        names = self._flat_headers()
+        names = self.flat_headers()
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(
@@ -101,7 +101,8 @@ class Table:
         text, mime = (self.csv(), "text/csv") if kind == "csv" else (self.latex(), "application/x-tex")
         return f"data:{mime};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 
-    def _flat_headers(self) -> list[str]:
+    def flat_headers(self) -> list[str]:
+        """Headers that name their group as well."""
         if not self.groups:
             return self.headers
         titles = [title for title, n in self.groups for _ in range(n)]
@@ -201,6 +202,44 @@ def number_text(value: Any, digits: int = 3) -> str:
 def percent_text(value: Any, digits: int = 0) -> str:
     """`percent` as text."""
     return percent(value, digits).text
+
+
+def saving_text(share: Any) -> str:
+    """What a share of a cost that is saved means: `saves 12 %`, `costs 9 % more`, `costs 39 times as much`; empty: not known."""
+    if missing(share):
+        return ""
+    share = float(share)
+    if share <= -1:
+        return f"costs {1 - share:,.{int(share > -9)}f} times as much"
+    percents = f"{abs(100 * share):.0f} %"
+    return (
+        "costs the same"
+        if percents == "0 %"
+        else f"saves {percents}"
+        if share > 0
+        else f"costs {percents} more"
+    )
+
+
+def saving_span(low: float, high: float) -> str:
+    """An interval of such a share: `6 to 19 % less`, `4 % less to 9 % more`, `2 to 5 times as much`."""
+    if low >= 0 or -1 < high <= 0:
+        small, large = sorted((abs(low), abs(high)))
+        if large <= 1:
+            return f"{100 * small:.0f} to {100 * large:.0f} % {'less' if low >= 0 else 'more'}"
+    return f"{_amount(high)} to {_amount(low)}"
+
+
+def _amount(share: float) -> str:
+    if share <= -1:
+        return f"{1 - share:,.{int(share > -9)}f} times as much"
+    return f"{abs(100 * share):.0f} % {'less' if share > 0 else 'more'}"
+
+
+def saving(share: Any) -> Cell:
+    """`saving_text` as a cell that sorts by the share."""
+    text = saving_text(share)
+    return Cell(text or "–", float(share) if text else "")
 
 
 def words(text: Any, **look: Any) -> Cell:

@@ -24,6 +24,7 @@ from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
+from cabs_core.report.tables import missing
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01
@@ -135,7 +136,10 @@ def routers(data: PoolData) -> list[str]:
 
 
 def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
-    """The decision over all rhos and, given the evidence, at each; none where no router or single model was replayed."""
+    """The decision over all rhos and, given the evidence, at each; none where no router or single model was replayed.
+
+    It is about one router, the best over all rhos, except in a cost regime in which another one is better beyond noise.
+    """
     names = routers(data)
     if not names or BEST_SINGLE not in data.ranked:
         return []
@@ -144,11 +148,25 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
         return found
     table = data.mart("utility_by_rho")
     table = table[table["policy"].isin(names) & table["rho"].isin(data.compared)]
-    for rho, rows in table.groupby("rho"):
-        best = rows.set_index("policy").loc[names, "utility"].idxmax()
-        if (BEST_SINGLE, rho) in evidence.folders and (best, rho) in evidence.folders:
-            found.append(verdict_at(evidence, str(best), float(rho), len(names)))
-    return found
+    for (regime, rho), _ in table.groupby(["regime", "rho"]):
+        router = _router_of(data, names, str(regime))
+        if (BEST_SINGLE, rho) in evidence.folders and (router, rho) in evidence.folders:
+            found.append(verdict_at(evidence, router, float(rho), len(names)))
+    return sorted(found, key=lambda v: -1.0 if v.rho is None else v.rho)
+
+
+def _router_of(data: PoolData, names: list[str], regime: str) -> str:
+    """The best router over all rhos, or one that is better in this regime beyond noise, all pairs of routers considered."""
+    pairs = {name: data.pair(name, names[0], regime) for name in names}
+    better = {
+        name: float(pair["difference"])
+        for name, pair in pairs.items()
+        if pair is not None
+        and pair["difference"] > 0
+        and not missing(sure := pair["significant_adjusted"])
+        and sure
+    }
+    return max(better, key=lambda name: better[name], default=names[0])
 
 
 def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Verdict:

@@ -99,7 +99,7 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     assert "what was played" in verdict["verdict"] and "95 % intervals" in verdict["why"]
     assert verdict["cost"] > 0 and 0 < verdict["score"] < 1
     money = pd.read_csv(folder / "tables" / "money.csv")
-    assert set(money.columns) >= {"Policy", "Quality", "USD per 1,000 requests", "Saved"} and len(money) > 3
+    assert set(money.columns) >= {"Policy", "Quality", "USD per 1,000 requests", "Cost"} and len(money) > 3
     assert "from the log" in page and Outcomes.load(inputs_of()["outcomes"]).content_hash() in page
     assert 'href="tiny/index.html"' in (folder.parent / "index.html").read_text(encoding="utf-8")
     assert (folder / "differences.png").stat().st_size > 5000 and (folder / "tables" / "models.csv").is_file()

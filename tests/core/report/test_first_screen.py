@@ -14,10 +14,11 @@ from scipy.stats import t
 from cabs_core.metrics import Error
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
-from cabs_core.report.cards import fields, money
+from cabs_core.report.cards import fields, money, usual
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.savings import savings_against_models
+from cabs_core.report.tables import saving_span, saving_text
 
 RHOS = (0, 300, 500, 900)
 
@@ -104,13 +105,15 @@ def hull_cost(points, target):
     return min(found, default=math.nan)
 
 
-def test_the_winner_is_the_best_real_router_of_the_raw_rounds(verdict, rounds):
+def test_the_winner_is_the_best_real_router_of_the_raw_rounds(pages, verdict, rounds):
     real = [p for p in SKILL if p not in ("oracle_best", "lin_ucb_full", "random", "best_single")]
     best = max(real, key=lambda p: by_regime(rounds, p, "utility"))
     assert verdict["overall"]["router"] == best and verdict["overall"]["compared"] == len(real)
+    data = PoolData("one", pages[0])
     for case in verdict["by_value"]:
-        at_rho = {p: own(rounds, p, case["rho"])["utility"].mean() for p in real}
-        assert case["router"] == max(at_rho, key=at_rho.get)
+        regime = "low" if case["rho"] <= 300 else "medium" if case["rho"] < 800 else "high"
+        if case["router"] != best:
+            assert data.pair(case["router"], best, regime)["p_adjusted"] < 0.05
         assert case["value_usd"] == (None if case["rho"] == 0 else pytest.approx(1 / case["rho"]))
     assert [case["rho"] for case in verdict["by_value"]] == list(RHOS)
 
@@ -234,7 +237,7 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
     _, report, _ = pages
     page = report.path.read_text(encoding="utf-8")
     values = sorted(verdict["by_value"], key=lambda v: -v["rho"])
-    first = (len(values) - 1) // 2
+    first = usual([SimpleNamespace(decision=v["decision"], saved=None) for v in values])
     assert verdict["headline"] == report.summary["verdict"] and f"<h2>{verdict['headline']}</h2>" in page
     cases = json.loads(
         re.search(r"</div>\s*<script type=\"application/json\">(\[.*?\])</script>", page, flags=re.S).group(1)
@@ -379,15 +382,17 @@ def verdict_at(value, decision, router="hier_mix", model="gpt-x", **changed):
 def test_headlines_and_cards_of_all_decisions():
     shown = fields(verdict_at(0.05, "deploy"), "one")
     assert shown["headline"] == "Deploy Hier-mix"
-    assert (
-        shown["saving"] == "30 %" and "of the cost of gpt-x, 95 % interval 20 to 40 %" in shown["saving_note"]
+    assert shown["against"] == "Hier-mix instead of gpt-x"
+    assert shown["trade"] == "+10.0 points, saves 30\u00a0%"
+    assert shown["trade_note"] == (
+        "+10.0 points of quality (95 % interval +8.0 to +12.0); saves 30 % (95 % interval 20 to 40 % less)"
     )
-    assert "+10.0 points of quality" in shown["saving_note"]
     assert shown["export"] == "cabs export --pool one --policy hier_mix --rho 20 --out one-router"
     kept = fields(verdict_at(0.05, "keep"), "one")
     assert kept["headline"] == "Keep model gpt-x" and kept["quality"] == "70.0 %" and kept["cost"] == "$2.00"
     assert (
-        "that Hier-mix would save" in kept["saving_note"] and kept["take"] == "To try Hier-mix all the same:"
+        kept["trade_note"].startswith("would be +10.0 points")
+        and kept["take"] == "To try Hier-mix all the same:"
     )
     unsure = fields(verdict_at(None, "unsure"), "one")
     assert unsure["headline"] == "Not enough data to tell (about 1,300 more prompts would do)"
@@ -395,9 +400,47 @@ def test_headlines_and_cards_of_all_decisions():
     as_good = verdict_at(0.05, "deploy", utility=around(0.0, 0.004), quality=around(0.004, 0.01))
     assert "answers as well as gpt-x" in fields(as_good, "one")["why"]
     free = verdict_at(0.05, "keep", saved=None, model_cost=0.0)
-    assert (
-        fields(free, "one")["saving_note"] == "gpt-x costs nothing" and fields(free, "one")["saving"] == "–"
-    )
+    assert fields(free, "one")["trade_note"].endswith("; gpt-x costs nothing")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.123, "saves 12 %"), (0.004, "costs the same"), (-0.09, "costs 9 % more"), (-0.999, "costs 100 % more"),
+     (-1.0, "costs 2.0 times as much"), (-38.16, "costs 39 times as much"), (math.nan, "")],
+)  # fmt: skip
+def test_what_a_router_costs_beside_a_model(share, text):
+    assert saving_text(share) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(0.06, 0.19, "6 to 19 % less"), (-0.09, -0.02, "2 to 9 % more"), (-0.09, 0.04, "4 % less to 9 % more"),
+     (-4.0, -1.5, "2.5 times as much to 5.0 times as much"), (-4.0, -0.2, "20 % more to 5.0 times as much")],
+)  # fmt: skip
+def test_what_a_router_costs_at_both_ends_of_an_interval(low, high, text):
+    assert saving_span(low, high) == text
+
+
+def test_the_page_begins_with_a_case_that_stands_for_the_others_and_saves_if_any_does():
+    def number(*cases):
+        return usual([verdict_at(0.05, decision, saved=around(saved, 0.1)) for decision, saved in cases])
+
+    assert number(("deploy", -0.2), ("deploy", 0.3), ("deploy", 0.4), ("keep", 0.5), ("unsure", 0.5)) == 1
+    assert number(("deploy", 0.3), ("keep", 0.0), ("keep", 0.0), ("keep", 0.0)) == 2
+    assert number(("deploy", -0.2), ("deploy", -0.2), ("deploy", 0.05)) == 1, "nothing is saved for sure"
+
+
+def test_one_router_is_named_unless_another_is_better_beyond_noise():
+    pairs = {("knn", "low"): (0.02, False), ("ridge", "low"): (0.01, True), ("ridge", "high"): (-0.1, True),
+             ("knn", "high"): (0.3, None)}  # fmt: skip
+
+    def pair(policy, _, regime):
+        found = pairs.get((policy, regime))
+        return found and {"difference": found[0], "significant_adjusted": found[1]}
+
+    names, data = ["carrot", "knn", "ridge"], SimpleNamespace(pair=pair)
+    chosen = [verdicts._router_of(data, names, regime) for regime in ("low", "medium", "high")]
+    assert chosen == ["ridge", "carrot", "carrot"]
 
 
 def test_few_queries_without_any_difference_prove_nothing():

@@ -315,7 +315,7 @@ def test_leaderboard_links_to_every_pool(pages):
     for table, column, mart in (
         ("leaderboard", "Rank", "rank"),
         ("savings", "Gap closed", "gap_closed"),
-        ("savings", "Cost saved", "cost_saved_versus_best_single"),
+        ("savings", "Cost at equal quality", "cost_saved_versus_best_single"),
     ):
         found = {r["Policy"]: r for r in csv.DictReader((artifacts / f"reports/tables/{table}.csv").open())}
         for (pool, policy), line in board.iterrows():
