@@ -134,8 +134,8 @@ def trade_note(v: Verdict) -> str:
         cost = f"{v.model} costs nothing" if not v.model_cost > 0 else "cost not known without the replays"
     else:
         cost = saving_text(v.saved.value)
-        if v.saved.low is not None and v.saved.high is not None:
-            cost += f" (95 % interval {saving_span(v.saved.low, v.saved.high)})"
+        if span := saving_span(v.saved.low, v.saved.high):
+            cost += f" (95 % interval {span})"
     return f"{'would be ' if v.decision == 'keep' else ''}{_quality(v.quality)}; {cost}"
 
 
@@ -239,8 +239,8 @@ def _saved(v: Verdict) -> str:
     """What the router costs beside the model, with its interval."""
     if v.saved is None:
         return "–"
-    known = v.saved.low is not None and v.saved.high is not None
-    return saving_text(v.saved.value) + (f" ({saving_span(v.saved.low, v.saved.high)})" if known else "")
+    span = saving_span(v.saved.low, v.saved.high)
+    return saving_text(v.saved.value) + (f" ({span})" if span else "")
 
 
 def _cases(found: list[Verdict]) -> list[str]:

@@ -221,8 +221,10 @@ def saving_text(share: Any) -> str:
     )
 
 
-def saving_span(low: float, high: float) -> str:
-    """An interval of such a share: `6 to 19 % less`, `4 % less to 9 % more`, `2 to 5 times as much`."""
+def saving_span(low: float | None, high: float | None) -> str:
+    """An interval of such a share: `6 to 19 % less`, `4 % less to 9 % more`; empty: not known."""
+    if low is None or high is None:
+        return ""
     if low >= 0 or -1 < high <= 0:
         small, large = sorted((abs(low), abs(high)))
         if large <= 1:
