@@ -91,8 +91,8 @@ def interval(gap, compared, unit=1.0):
 
 def holds(estimate, value, reach):
     below, above = reach
-    assert estimate["low"] == pytest.approx(value - below, rel=0.03, abs=1e-4)
-    assert estimate["high"] == pytest.approx(value + above, rel=0.03, abs=1e-4)
+    assert estimate["low"] == pytest.approx(value - below, abs=0.03 * below + 1e-4)
+    assert estimate["high"] == pytest.approx(value + above, abs=0.03 * above + 1e-4)
 
 
 def hull_cost(points, target):
