@@ -41,6 +41,7 @@ TABLES = {
     "folded": {
         "bundle": "TEXT NOT NULL", "arm": "TEXT NOT NULL", "last": "BIGINT NOT NULL", "seqs": "{blob} NOT NULL",
     },
+    "reserved": {"name": "TEXT PRIMARY KEY", "usd": "{real} NOT NULL", "ends": "{real} NOT NULL"},
     "lease": {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"},
     "about": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
 }  # fmt: skip

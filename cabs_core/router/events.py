@@ -4,7 +4,7 @@
 decision what learning and explanations need and counting does not. What a router has learnt is a function of its bundle
 and of this log (`learner`). A row changes when its call ends (`finish`) and when it is taken back (`retention.retract`);
 it leaves only by `retention.compact`. `tallies` are sums kept with every row, so that nobody counts a large table;
-`folded` are the plays of rows that were removed. `lease` says which process saves what was learnt; `about` holds the
+`folded` are the plays of rows that were removed. `reserved` is what calls under way may cost (`reservations`). `lease` says which process saves what was learnt; `about` holds the
 log's own name, how often something was taken back, and the encoders of its bundles.
 
 A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as well, which
@@ -427,7 +427,7 @@ class EventLog:
         seconds = min(seconds, LONGEST_LEASE)
 
         def work(run: Run) -> bool:
-            now = self._clock(run)
+            now = self.clock(run)
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
             if row is not None and row[0] != holder and now < float(row[1]) <= now + LONGEST_LEASE:
                 return False
@@ -442,12 +442,12 @@ class EventLog:
 
         def work(run: Run) -> tuple[str, float] | None:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
-            return (str(row[0]), float(row[1]) - self._clock(run)) if row else None
+            return (str(row[0]), float(row[1]) - self.clock(run)) if row else None
 
         return self.database.transaction(work)
 
-    def _clock(self, run: Run) -> float:
-        """Seconds since 1970, by the clock that all who share the log have."""
+    def clock(self, run: Run) -> float:
+        """Seconds since 1970 within a transaction, by the clock that all who share the log have."""
         if self.dialect == "sqlite":
             return time.time()
         return float(run("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])

@@ -143,7 +143,7 @@ def make_app(
             for problem in problems:
                 logger.warning("%s", problem)
         if cap is not None:
-            cap.follow(day, spent)
+            cap.follow(router.log, day, spent)
 
     keeper = Keeper(folder, make, also=upstreams, every=every, checkpoint=checkpoint, tick=tick)
     tick(keeper.router)
