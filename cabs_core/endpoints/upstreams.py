@@ -24,6 +24,8 @@ from cabs_core.errors import RouterError
 from cabs_core.secret import secret
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
+#: tokens that a model is taken to write at most, where the request does not say
+MOST_OUTPUT = 4_096.0
 Kind = Literal["text", "image", "audio", "file"]
 
 
@@ -121,6 +123,20 @@ class Upstream(_Strict):
     def usd(self, tokens_in: float, tokens_out: float) -> float:
         """What a call of so many tokens costs; 0 without a price."""
         return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
+
+    def most_usd(self, request: Request) -> float:
+        """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
+
+        Twice the tokens that the request is estimated to have, and as many out as it allows, else `MOST_OUTPUT`.
+        """
+        if self.free or self.price is None:
+            return 0.0
+        output = MOST_OUTPUT if request.most_output is None else request.most_output
+        into = max(
+            self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
+        )
+        out = max(self.price.output, self.price.reasoning or 0.0, self.price.audio_output or 0.0)
+        return (2.0 * request.tokens * into + output * out) / 1e6
 
     def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
         """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for the model."""

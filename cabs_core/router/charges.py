@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN
+from cabs_core.endpoints.usage import MOST_USD
 from cabs_core.errors import RouterError
 
 PRIOR = 20.0
 LARGEST = 4.0
 #: least share of a predicted cost that is that of the output
 LEAST_OUTPUT = 0.1
-#: most USD that a call is said to have cost; what a client says: at most so many times what is known or expected
-MOST_USD, MOST_TIMES = 10_000.0, 20.0
+#: what a client may say that a call cost: at most so many times what is known or expected
+MOST_TIMES = 20.0
 
 
 class Charges:

@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 
 from cabs_core.compiled.rng import stream_key
+from cabs_core.endpoints.usage import MOST_USD
 from cabs_core.errors import RouterError, UnknownDecision
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.router.bundle import Manifest, check_mode, read_manifest, writing
-from cabs_core.router.charges import MOST_USD, Prices
+from cabs_core.router.charges import Prices
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import EventLog, prompt_hash
@@ -451,7 +452,7 @@ class Router:
         """Record a score in [0, 1] for the answer of a decision, at any time after it.
 
         Args:
-            cost: USD of the call, at most `charges.MOST_USD`; None: what `finish` recorded, else what was expected.
+            cost: USD of the call, at most `usage.MOST_USD`; None: what `finish` recorded, else what was expected.
             source: who gives the score. Only the first score of a decision teaches; those of other sources are kept
                 in the log.
             key: idempotency key; None: one score per decision and source.

@@ -153,9 +153,9 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         nonlocal forwarder
         tracer = Tracer.exporting() if otel else Tracer()
-        app.state.gate = Gate()
+        app.state.gate = gate = Gate()
         app.state.forwarder = forwarder = Forwarder(
-            endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer
+            endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer, gate=gate
         )
         app.state.readiness = Readiness(keeper, forwarder, forwards=upstreams is not None)
         keeper.start()
@@ -164,7 +164,6 @@ def make_app(
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
         await forwarder.close()
-        app.state.gate.close()
         if follower is not None:
             follower.stop()
         await asyncio.to_thread(keeper.stop)
@@ -348,6 +347,7 @@ async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Route
     ask = Ask(
         body, dialect, dict(request.headers), request.state.id, _caller(request).name,
         None if match is None or match[1] is None else float(match[1]),
+        size=request.state.size, scope=request.state.ends, room=request.state.room,
     )  # fmt: skip
     if match:
         return ask, None, router
@@ -370,7 +370,10 @@ async def embeddings(request: Request) -> Response:
     if not isinstance(name, str) or name not in upstreams:
         expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
         raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
-    ask = Ask(body, "embeddings", dict(request.headers), request.state.id, _caller(request).name)
+    ask = Ask(
+        body, "embeddings", dict(request.headers), request.state.id, _caller(request).name,
+        size=request.state.size, scope=request.state.ends, room=request.state.room,
+    )  # fmt: skip
     return _answered(await state.forwarder.named(state.keeper.router, name, ask))
 
 

@@ -9,13 +9,21 @@ deployment are no fault of it: another model is tried, and no breaker hears of i
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import logging
 import math
+import os
+import re
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
@@ -24,16 +32,19 @@ from cabs_core.endpoints.dialects import COUNT_TOKENS, EMBEDDINGS, PATHS, answer
 from cabs_core.endpoints.replies import REFUSALS, Meaning, field_of, lost_state, meaning, parsed, retry_after
 from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.upstreams import Upstream, Upstreams
-from cabs_core.endpoints.usage import count, estimated, tokens_of
+from cabs_core.endpoints.usage import Bill, count, estimated, tokens_of
 from cabs_core.errors import CabsError, PolicyError, RouterError
 from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
+from cabs_core.router.server import limits
+from cabs_core.router.server.bodies import check_values
 from cabs_core.router.server.breaker import Breaker
 from cabs_core.router.server.callers import Refused
 from cabs_core.router.server.cap import Cap
+from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events, written_in
-from cabs_core.router.server.tracing import Tracer
+from cabs_core.router.server.tracing import Span, Tracer
 from cabs_core.router.sessions import maker_of, route_conversation, with_carried
 
 #: failures that may be over at once, and the longest wait for which a tool loop stays with its model, seconds
@@ -50,6 +61,12 @@ IDLE = 4.0
 JSON = {"content-type": "application/json"}
 #: seconds that a decision may take before the fallback answers
 PATIENCE = 5.0
+#: names and values of headers that can be sent on: tokens, and Latin-1 without control characters
+_NAME, _VALUE = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+#: what this machine lacks, not the upstream
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+#: an answer that is not read
+TOO_MUCH = object()
 P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("cabs.serve")
@@ -63,6 +80,8 @@ class Ask:
         body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in the log.
         caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is, monotonic seconds.
         request: what the body says, read when the forwarder gets it.
+        size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or could not be.
+        room: what the body itself holds, given back once a stream has begun.
     """
 
     body: dict[str, Any]
@@ -73,6 +92,9 @@ class Ask:
     rho: float | None = None
     ends: float = 0.0
     request: Request = field(default_factory=lambda: Request(None))
+    size: int = 0
+    scope: AsyncExitStack = field(default_factory=AsyncExitStack)
+    room: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def left(self) -> float:
@@ -113,14 +135,20 @@ class Forwarder:
         fail_closed: bool = False,
         cap: Cap | None = None,
         tracer: Tracer | None = None,
+        gate: Gate | None = None,
     ):
         self.upstreams, self.fail_closed, self.cap = upstreams, fail_closed, cap
         self._earlier = upstreams
         # no cookies: those that an upstream sets for one caller must not go to another
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_sent)
         self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1000, keepalive_timeout=IDLE),
+            # as many as there are requests, which are bounded: none waits for another's
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[trace],
         )
+        self.gate = gate or Gate()
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
         options = upstreams.breaker.model_dump()
         self.breakers = {name: Breaker(**options) for name in upstreams.models}
@@ -131,6 +159,8 @@ class Forwarder:
         self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
         self.counters = Counters()
         self.tracer = tracer or Tracer()
+        #: {model: USD of its dearest call so far}
+        self.dearest: dict[str, float] = {}
 
     def adopt(self, upstreams: Upstreams) -> None:
         """Go on with another file's endpoints; what did not change keeps its breaker. Requests under way end as they began."""
@@ -168,6 +198,7 @@ class Forwarder:
         """Close the connections, and finish the blocking work that waits."""
         await self.client.close()
         self.worker.shutdown(wait=True)
+        self.gate.close()
 
     # -- which models -----------------------------------------------------------------------------------------------
 
@@ -179,16 +210,49 @@ class Forwarder:
         if not able:
             reasons = "; ".join(f"{arm} {why}" for arm, why in lacking.items())
             raise Refused(400, f"no model can take this request: {reasons:.600}")
-        if self.cap is not None and self.cap.reached():
-            free = [arm for arm in able if self.upstream(arm, "chat").free]
-            if not free:
-                self.counters.add("over_cap_total")
-                raise Refused(
-                    429, f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC",
-                    "insufficient_quota", retry_after=self.cap.seconds_left(),
-                )  # fmt: skip
-            able = free
-        return able
+        return self._within_cap(able, ask)
+
+    def _within_cap(self, models: list[str], ask: Ask) -> list[str]:
+        """Those of the models that may be called now. Raises Refused: the budget of the day is spent."""
+        if self.cap is None or not self.cap.reached():
+            return models
+        if free := [model for model in models if self.upstream(model, ask.dialect).free]:
+            return free
+        self.counters.add("over_cap_total")
+        raise Refused(
+            429, f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC",
+            "insufficient_quota", retry_after=self.cap.seconds_left(),
+        )  # fmt: skip
+
+    async def _reserve(self, router: Router, ask: Ask, models: list[str], begun: ExitStack) -> list[str]:
+        """Those of the models that may be called, once the dearest of them is reserved; released where `begun` ends.
+
+        Raises:
+            Refused: the budget of the day is spent, or what is left of it may go to calls under way.
+        """
+        end = time.monotonic() + min(ask.left, PATIENCE)
+        while self.cap is not None:
+            models = self._within_cap(models, ask)
+            priced = {m: self.upstream(m, ask.dialect).most_usd(ask.request) for m in models}
+            most = max(max(usd, self.dearest.get(m, 0.0)) for m, usd in priced.items())
+            if most == 0.0:
+                break
+            name = uuid.uuid4().hex
+            end_call = partial(self.log, partial(self.cap.end, router.log, name))
+            try:
+                may = await self.beside(self.cap.begin, router.log, name, most)
+            except BaseException:  # it may be reserved on the thread, after which this runs there
+                end_call()
+                raise
+            if may:
+                begun.callback(end_call)
+                break
+            if not self.cap.reached():
+                if time.monotonic() >= end:
+                    text = "calls under way may use what is left of the day's budget"
+                    raise Refused(429, text, "insufficient_quota", retry_after=1)
+                await asyncio.sleep(0.02)
+        return models
 
     async def routed(self, router: Router, ask: Ask) -> Answer:
         """Answer a request by the model that the router chooses, or that its conversation has.
@@ -196,7 +260,7 @@ class Forwarder:
         Raises:
             Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho cannot be served.
         """
-        self._prepare(router, ask)
+        await self._prepare(router, ask)
         if (
             ask.rho is not None
             and ask.rho != router.manifest.rho
@@ -208,22 +272,28 @@ class Forwarder:
         holders = await self._holders(router, ask)
         fit, failed, gone = self.fit(router, ask, holders), list[Answer](), set[str]()
         once_more = ask.request.in_tools
-        while len(gone) < (self.upstreams.attempts or len(fit)):
-            rest = [m for m in fit if m not in gone]
-            if not rest or (failed and ask.left <= 0.0):
-                break
-            usable = [m for m in rest if self.breaker(m, ask.dialect).allows()] or rest
-            decision = await self._decide(router, ask, usable)
-            model = self._fallback(router, usable) if decision is None else decision.model
-            answer = await self.call(model, ask, router=router, decision=decision)
-            if answer.failure is None:
-                self._settle(failed, answered=answer.status < 400)
-                return answer
-            failed.append(answer)
-            if once_more and decision is not None and decision.kept and await self._soon(answer, ask):
-                once_more = False  # a tool loop stays with its model over a failure that passes
-            else:
-                gone.add(model)
+        try:
+            while len(gone) < (self.upstreams.attempts or len(fit)):
+                rest = [m for m in fit if m not in gone]
+                if not rest or (failed and ask.left <= 0.0):
+                    break
+                usable = [m for m in rest if self.breaker(m, ask.dialect).allows()] or rest
+                with ExitStack() as begun:
+                    usable = await self._reserve(router, ask, usable, begun)
+                    decision = await self._decide(router, ask, usable)
+                    model = self._fallback(router, usable) if decision is None else decision.model
+                    answer = await self.call(model, ask, begun, router=router, decision=decision)
+                if answer.failure is None:
+                    self._settle(failed, answered=answer.status < 400)
+                    return answer
+                failed.append(answer)
+                if once_more and decision is not None and decision.kept and await self._soon(answer, ask):
+                    once_more = False  # a tool loop stays with its model over a failure that passes
+                else:
+                    gone.add(model)
+        except BaseException:  # nobody will know whose fault the attempts before were
+            self._settle(failed, answered=None)
+            raise
         self._settle(failed, answered=False)
         return self._worst(failed, ask, held=holders is not None)
 
@@ -263,25 +333,21 @@ class Forwarder:
 
     async def named(self, router: Router, model: str, ask: Ask) -> Answer:
         """Answer a request by the model that it names; the call is in the log, and is no draw."""
-        self._prepare(router, ask)
+        await self._prepare(router, ask)
         upstream = self.upstream(model, ask.dialect)
         if ask.dialect != "embeddings" and (why := upstream.lacks(ask.request)):
             raise Refused(400, f"model {model} {why}")
-        if self.cap is not None and self.cap.reached() and not upstream.free:
-            self.counters.add("over_cap_total")
-            raise Refused(
-                429, f"the budget of {self.cap.usd:g} USD a day is spent", "insufficient_quota",
-                retry_after=self.cap.seconds_left(),
-            )  # fmt: skip
-        answer = await self.call(model, ask, router=router)
+        with ExitStack() as begun:
+            await self._reserve(router, ask, [model], begun)
+            answer = await self.call(model, ask, begun, router=router)
         self.breaker(model, ask.dialect).released()
         return answer if answer.failure is None else self._worst([answer], ask)
 
-    def _prepare(self, router: Router, ask: Ask) -> None:
+    async def _prepare(self, router: Router, ask: Ask) -> None:
         ask.ends = time.monotonic() + self.upstreams.deadline
-        ask.request = Request.read(
-            ask.body, ask.headers, ask.dialect, route_by=router.route_by, caller=ask.caller
-        )
+        ask.request = await self.gate.beside(
+            ask.size, Request.read, ask.body, ask.headers, ask.dialect, route_by=router.route_by, caller=ask.caller
+        )  # fmt: skip
 
     async def _decide(self, router: Router, ask: Ask, usable: list[str]) -> Routed | None:
         """The router's decision; None: something failed on our side."""
@@ -291,32 +357,35 @@ class Forwarder:
             self._unrouted("paused")
             return None
         begin = time.perf_counter()
+        self.ours.begin()
         future = asyncio.get_running_loop().run_in_executor(
             self.worker,
             lambda: route_conversation(
                 router, ask.request, available=usable, rho=ask.rho, call_id=ask.call_id, caller=ask.caller
             ),
         )
-        self.ours.begin()
-        done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(ask.left, 0.1)))
-        if not done:
-            future.add_done_callback(lambda late: self._too_late(router, late))
-            self.ours.failed("timeout")
-            self._unrouted("timeout")
-            return None
         try:
-            routed = future.result()
-        except PolicyError as error:
-            self._failed_here("policy", error)
-            return None
-        except Exception as error:  # log, disk, database, encoder: whatever it is, the request is answered
-            self._failed_here(type(error).__name__, error)
-            return None
-        self.ours.succeeded()
-        self.counters.observe("decision_seconds", time.perf_counter() - begin)
-        return routed
+            done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(ask.left, 0.1)))
+            if not done:
+                future.add_done_callback(lambda late: self._unused(router, late, "too late"))
+                self.ours.failed("timeout")
+                self._unrouted("timeout")
+                return None
+            if (
+                error := future.exception()
+            ) is not None:  # log, disk, database, encoder: the request is answered
+                self._failed_here("policy" if isinstance(error, PolicyError) else type(error).__name__, error)
+                return None
+            self.ours.succeeded()
+            self.counters.observe("decision_seconds", time.perf_counter() - begin)
+        except BaseException:
+            if not (future.done() and future.exception()):
+                future.add_done_callback(lambda late: self._unused(router, late, "failed here"))
+            self.ours.released()
+            raise
+        return future.result()
 
-    def _failed_here(self, reason: str, error: Exception) -> None:
+    def _failed_here(self, reason: str, error: BaseException) -> None:
         self.ours.failed(reason)
         logger.error("no decision: %s: %s", type(error).__name__, error)
         self._unrouted(reason)
@@ -326,23 +395,30 @@ class Forwarder:
         if self.fail_closed:
             raise Refused(503, "the router cannot decide now; the server's log says why", "internal_error", 1)
 
-    def _too_late(self, router: Router, late: asyncio.Future[Routed]) -> None:
-        """A decision that came after the fallback had been called: its row says so."""
+    def _unused(self, router: Router, late: asyncio.Future[Routed], why: str) -> None:
+        """A decision that no call follows: its row says so."""
         if not late.cancelled() and late.exception() is None:
             name = late.result().id
-            self.log(lambda: router.finish(name, status="unused", reason="too late"))
+            self.log(lambda: router.finish(name, status="unused", reason=why))
 
     def _fallback(self, router: Router, usable: list[str]) -> str:
         best = router.arms[router.fallback]
         return best if best in usable else usable[0]
 
-    def _settle(self, failed: list[Answer], *, answered: bool) -> None:
-        """Tell the breakers of failures that may have been the request's: they were not if another model answered."""
-        for answer in failed:
-            if answer.failure is Meaning.RETRY and (answered or len({f.model for f in failed}) == 1):
-                self.breaker(answer.model, "chat").failed(answer.reason, answer.retry_after)
-            elif answer.failure not in (Meaning.ACCOUNT, Meaning.WAIT):
-                self.breaker(answer.model, "chat").released()
+    def _settle(self, failed: list[Answer], *, answered: bool | None) -> None:
+        """Tell the breakers of failures that may have been the request's: they were not if another model answered.
+
+        Args:
+            answered: None: it is not known.
+        """
+        alone = answered is False and len({f.model for f in failed}) == 1
+        with ExitStack() as each:  # every one is told, whatever is raised
+            for answer in failed:
+                breaker = self.breaker(answer.model, "chat")
+                if answer.failure is Meaning.RETRY and (answered or alone):
+                    each.callback(breaker.failed, answer.reason, answer.retry_after)
+                elif answer.failure not in (Meaning.ACCOUNT, Meaning.WAIT):
+                    each.callback(breaker.released)
 
     def _worst(self, failed: list[Answer], ask: Ask, *, held: bool = False) -> Answer:
         """What the client is told where no model answered; held: only those could that hold what the request names."""
@@ -366,7 +442,7 @@ class Forwarder:
         Args:
             model: the one that was named; None: whichever the router has, the fallback first. Nothing is logged or charged.
         """
-        self._prepare(router, ask)
+        await self._prepare(router, ask)
         names = [model] if model else sorted(router.arms, key=lambda arm: arm != router.arms[router.fallback])
         for name in names:
             upstream = self.upstream(name, ask.dialect)
@@ -386,8 +462,10 @@ class Forwarder:
                 headers={**JSON, **upstream.headers(ask.dialect), **passed}, allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),
             ) as response:  # fmt: skip
-                content = await response.read()
+                content = await _whole(response)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+            return None
+        if content is None:
             return None
         data = parsed(content)
         good = (
@@ -397,11 +475,16 @@ class Forwarder:
 
     # -- one call ---------------------------------------------------------------------------------------------------
 
-    async def call(self, model: str, ask: Ask, *, router: Router, decision: Routed | None = None) -> Answer:
-        """One attempt at one model."""
-        call = Call(self, router, model, ask, decision)
+    async def call(
+        self, model: str, ask: Ask, begun: ExitStack, *, router: Router, decision: Routed | None = None
+    ) -> Answer:
+        """One attempt at one model.
+
+        Args:
+            begun: what the attempt has begun; it ends with it, or where its answer is a stream with the request.
+        """
+        call = begun.enter_context(Call(self, router, model, ask, decision))
         upstream = call.upstream
-        call.breaker.begin()
         sent = {"content-type": "application/json", **upstream.headers(ask.dialect)}
         sent |= {name: ask.headers[name] for name in PASSED if name in ask.headers}
         if ask.call_id:
@@ -414,47 +497,57 @@ class Forwarder:
             options = options if isinstance(options, dict) else {}
             hide = not options.get("include_usage")
             body["stream_options"] = {**options, "include_usage": True}
+        payload = await self.gate.beside(ask.size, _encoded, body)
         left = max(ask.left, 0.05)
         seconds = min(upstream.timeout, left)
         times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
-        response = None
         try:
             async with asyncio.timeout(seconds if streams else left) as patience:
-                response = await self.client.post(
-                    f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", json=body, headers=sent, allow_redirects=False, timeout=times
+                call.response = response = await self.client.post(
+                    f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", data=payload, headers=sent,
+                    allow_redirects=False, timeout=times, trace_request_ctx=call,
                 )  # fmt: skip
                 good = 200 <= response.status < 300
                 kind = response.headers.get("content-type", "")
                 if good and streams and not kind.startswith("application/json"):
                     patience.reschedule(None)
-                    return await self._begun(call, response, hide, seconds)
-                content = await response.read()
+                    answer = await self._begun(call, response, hide, seconds)
+                    if answer.stream is not None:
+                        ask.scope.push(begun.pop_all().__exit__)
+                        ask.body = {}  # no other attempt needs it
+                        await ask.room.aclose()
+                    return answer
+                content = await _whole(response)
             response.release()
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            if response is not None:
-                response.close()
-            if isinstance(error, TimeoutError):
-                what = f"no answer within {seconds:g} s"
-                return call.failed(Meaning.RETRY, 504, what, status="timeout", billed=True)
+        except TimeoutError:
+            what = f"no answer within {seconds:g} s"
+            return call.failed(Meaning.RETRY, 504, what, status="timeout", billed=call.sent)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if _lacking(error):
+                raise Refused(503, "this server is short of a resource now", "internal_error", 1) from error
             unreachable = isinstance(error, aiohttp.ClientConnectorError)
             what = f"{'cannot be reached' if unreachable else 'broke off'} ({type(error).__name__})"
             means = Meaning.WAIT if unreachable else Meaning.RETRY
-            return call.failed(means, 502, what, billed=not unreachable)
+            return call.failed(means, 502, what, billed=call.sent)
+        except MemoryError as error:
+            raise Refused(503, "this server is short of memory now", "internal_error", 1) from error
         except asyncio.CancelledError:
-            call.finish("broken", reason="the client went away", billed=True)
+            call.finish("broken", reason="the client went away", billed=call.sent)
             raise
-        data = parsed(content)
+        data = None if content is None else await self.gate.beside(len(content), _parsed, content)
+        if content is None or data is TOO_MUCH:
+            return call.failed(Meaning.RETRY, 502, "answered with more than is read", billed=True)
         means = meaning(response.status, response.headers, data)
         if means is not Meaning.ANSWERED:
             return self._refused(call, response, means, content, data)
-        answer, wrong = answer_of(data, ask.dialect)
-        usage, name = answer.get("usage"), answer.get("id")
+        whole, wrong = answer_of(data, ask.dialect)
+        usage, name = whole.get("usage"), whole.get("id")
         if wrong is not None:
             return call.failed(Meaning.RETRY, 502, wrong, usage=usage)
         call.breaker.succeeded()
         written = written_in(content) if tokens_of(usage) is None else 0
         call.finish("answered", usage=usage, response_id=name, written=written, billed=True)
-        return Answer(response.status, call.back(response), content, decision=decision, model=model)
+        return Answer(_status(response), call.back(response), content, decision=decision, model=model)
 
     def _refused(
         self, call: Call, response: aiohttp.ClientResponse, means: Meaning, content: bytes, data: Any
@@ -467,7 +560,9 @@ class Forwarder:
         if means is Meaning.CALLER:
             call.finish("rejected", reason=reason)
             call.breaker.released()
-            return Answer(status, call.back(response), content, decision=call.decision, model=call.model)
+            return Answer(
+                _status(response), call.back(response), content, decision=call.decision, model=call.model
+            )
         if means in REFUSALS:
             field = field_of(data) if means is Meaning.MODEL_REFUSES_FIELD else None
             reason = f"{REFUSALS[means]} ({reason}{f', {field}' if field else ''})"
@@ -475,7 +570,7 @@ class Forwarder:
             reason = f"{reason}: {ACCOUNT}, has no such model, or no credit is left"
         elif 200 <= status < 300:
             reason = f"{reason}: {'an error' if content else 'nothing'} in it"
-        code, body = (status, content) if status >= 400 else (502, b"")
+        code, body = (status, content) if 400 <= status < 600 else (502, b"")
         answer = call.failed(
             means, code, reason, status="refused" if means in REFUSALS else "error", body=body, wait=wait
         )
@@ -501,6 +596,9 @@ class Forwarder:
                     last = time.monotonic()
                     if events.seen or events.error:
                         break
+                    if sum(map(len, ready)) > limits.EVENT:
+                        alive = True
+                        break
                 patience.reschedule(None)
         except TimeoutError:
             alive = bool(ready) and last - begun >= seconds / 2
@@ -521,14 +619,14 @@ class Forwarder:
             )
         stream = self._stream(call, response, source, events, ready)
         return Answer(
-            response.status, call.back(response), stream=stream, decision=call.decision, model=call.model
+            _status(response), call.back(response), stream=stream, decision=call.decision, model=call.model
         )
 
     async def _stream(
         self, call: Call, response: aiohttp.ClientResponse, source: AsyncIterator[bytes], events: Events, ready: list[bytes]
     ) -> AsyncIterator[bytes]:  # fmt: skip
         """The upstream's events as they come; the end is logged even where either side breaks off."""
-        status, reason = "broken", "the client went away"
+        status, reason, ours = "broken", "the client went away", False
         try:
             for event in ready:
                 yield event
@@ -547,11 +645,14 @@ class Forwarder:
             status = "timeout" if isinstance(error, TimeoutError) else "error"
             reason = f"broke off: {type(error).__name__}"
             yield error_event(f"{call.model} {reason}", call.ask.dialect)
+        except Exception as error:
+            status, reason, ours = "error", f"failed here: {type(error).__name__}", True
+            raise
         finally:
             response.close()
             if status == "answered":
                 call.breaker.succeeded()
-            elif status == "broken":
+            elif status == "broken" or ours:
                 call.breaker.released()
             else:
                 call.breaker.failed(reason)
@@ -579,36 +680,56 @@ class Forwarder:
 
 
 class Call:
-    """One attempt: its times, its end in the log, in the counters and in its span."""
+    """One attempt, as a context: its breaker, span, row, stream and cost end with it, whatever is raised."""
 
     def __init__(self, forwarder: Forwarder, router: Router, model: str, ask: Ask, decision: Routed | None):
         self.forwarder, self.router, self.model, self.ask, self.decision = (
-            forwarder,
-            router,
-            model,
-            ask,
-            decision,
-        )
+            forwarder, router, model, ask, decision,
+        )  # fmt: skip
         self.begin, self.ended = time.perf_counter(), False
-        self.upstream, self.breaker = (
-            forwarder.upstream(model, ask.dialect),
-            forwarder.breaker(model, ask.dialect),
-        )
-        self.span = forwarder.tracer.start(model, ask.dialect, ask.body, ask.headers)
-        if forwarder.cap is not None:
-            forwarder.cap.begin()
+        self.span = Span()
+        self.response: aiohttp.ClientResponse | None = None
+        #: whether a part of the request has left, which a provider may charge for
+        self.sent = False
+
+    def __enter__(self) -> Call:
+        forwarder, dialect = self.forwarder, self.ask.dialect
+        try:
+            self.upstream = forwarder.upstream(self.model, dialect)
+            self.breaker = forwarder.breaker(self.model, dialect)
+            self.breaker.begin()
+            self.span = forwarder.tracer.start(self.model, dialect, self.ask.body, self.ask.headers)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.response is not None:
+                self.response.close()
+        finally:
+            if not self.ended:  # whatever it was, it was no word of the upstream
+                try:
+                    self.breaker.released()
+                finally:
+                    what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+                    gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+                    self.finish("broken" if gone else "error", reason=what, billed=self.sent)
 
     def back(self, response: aiohttp.ClientResponse | None = None) -> dict[str, str]:
-        """Headers of the answer."""
+        """Headers of the answer: those of the upstream that HTTP can carry on."""
         headers = {"content-type": "application/json"}
-        if response is not None:
-            headers["content-type"] = response.headers.get("content-type", "application/json")
-            for name, value in response.headers.items():
-                low = name.lower()
-                if low.startswith(BACK):
-                    headers[low] = value
-                elif low in ("x-request-id", "request-id"):
-                    headers["x-upstream-request-id"] = value
+        for name, value in () if response is None else response.headers.items():
+            low = name.lower()
+            if not _NAME.fullmatch(low) or not _VALUE.fullmatch(value):
+                continue
+            if low == "content-type" or low.startswith(BACK):
+                headers[low] = value
+            elif low in ("x-request-id", "request-id"):
+                headers["x-upstream-request-id"] = value
         headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
             headers["x-cabs-decision"] = self.decision.id
@@ -638,29 +759,106 @@ class Call:
         if self.ended:
             return
         self.ended = True
-        seconds = time.perf_counter() - self.begin
-        request = self.ask.request
-        estimate = estimated(request.tokens, written, request.most_output) if billed else None
-        bill = self.upstream.bill(usage, estimate)
-        self.forwarder.counters.call(self.model, status, reason, seconds, bill)
-        self.span.end(status, reason, bill, response_id)
         facts: dict[str, Any] = {
-            "status": status, "cost": bill.cost, "latency": seconds, "tokens_in": bill.tokens_in,
-            "tokens_out": bill.tokens_out, "estimated": int(bill.estimated) or None, "reason": reason[:200] or None,
+            "status": status, "latency": time.perf_counter() - self.begin, "reason": reason[:200] or None,
             "response_id": response_id if isinstance(response_id, str) else None,
         }  # fmt: skip
+        bill = Bill()
+        try:
+            request = self.ask.request
+            bill = self.upstream.bill(
+                usage, estimated(request.tokens, written, request.most_output) if billed else None
+            )
+            facts |= {
+                "cost": bill.cost, "tokens_in": bill.tokens_in, "tokens_out": bill.tokens_out,
+                "estimated": int(bill.estimated) or None,
+            }  # fmt: skip
+            self._count(status, bill)
+            self.forwarder.counters.call(self.model, status, reason, facts["latency"], bill)
+        except Exception:  # the answer goes out, and its row is closed
+            logger.exception("the end of a call could not be counted")
+        finally:
+            self._log(facts)
+            self._end_span(status, reason, bill, response_id)
+
+    def _log(self, facts: dict[str, Any]) -> None:
+        router, ask = self.router, self.ask
         if self.decision is not None:
             name = self.decision.id
-            self.forwarder.log(lambda: self.router.finish(name, **facts))
+            self.forwarder.log(lambda: router.finish(name, **facts))
         else:
             self.forwarder.log(
-                lambda: self.router.log_call(
-                    self.model, call_id=self.ask.call_id, caller=self.ask.caller, **facts
-                )
+                lambda: router.log_call(self.model, call_id=ask.call_id, caller=ask.caller, **facts)
             )
+
+    def _end_span(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
+        try:
+            self.span.end(status, reason, bill, response_id)
+        except Exception:
+            logger.exception("the span of a call could not be ended")
+
+    def _count(self, status: str, bill: Bill) -> None:
+        if bill.cost is None:
+            return
+        dearest = self.forwarder.dearest
+        dearest[self.model] = max(bill.cost, dearest.get(self.model, 0.0))
         if self.forwarder.cap is not None:
-            self.forwarder.cap.end(bill.cost or 0.0)
-        if self.decision is not None and bill.cost is not None and self.decision.fixed_cost is not None:
+            self.forwarder.cap.add(bill.cost)
+        if self.decision is not None and self.decision.fixed_cost is not None:
             if status == "answered":  # a request is answered once, whatever its attempts cost
                 self.forwarder.counters.add("fixed_model_cost_usd_total", self.decision.fixed_cost)
             self.forwarder.counters.add("routed_cost_usd_total", bill.cost)
+
+
+async def _sent(session: aiohttp.ClientSession, context: Any, parameters: Any) -> None:
+    if isinstance(call := context.trace_request_ctx, Call):
+        call.sent = True
+
+
+def _encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
+    """The JSON of a request. Raises Refused: there is none of it."""
+    try:
+        content = json.dumps(body).encode()
+    except (RecursionError, TypeError, ValueError) as error:
+        raise Refused(400, f"the request cannot be passed on: {error!s:.100}") from None
+    return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
+    """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`."""
+    chunks, size = list[bytes](), 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limits.ANSWER:
+            response.close()
+            return None
+    return b"".join(chunks)
+
+
+def _parsed(content: bytes) -> Any:
+    """`replies.parsed`, or TOO_MUCH."""
+    try:
+        check_values(content, commas=False)
+    except Refused:
+        return TOO_MUCH
+    return parsed(content)
+
+
+def _lacking(error: Exception) -> bool:
+    """Whether what failed is that this process has no descriptor, port or memory left."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if getattr(inner, "errno", None) in _OURS:
+        return True
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return False
+    try:  # without a descriptor a name is not found either
+        os.close(os.dup(2))
+    except OSError:
+        return True
+    return False
+
+
+def _status(response: aiohttp.ClientResponse) -> int:
+    """A status that HTTP has."""
+    return response.status if 200 <= response.status < 600 else 502

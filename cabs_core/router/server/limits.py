@@ -1,4 +1,4 @@
-"""What the server takes of a stranger and of one key, in one place; SECURITY.md prints this table.
+"""What the server takes of a stranger, of one key and of an upstream, in one place; SECURITY.md prints this table.
 
 Each is checked before the thing is read, kept or worked on, not after it.
 """
@@ -30,6 +30,10 @@ READING = 80 << 20
 BODIES_BY_KEY = 32 << 20
 #: requests of a key that a worker answers at once, streams until their end
 REQUESTS_BY_KEY = 250
+#: bytes of an upstream's whole answer, unpacked
+ANSWER = 32 << 20
+#: bytes of an event in a stream; a longer one passes on in pieces, unread
+EVENT = 8 << 20
 
 
 @cache

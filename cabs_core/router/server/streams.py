@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from cabs_core.router.server import limits
+
 #: text that a model writes, in the events of every dialect
 _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"((?:[^"\\]|\\.)*)"'
@@ -14,8 +16,6 @@ _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
 )
-#: an event that is longer passes on in pieces, unread
-LONGEST = 16 << 20
 
 
 class Events:
@@ -46,7 +46,7 @@ class Events:
         while True:
             cut = _end(self._rest)
             if cut < 0:
-                if len(self._rest) > LONGEST:
+                if len(self._rest) > limits.EVENT:
                     events.append(self._rest)
                     self._rest = b""
                 return events
