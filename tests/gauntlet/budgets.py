@@ -37,6 +37,16 @@ def a_cap(stage: Stage) -> Seen:
     )
 
 
+@behaviour(short=True)
+def a_target_out_of_reach(stage: Stage) -> Seen:
+    """A budget a request below what the cheapest costs -> it is answered; /readyz, log and doctor say what the end costs"""
+    server = stage.fresh(options=("--budget-per-request", "0.00000001"))
+    seen = server.ask().status_code
+    words = "0.00000001 USD a request cannot be reached"
+    told = [words in " ".join(server.problems()), words in server.said()]
+    return seen == 200 and all(told), f"{seen}; /readyz, log: {told}; {server.problems()[:1]}"
+
+
 @behaviour()
 def a_cap_at_once(stage: Stage) -> Seen:
     """The same cap, 60 requests, 8 at once, on two workers -> at most one call above it"""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
-from .callers import ONE, TWO, keyed
+from .callers import KEYS, ONE, TWO, keyed
 from .play import Seen, behaviour
 from .stage import ROOT, Stage, user, wait
 
@@ -108,3 +111,37 @@ def zeros_of_a_stranger(stage: Stage) -> Seen:
     names = [server.ask(user(f"Question {i}"), headers=ONE).headers["x-cabs-decision"] for i in range(20)]
     seen = {server.post("/v1/feedback", {"id": n, "score": 0.0}, headers=TWO).status_code for n in names}
     return seen == {404}, seen
+
+
+@behaviour()
+def at_the_other_worker_at_once(stage: Stage) -> Seen:
+    """40 streams at two workers, each scored by its answer's id as soon as it has ended -> all recorded"""
+    server, seen = stage.fresh(options=("--workers", "2")), []
+    for i in range(40):
+        answer = server.ask(user(f"Question {i}"), stream=True, headers={"connection": "close"})
+        name = json.loads(answer.text.split("data: ")[1].split("\n")[0])["id"]
+        said = server.post(
+            "/v1/feedback", {"response_id": name, "score": 1.0}, headers={"connection": "close"}
+        )
+        seen.append(said.status_code)
+    return seen == [200] * 40, f"{seen.count(200)} of 40 recorded"
+
+
+@behaviour()
+def many_taken_back_at_once(stage: Stage) -> Seen:
+    """A key takes twelve scores back at once -> all of them, and nobody waits for it: the other key's slowest decision is below 2 s"""
+    server = stage.fresh("hier_mix", environment=KEYS)
+    names = [server.ask(user(f"Question {i}"), headers=ONE).headers["x-cabs-decision"] for i in range(30)]
+    for name in names:
+        server.post("/v1/feedback", {"id": name, "score": 1.0}, headers=ONE)
+    slowest = 0.0
+    with ThreadPoolExecutor(12) as pool:
+        said = [pool.submit(server.post, "/v1/feedback/retract", {"id": n}, headers=ONE) for n in names[:12]]
+        for i in range(20):
+            begin = time.monotonic()
+            server.post("/v1/decision", {"text": f"Another {i}"}, headers=TWO)
+            slowest = max(slowest, time.monotonic() - begin)
+    counts = [s.result().json().get("scores") for s in said]
+    return counts == [
+        1
+    ] * 12 and slowest < 2.0, f"{sum(counts)} taken back, slowest decision of the other key {slowest:.2f} s"

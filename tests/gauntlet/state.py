@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import resource
 import signal
@@ -142,7 +143,7 @@ def _small_disk(stage: Stage) -> tuple[Path, Callable[[Server], None], Callable[
 
 @behaviour()
 def full_disk(stage: Stage) -> Seen:
-    """The disk of the log is full, then has space again -> every request is answered, it is told, and decisions are logged again"""
+    """The disk of the log is full, then has space again -> every request is answered, /readyz says so, decisions are logged again"""
     made = _small_disk(stage)
     if made is None:  # a limit of the size of files instead
 
@@ -163,16 +164,17 @@ def full_disk(stage: Stage) -> Seen:
     fill(server)
     answers = [server.ask(user(f"While it is full, {i}: {'word ' * 500}")) for i in range(60)]
     seen = Counter(a.status_code for a in answers)
-    unrouted = server.metrics().get("cabs_unrouted_total", 0.0)
+    unrouted, told = server.metrics().get("cabs_unrouted_total", 0.0), wait(server.problems, 5.0)
     free(server)
     back = wait(lambda: server.ask().headers.get("x-cabs-decision"), 20.0)
     kept = {d.id for d in server.rows()}
     decided += [a.headers["x-cabs-decision"] for a in answers if "x-cabs-decision" in a.headers]
     lost = set(decided) - kept
-    good = set(seen) == {200} and unrouted > 0 and back in kept and not lost
+    good = set(seen) == {200} and unrouted > 0 and back in kept and not lost and bool(told)
     return (
         good,
-        f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, logged again: {back in kept}",
+        f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, logged again: {back in kept}; "
+        f"told: {told[:1]}",
     )
 
 
@@ -210,6 +212,46 @@ def asked_to_stop(stage: Stage) -> Seen:
     rest = [first, *lines]
     code = server.process.wait(30)
     return b"data: [DONE]" in rest, f"ended whole: {b'data: [DONE]' in rest}, exit code {code}"
+
+
+@behaviour(short=True)
+def asked_to_stop_beside_a_stream_without_end(stage: Stage) -> Seen:
+    """SIGTERM while a stream goes on for ever, --grace 2 -> it is cut, logged with its cost, and what was learnt is saved"""
+    server = stage.fresh("hier_mix", options=("--grace", "2", "--workers", "2"))
+    server.behave(dict.fromkeys(range(4), "endless"))
+    name = server.post("/v1/decision", {"text": "a question"}).json()["id"]
+    server.post("/v1/feedback", {"id": name, "score": 1.0})
+    body = {"model": "cabs", "messages": user("A question to stream."), "stream": True}
+    answer = server.http.post(f"{server.url}/v1/chat/completions", json=body, stream=True)
+    lines = answer.iter_lines()
+    next(lines)
+    begin = time.monotonic()
+    server.kill(signal.SIGTERM)
+    seconds = time.monotonic() - begin
+    (row,) = [d for d in server.rows() if d.id == answer.headers["x-cabs-decision"]]
+    saved = [json.loads(p.read_text())["learnt"] for p in server.folder.glob("log.learned/*/learned.json")]
+    good = seconds < 30 and row.status == "broken" and bool(row.cost) and saved == [1]
+    return (
+        good,
+        f"ended after {seconds:.1f} s, the call {row.status} at {row.cost} USD, scores saved: {saved}",
+    )
+
+
+@behaviour(short=True)
+def the_parent_is_killed(stage: Stage) -> Seen:
+    """kill -9 of the parent of two workers -> none is left, the port is free"""
+    server = stage.fresh(options=("--workers", "2"))
+    assert server.process is not None
+    before = _workers(server)
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    gone = wait(
+        lambda: not any(Path(f"/proc/{p}/fd").exists() and os.listdir(f"/proc/{p}/fd") for p in before), 40.0
+    )
+    server.start()
+    return len(before) == 2 and bool(
+        gone
+    ), f"{len(before)} workers, gone: {bool(gone)}, started again at the port"
 
 
 @behaviour()
