@@ -75,6 +75,7 @@ class Format:
         status, errors: an HTTP status or a word; anything at `errors` means that it failed.
         cached, health: whether a cache answered; names and tags that a health check bears.
         model: who answered. prompt: what was asked; `bodies` are those of its paths that hold JSON which may be cut.
+        also: what `split` reads.
         cut: whether the prompt was cut by the writer. unpriced: why there is no cost although a number is written.
     """
 
@@ -98,6 +99,7 @@ class Format:
     task: Paths = ()
     time: Paths = ()
     propensity: Paths = ("propensity", "metadata.propensity")
+    also: Paths = ()
 
     def paths(self) -> Iterable[str]:
         """Every path that the rules look at."""
@@ -152,7 +154,7 @@ def no_answer(call: Call, form: Format) -> str:
             continue
         word = _word(value)
         try:
-            answered = 200 <= float(word) < 300
+            answered = 200 <= float(str(value)) < 300
         except ValueError:
             answered = word not in _FAILED
             if word in _UNFINISHED:
@@ -279,11 +281,15 @@ def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
     return stray
 
 
+#: where people put scores whose tool has none
+FEEDBACK = ("score", "rating", "feedback", "thumbs", "thumb", "stars", "user_feedback", "scores", "metadata")
+
+
 def feedback(record: Record) -> list[tuple[str, Any]]:
-    """Scores where people put them whose tool has no scores: beside the call, or in its metadata."""
+    """Scores beside the call, or in its metadata."""
     found: dict[str, list[tuple[str, Any]]] = {}
     for place in ("", "metadata.", "metadata.requester_metadata.", "metadata.spend_logs_metadata."):
-        for name in ("score", "rating", "feedback", "thumbs", "thumb", "stars", "user_feedback"):
+        for name in FEEDBACK[:-2]:
             value = at(record, place + name)
             if value is not None and not isinstance(value, dict | list):
                 found.setdefault(name, [(name, value)])

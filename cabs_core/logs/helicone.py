@@ -73,4 +73,5 @@ FORMAT = Format(
     tokens=("total_tokens", "response_body.usage.total_tokens"),
     session=("request_properties.Helicone-Session-Id", "properties.Helicone-Session-Id", "request_session"),
     time=("request_created_at",),
+    also=("feedback_rating", "request_feedback", "feedback", "scores", "request_path", "target_url"),
 )

@@ -113,7 +113,8 @@ def _unpriced(call: Call) -> bool:
     details = next((v for p in ("costDetails", "cost_details") if (v := call.at(p)) is not None), None)
     details = parsed(details) if isinstance(details, str) else details
     total = next((v for p in FORMAT.cost if (v := at(call.views[1], p)) not in (None, "")), None)
-    return details == {} and total in (0, 0.0, "0", "0.0")
+    empty = isinstance(details, Mapping) and all(value is None for value in details.values())
+    return empty and total in (0, 0.0, "0", "0.0")
 
 
 FORMAT = Format(
@@ -133,5 +134,7 @@ FORMAT = Format(
                    "completionTokens", "outputUsage"),
     tokens=("usageDetails.total", "usage_details.total", "usage.total", "usage.totalTokens", "totalTokens", "totalUsage"),
     session=("session",),
+    also=("id", "type", "environment", "observations", "scores", "traceId", "trace_id", "sessionId", "session_id",
+          "parentObservationId", "parent_observation_id"),
     time=("startTime", "start_time", "timestamp"),
 )  # fmt: skip

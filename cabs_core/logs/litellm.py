@@ -5,7 +5,7 @@ Source: LiteLLM 1.106, `litellm/types/utils.py` and `litellm/proxy/_types.py`.
 
 from __future__ import annotations
 
-from cabs_core.logs.calls import Call, Format, Record, Score, feedback
+from cabs_core.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
 
 #: kinds of calls that answer a prompt; an awaited call has an `a` before, a socket or a session `_a`
 _CHATS = (
@@ -38,5 +38,6 @@ FORMAT = Format(
     output_tokens=("completion_tokens",),
     tokens=("total_tokens",),
     session=("session_id", "metadata.session_id", "trace_id"),
+    also=FEEDBACK,
     time=("startTime", "start_time"),
 )  # fmt: skip

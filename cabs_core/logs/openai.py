@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cabs_core.logs.calls import Call, Format, Record, Score, feedback, ids
+from cabs_core.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback, ids
 from cabs_core.tables.dotted import at, parsed
 
 
@@ -23,7 +23,10 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
         request = asked.get(names[id(r)])
         if request is r and names[id(r)] in answered:
             continue  # its answer stands elsewhere
-        views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
+        if request is r:
+            views: tuple[Record, ...] = ({**_flat(r), "status_code": "pending"}, r)
+        else:
+            views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
         calls.append(Call(number, views, scores=feedback(r)))
     return calls, []
 
@@ -66,5 +69,6 @@ FORMAT = Format(
                    "usage.output_tokens"),
     tokens=("response.usage.total_tokens", "usage.total_tokens"),
     session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
+    also=(*FEEDBACK, "custom_id", "body", "method"),
     time=("response.created", "response.created_at", "created", "created_at", "timestamp"),
 )  # fmt: skip

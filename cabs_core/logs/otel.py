@@ -65,6 +65,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
     response = values.get("gen_ai.response.id")
     names, within = ids(own, response), ids(parent, trace)
     messages = _first(values, *_MESSAGES)
+    messages = parsed(messages) if isinstance(messages, str) and messages.lstrip()[:1] == "[" else messages
     prompts = next(
         (m for p in ("gen_ai.prompt", "llm.input_messages", "llm.prompts") if (m := _numbered(values, p))),
         None,
@@ -229,5 +230,31 @@ FORMAT = Format(
     ),
     tokens=("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total"),
     session=("session",),
+    also=(
+        "traceId",
+        "trace_id",
+        "spanId",
+        "span_id",
+        "context",
+        "parentSpanId",
+        "parent_span_id",
+        "parent_id",
+        "name",
+        "attributes",
+        "events",
+        "status",
+        "status_code",
+        "span_kind",
+        "gen_ai.operation.name",
+        "openinference.span.kind",
+        "llm.request.type",
+        "traceloop.span.kind",
+        "gen_ai.conversation.id",
+        "session.id",
+        "gen_ai.response.id",
+        "annotations",
+        "evaluations",
+        *_MESSAGES,
+    ),
     time=("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano"),
 )

@@ -314,8 +314,9 @@ def _of_a_writer(
         if unpriced
         else []
     )
-    paths = [*form.paths(), *(p for p in chosen.values() if p), *(wanted or [])]
-    unused = list(dict.fromkeys(k for c in calls for k in c.views[-1] if not _is_read(str(k), paths)))
+    paths = [*form.paths(), *(p for p in chosen.values() if p), *([wanted] if wanted else [])]
+    names = dict.fromkeys(str(key) for call in calls for view in call.views for key in view)
+    unused = [key for key in names if not _is_read(key, paths)]
     raw = [_raw(call, text, model, form, chosen, wanted) for call, text, model in kept]
     rows = [f"row {call.number}" for call in calls]
     return _Found(raw, rows, len(entries), left_out, unused, notes, {**chosen, "score": wanted})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cabs_core.errors import counted, listed
@@ -48,6 +48,13 @@ class Receipt:
         if self.columns_unused:
             lines.append(f"not read: {listed(self.columns_unused, _SHOWN)}")
         return lines
+
+    def without(self, merged: Mapping[str, Sequence[str]]) -> Receipt:
+        """The same, of a pool that merges {model: names}: those names are known to be one model."""
+        known = [set(names) for names in merged.values()]
+        groups = [group for group in self.same_model if not any(set(group) <= names for names in known)]
+        notes = [f"{model} stands for {listed(names, _SHOWN)}" for model, names in merged.items()]
+        return replace(self, same_model=groups, notes=[*self.notes, *notes])
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.logs.calls import Call, Format, Record, Score, feedback
+from cabs_core.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
 
 #: verdict -> whether the answer was good; a model that was more than was needed answered well
 _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
@@ -49,5 +49,6 @@ FORMAT = Format(
     tokens=("response_body.usage.total_tokens", "total_tokens", "usage.total_tokens"),
     session=("session_id", "conversation_id"),
     task=("category",),
+    also=(*FEEDBACK, "outcomes", "outcome"),
     time=("timestamp",),
 )

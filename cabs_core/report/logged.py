@@ -11,7 +11,7 @@ import altair as alt
 import pandas as pd
 
 from cabs_core.atomic import write_bytes, write_text
-from cabs_core.errors import ResultError, listed
+from cabs_core.errors import ResultError
 from cabs_core.logs import Receipt
 from cabs_core.outcomes import Outcomes
 from cabs_core.plots import render_page
@@ -243,17 +243,15 @@ def _receipt(table: Outcomes) -> Table | None:
     """What became of the records of the log: kept, or left out and why."""
     if "receipt" not in table.report:
         return None
-    receipt = Receipt(**table.report["receipt"])
+    receipt = Receipt(**table.report["receipt"]).without(table.report.get("merged_models", {}))
     rows = [
         ("calls kept", receipt.kept), ("of them with a score", receipt.scored),
         *((f"left out: {why}", count) for why, count in sorted(receipt.left_out.items(), key=lambda r: -r[1])),
     ]  # fmt: skip
-    merged = table.report.get("merged_models", {})
-    told = [f"{model} stands for {listed(names)}" for model, names in merged.items()]
-    told += [text for text in receipt.lines()[1:] if not text.startswith("left out")]
+    notes = [text for text in receipt.lines()[1:] if not text.startswith("left out")]
     return table_of(
         "receipt", f"What was read: {receipt.records:,} records of a log of format {receipt.format}", rows,
-        {"Records": lambda r: words(r[0]), "Number": lambda r: number(r[1], 0)}, " ".join(f"{text.rstrip('.')}." for text in told),
+        {"Records": lambda r: words(r[0]), "Number": lambda r: number(r[1], 0)}, " ".join(f"{text.rstrip('.')}." for text in notes),
     )  # fmt: skip
 
 

@@ -152,13 +152,14 @@ def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 def _log_shape(outcomes: Outcomes) -> list[str]:
     report = outcomes.report
-    lines = Receipt(**report["receipt"]).lines() if "receipt" in report else [f"{report['origin']}"]
+    merged = report.get("merged_models", {})
+    lines = (
+        Receipt(**report["receipt"]).without(merged).lines() if "receipt" in report else [report["origin"]]
+    )
     lines.append(
         f"{report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
         f"{len(set(outcomes.prompts)):,} prompts; {len(outcomes.arms)} models"
     )
-    for model, names in report.get("merged_models", {}).items():
-        lines.append(f"{model} stands for {listed(names, 200)}")
     if outcomes.propensities is None:
         lines.append(
             "propensities: none in the log; they are estimated, and every figure then rests on that model (map "
