@@ -223,8 +223,13 @@ def _log_file(
     """What the options say of a log."""
     from pydantic import ValidationError
 
-    from cabs_core.pool_files.config import LogFile
+    from cabs_core.pool_files.config import Columns, LogFile
 
+    odd = [text for text in columns if text.partition("=")[0] not in Columns.model_fields or "=" not in text]
+    if odd:
+        raise click.UsageError(
+            f"--column {odd[0]!r:.100}: expected WHAT=PATH, WHAT one of {', '.join(Columns.model_fields)}"
+        )
     given = {"format": written, "score_range": score_range} | (
         {"columns": dict(text.split("=", 1) for text in columns)} if columns else {}
     )

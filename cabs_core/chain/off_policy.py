@@ -27,6 +27,7 @@ def build(
     return {
         "rows": len(rows),
         "decisions": len(data),
+        "read": list(data.receipt),
         "refused": [f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
         "_rows": [{name: row[name] for name in _SHOWN} for row in shown],
     }

@@ -148,7 +148,12 @@ class RawOutcomes(QueryTable):
         several = {
             shown: [n for n in given if n in self.arms] for shown, given in names.items() if len(given) > 1
         }
-        several = {shown: given for shown, given in several.items() if given}
+        for shown, given in several.items():
+            if not given:
+                raise DataError(
+                    f"{self.origin}: {shown!r:.100} stands for {listed(names[shown], 200)}, and none of these is in the table. "
+                    f"It has: {listed(self.arms, 400)}"
+                )
         if not several:
             return self
         merged = {name for given in several.values() for name in given}

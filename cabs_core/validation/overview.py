@@ -91,11 +91,19 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
             if not found.passed and found.severity == "ERROR":
                 raise DataError(
                     f"{outcomes.report.get('origin', pool.name)}: {found.observed}; expected {found.expected} (check {found.name})."
-                    f"{found.means and ' ' + found.means}{_advice(found.name, outcomes)}"
+                    f"{found.means and ' ' + found.means}{_advice(found.name, outcomes)}{_left_out(outcomes)}"
                 )
             if not found.passed:
                 warnings.append(found.warning)
     return warnings
+
+
+def _left_out(outcomes: Outcomes) -> str:
+    """What a log lost on the way, which may be why too little is left."""
+    receipt = outcomes.report.get("receipt")
+    return (
+        f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}" if receipt and receipt["left_out"] else ""
+    )
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:

@@ -137,6 +137,43 @@ def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
     assert all(r["assumed"] for r in estimates(home / "plain.csv"))
 
 
+def test_the_log_of_another_tool_gives_the_estimates_of_the_table(world) -> None:
+    """Failed and unscored calls beside it change nothing, and a model may go by its provider's name."""
+    home, _ = world
+    frame = pd.read_csv(home / "log.csv", dtype={"prompt": str})
+    frame.loc[len(frame)] = frame.iloc[0].to_dict() | {"score": np.nan}
+    calls = [
+        {"call_type": "acompletion", "model": r.model, "messages": [{"role": "user", "content": r.prompt}], "response_cost": r.cost,
+         "status": "success", "metadata": {"stars": None if np.isnan(r.score) else 1 + 4 * r.score, "p": r.propensity}}
+        for r in frame.itertuples()
+    ]  # fmt: skip
+    calls += [calls[0] | {"status": "failure"}, calls[1] | {"cache_hit": "True"}]
+    (home / "lite.jsonl").write_text("\n".join(map(json.dumps, calls)))
+    options = [
+        "--format",
+        "litellm",
+        "--column",
+        "score=metadata.stars",
+        "--column",
+        "propensity=metadata.p",
+        "--score-range",
+        "1",
+        "5",
+    ]
+    common = ["--pool", "tiny", "--policies", "ridge", "--rho", "500"]
+    ours = CliRunner().invoke(command, [*common, "--json", "--log", str(home / "lite.jsonl"), *options])
+    table = CliRunner().invoke(command, [*common, "--json", "--log", str(home / "log.csv")])
+    for a, b in zip(json.loads(ours.output), json.loads(table.output), strict=True):
+        assert a["value"] == pytest.approx(b["value"], abs=1e-6) and a["n"] == b["n"]
+    words = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), *options]).output
+    assert "1 failed, 1 answered from a cache" in words and "1 calls without a score" in words
+    odd = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), "--column", "scor=x"])
+    assert odd.exit_code == 2 and "expected WHAT=PATH, WHAT one of prompt" in odd.output
+    (home / "lite.jsonl").write_text(json.dumps(calls[0] | {"model": f"openai/{calls[0]['model']}"}))
+    alike = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), *options[:4]])
+    assert isinstance(alike.exception, DataError) and "merge them: models:" in str(alike.exception)
+
+
 def test_refusals_and_mistakes_are_said(world) -> None:
     home, _ = world
     frame = pd.read_csv(home / "log.csv")
