@@ -170,7 +170,7 @@ def test_the_log_of_another_tool_gives_the_estimates_of_the_table(world) -> None
     odd = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), "--column", "scor=x"])
     assert odd.exit_code == 2 and "expected WHAT=PATH, WHAT one of prompt" in odd.output
     (home / "lite.jsonl").write_text(json.dumps(calls[0] | {"model": f"openai/{calls[0]['model']}"}))
-    alike = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), *options[:4]])
+    alike = CliRunner().invoke(command, [*common, "--log", str(home / "lite.jsonl"), *options])
     assert isinstance(alike.exception, DataError) and "merge them: models:" in str(alike.exception)
 
 

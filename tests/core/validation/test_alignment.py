@@ -177,7 +177,7 @@ def test_real_matrix_as_published_fails_and_the_blocks_are_named(both_orders) ->
     results = {r.name: r for r in run_checks("outcomes", published, pool=pool_file.pool, only=alignment)}
     assert not results["alignment_blocks"].passed and results["alignment_blocks"].severity == "WARN"
     by_processes: dict[int, set[str]] = {}
-    for shown, name in pool_file.pool.models.items():
+    for shown, name in (pool_file.pool.source_names() or {}).items():
         by_processes.setdefault(RUNS[name][0], set()).add(shown)
     blocks = [set(b["models"].split(", ")) for b in results["alignment_blocks"].examples]
     assert sorted(map(sorted, blocks)) == sorted(map(sorted, by_processes.values()))
