@@ -12,7 +12,7 @@ class CabsError(Exception):
     A message may quote foreign input, so it is made safe to print here: a message of more than LONGEST characters
     loses its middle, and control characters and lone surrogates are written as escapes.
 
-    Example:
+    Examples:
         >>> from cabs_core import CabsError, build_policy
         >>> try:
         ...     build_policy("lin_ubc", arms=["a", "b"], dim=2)

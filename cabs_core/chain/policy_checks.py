@@ -51,7 +51,7 @@ def check_policy(name: str, **options: Any) -> None:
     Raises:
         PolicyError: a promise is broken; the message names it.
 
-    Example:
+    Examples:
         >>> from cabs_core import check_policy
         >>> check_policy("epsilon_greedy")
     """

@@ -14,7 +14,7 @@ class Progress:
     Args:
         notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the plural.
 
-    Example:
+    Examples:
         >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0]).__next__)
         >>> told(500, 2000)
         embedding: 500 of 2,000 prompts, 25 a second, about 1 minute left

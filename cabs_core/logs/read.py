@@ -142,7 +142,7 @@ def read_log(
         DataError: it cannot be read, a path stands in no record, no call is left, a value is impossible, or there are
             several scores and none is named. The file, and where it is one the row and the value, are named.
 
-    Example:
+    Examples:
         >>> import json, pathlib, tempfile
         >>> from cabs_core import read_log
         >>> file = pathlib.Path(tempfile.mkdtemp(), "calls.jsonl")

@@ -116,7 +116,7 @@ def evaluate(
     Source:
         SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from cabs_core import evaluate
         >>> from cabs_core.ope import LoggedData

@@ -52,7 +52,7 @@ def problems_from_arrays(
     Raises:
         DataError: shapes disagree, a value is not finite or out of range, or a split is empty.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from cabs_core import problems_from_arrays, replay
         >>> rng = np.random.default_rng(0)

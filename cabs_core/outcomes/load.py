@@ -27,7 +27,7 @@ def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None)
     Raises:
         PoolError, DataError: with the place, the value, what was expected and what to do.
 
-    Example:
+    Examples:
         >>> from cabs_core import find_pool, load_outcomes
         >>> outcomes = load_outcomes(find_pool("demo"))
         >>> outcomes.scores.shape == (len(outcomes), len(outcomes.arms))

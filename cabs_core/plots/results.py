@@ -46,7 +46,7 @@ def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -
     Raises:
         DataError: a column is missing, or the table is empty.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> from cabs_core import plot_frontier
         >>> table = pd.DataFrame({"policy": ["a", "a"], "cost": [1e-4, 1e-3], "score": [0.5, 0.7]})
@@ -97,7 +97,7 @@ def plot_regret(
     Raises:
         DataError: there are no results, or two have one name.
 
-    Example:
+    Examples:
         >>> from cabs_core import plot_regret, replay, synthetic_problem
         >>> problem = synthetic_problem(n=100, K=3, d=4)
         >>> figure = plot_regret([replay(problem, name, trials=2) for name in ("random", "lin_ucb")])

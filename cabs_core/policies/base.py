@@ -65,7 +65,7 @@ class Policy(ABC):
         name: catalog name, with its preset; base, preset: its parts.
         arms: names of the arms, in the order of every array of K. round: decisions made so far.
 
-    Example:
+    Examples:
         >>> from cabs_core import Policy, build_policy
         >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
         >>> isinstance(policy.algorithm, Policy), policy.algorithm.reads().context

@@ -73,7 +73,7 @@ def build_policy(
     Raises:
         PolicyError: unknown policy, preset or option, or a value out of range.
 
-    Example:
+    Examples:
         >>> from cabs_core import build_policy
         >>> policy = build_policy("lin_ucb@warm", arms=["a", "b"], dim=4, rho=300.0, alpha=0.2, warm=0.0)
         >>> policy.name, policy.settings.alpha
@@ -95,7 +95,7 @@ def load_policy(folder: str | Path) -> SafePolicy:
     Raises:
         ProvenanceError: the folder holds anything else, or a file was altered or is missing.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from cabs_core import build_policy, load_policy
         >>> with tempfile.TemporaryDirectory() as folder:

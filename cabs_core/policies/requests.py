@@ -31,7 +31,7 @@ class Request:
         rho: cost sensitivity of this request; None: the policy's own.
         available: bool `[K]`, arms that may be played now; None: all.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from cabs_core import Request, build_policy
         >>> policy = build_policy("lin_ucb", arms=["a", "b"], dim=2)
@@ -103,7 +103,7 @@ class Decision:
         router, instance, version: what made it (`SafePolicy`): the router's id, the id of the object in its
             process, and how often its arms had changed. (instance, round) identifies the decision.
 
-    Example:
+    Examples:
         >>> import json, numpy as np
         >>> from cabs_core import Decision, Request, build_policy
         >>> policy = build_policy("lin_ucb", arms=["a", "b"], dim=2)

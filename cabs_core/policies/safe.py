@@ -61,7 +61,7 @@ class SafePolicy:
         version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
         learnt: the decisions that were learnt from (`ledger`).
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from cabs_core import Request, SafePolicy, build_policy
         >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)

@@ -82,7 +82,7 @@ def find_pool(name: str) -> PoolFile:
     Raises:
         PoolError: no such pool (the closest and the known ones are named), or its file is invalid.
 
-    Example:
+    Examples:
         >>> from cabs_core import find_pool
         >>> find_pool("demo").pool.source.kind
         'synthetic'

@@ -84,7 +84,7 @@ class ReplayProblem:
     Raises:
         DataError: shapes disagree, or a value is not finite or out of range; array, place and value are named.
 
-    Example:
+    Examples:
         >>> from cabs_core import synthetic_problem
         >>> problem = synthetic_problem(n=50, K=3, d=4)      # or ReplayProblem.load(folder), problems_from_arrays(...)
         >>> problem.n, problem.K, problem.dim, problem.surrogate_deltas.shape

@@ -29,7 +29,7 @@ def synthetic_problem(
             played arm; 0: it is always 1/2.
         latencies: whether the problem has latencies.
 
-    Example:
+    Examples:
         >>> from cabs_core import synthetic_problem
         >>> synthetic_problem(n=50, K=3, d=4, seed=1).scores.shape
         (50, 3)

@@ -45,7 +45,7 @@ def replay_many(
     Raises:
         PolicyError: a policy, option or label is unknown or named twice.
 
-    Example:
+    Examples:
         >>> from cabs_core import replay_many, synthetic_problem
         >>> problem = synthetic_problem(n=100, K=3, d=4)
         >>> found = replay_many(problem, {"LinUCB": "lin_ucb", "bolder": ("lin_ucb", {"alpha": 2.0})}, [0, 300], trials=2)
@@ -142,7 +142,7 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     Raises:
         DataError: the two did not play the same queries in the same order at the same rho, so they are not paired.
 
-    Example:
+    Examples:
         >>> from cabs_core import paired_difference, replay, synthetic_problem
         >>> problem = synthetic_problem(n=200, K=3, d=4)
         >>> a, b = (replay(problem, name, rho=300.0, trials=2) for name in ("best_single", "ridge"))
@@ -191,7 +191,7 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
     Raises:
         DataError: a column is missing, or the table is empty.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> from cabs_core import frontier
         >>> table = pd.DataFrame({"policy": ["a", "b", "c"], "rho": 0.0, "cost": [1.0, 2.0, 3.0], "score": [0.5, 0.4, 0.9]})

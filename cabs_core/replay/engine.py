@@ -130,7 +130,7 @@ def replay(
     Raises:
         PolicyError: unknown policy, preset, option or condition, or a value out of range.
 
-    Example:
+    Examples:
         >>> from cabs_core import replay, synthetic_problem
         >>> problem = synthetic_problem(n=200, K=4, d=5)
         >>> result = replay(problem, "lin_ucb", rho=300.0, trials=2, alpha=0.2)

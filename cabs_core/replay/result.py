@@ -30,7 +30,7 @@ class ReplayResult:
         turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from 0), whether
             it kept the last turn's model without a decision, and mean clipped utility of all arms; else None.
 
-    Example:
+    Examples:
         >>> from cabs_core import replay, synthetic_problem
         >>> result = replay(synthetic_problem(n=50, K=3, d=4), "lin_ucb", rho=300.0, trials=2)
         >>> result.actions.shape, len(result.to_frame()), 0 <= result.score <= 1, result.cost > 0

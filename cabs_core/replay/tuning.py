@@ -150,7 +150,7 @@ def tune(
     Raises:
         PolicyError: an unknown policy, or none of them is ever tuned.
 
-    Example:
+    Examples:
         >>> from cabs_core import synthetic_problem, tune
         >>> validation = synthetic_problem(n=100, K=3, d=4, name="validation")
         >>> found = tune(validation, ["lin_ucb", "ridge"], rhos=[300.0], budget=3, trials=2)

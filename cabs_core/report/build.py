@@ -19,6 +19,7 @@ from cabs_core.report.changes import VERDICT, changes, previous_facts
 from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
+from cabs_core.report.made_from import files_of
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.tables import MORE, Table, write_tables
 from cabs_core.report.verdict import Verdict, routers, verdicts
@@ -103,7 +104,7 @@ def build_report(
     chosen = _examples(evidence, found)
     shown = {key: figure for key, figure in figures.items() if figure}
     page = render_page(
-        "report.html.j2", TEMPLATES, info=data.info, text=text, tables=tables, figures={**dict.fromkeys(figures), **shown},
+        "report.html.j2", TEMPLATES, files_of=files_of, info=data.info, text=text, tables=tables, figures={**dict.fromkeys(figures), **shown},
         stress=condition_name(data.info["condition"]),
         condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
@@ -139,7 +140,7 @@ def build_leaderboard(
     """
     artifacts_dir = Path(artifacts_dir)
     pools, tables = leaderboard.tables(artifacts_dir, said)
-    page = render_page("leaderboard.html.j2", TEMPLATES, pools=len(pools), tables=tables)
+    page = render_page("leaderboard.html.j2", TEMPLATES, files_of=files_of, pools=len(pools), tables=tables)
     folder = Path(folder or artifacts_dir / "reports")
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)

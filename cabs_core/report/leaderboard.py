@@ -69,7 +69,7 @@ def tables(
     return pools, estimated | {
         "pools": overview,
         "leaderboard": _ranks(board, shown),
-        "savings": _gaps(board, shown),
+        "gaps": _gaps(board, shown),
     }
 
 
@@ -135,7 +135,7 @@ def _gaps(board: pd.DataFrame, pools: dict[str, str]) -> Table:
                 percent(r["gap_closed"]), saving(r["cost_saved_versus_best_single"])]  # fmt: skip
         rows.append(row)
     return Table(
-        "savings", "Regret gap closed and cost at equal quality in every pool", ["Policy", *["Gap closed", "Cost at equal quality"] * len(pools)], rows,
+        "gaps", "Regret gap closed and cost at equal quality in every pool", ["Policy", *["Gap closed", "Cost at equal quality"] * len(pools)], rows,
         [("", 1), *((name, 2) for name in pools.values())],
         note="Gap closed: from the pool's reference (0 %) to LinUCB with full feedback (100 %). Cost: against the best single model at "
         "its most accurate setting; a dash means that this score is never reached.",

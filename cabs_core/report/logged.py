@@ -21,6 +21,7 @@ from cabs_core.report import cards, stages
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
+from cabs_core.report.made_from import files_of
 from cabs_core.report.names import label, says, style
 from cabs_core.report.tables import (
     Cell,
@@ -80,7 +81,7 @@ def build_logged_report(
         lead, why, found = "No verdict on older data", older_data, {}
     banners = _banners(mart, table)
     page = render_page(
-        "logged.html.j2", TEMPLATES, title=title, description=description, links=[("All pools", leaderboard_link)],
+        "logged.html.j2", TEMPLATES, files_of=files_of, title=title, description=description, links=[("All pools", leaderboard_link)],
         lead=lead, why=why, banners=banners, tables=tables, figures={"differences": figure},
         glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
         export_command="" if older_data else f"cabs export --pool {pool} --out router",

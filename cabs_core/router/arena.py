@@ -153,7 +153,7 @@ def arena_score(cost: float, accuracy: float) -> float:
     Args:
         cost: USD per 1,000 queries, > 0. accuracy: in [0, 1].
 
-    Example:
+    Examples:
         >>> round(arena_score(0.0044, 0.5), 4), round(arena_score(200.0, 0.5), 4)
         (0.5238, 0.0)
     """

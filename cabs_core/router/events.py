@@ -72,7 +72,7 @@ class EventLog:
     Raises:
         LogError: it cannot be opened; of any method: it cannot be reached, read or written.
 
-    Example:
+    Examples:
         >>> from cabs_core import EventLog
         >>> log = EventLog(":memory:")
         >>> log.decisions(), log.reward_count()

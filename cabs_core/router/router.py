@@ -109,7 +109,7 @@ class Router:
         cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost cache
             costs nothing.
 
-    Example:
+    Examples:
         >>> from cabs_core import Router
         >>> router = Router.load(bundle, log=":memory:")             # bundle: what `cabs export` wrote
         >>> decision = router.route("How many legs do three spiders have?")

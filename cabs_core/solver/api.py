@@ -141,7 +141,7 @@ def solve_exploration(
         Theorem `convex_method` of the paper (equation 5), after Zhang et al., "Practical contextual bandits with
         feedback graphs" (2023).
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from cabs_core import solve_exploration
         >>> found = solve_exploration([0.2, 0.5, 0.9], np.eye(3), gamma=10.0)

@@ -48,6 +48,7 @@ def _register() -> None:
     from cabs_core.bench.cli import bench
     from cabs_core.chain.cli import data, evaluate, plan, prune, report
     from cabs_core.chain.collect_cli import collect, judge
+    from cabs_core.chain.trace_cli import trace
     from cabs_core.policies.cli import policies
     from cabs_core.router.arena_cli import arena
     from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
@@ -67,6 +68,7 @@ def _register() -> None:
         data,
         check,
         report,
+        trace,
         bench,
         ui,
         instance,

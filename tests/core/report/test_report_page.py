@@ -314,8 +314,8 @@ def test_leaderboard_links_to_every_pool(pages):
     board = read_mart(artifacts, "mart_policy_leaderboard").set_index(["pool", "policy"])
     for table, column, mart in (
         ("leaderboard", "Rank", "rank"),
-        ("savings", "Gap closed", "gap_closed"),
-        ("savings", "Cost at equal quality", "cost_saved_versus_best_single"),
+        ("gaps", "Gap closed", "gap_closed"),
+        ("gaps", "Cost at equal quality", "cost_saved_versus_best_single"),
     ):
         found = {r["Policy"]: r for r in csv.DictReader((artifacts / f"reports/tables/{table}.csv").open())}
         for (pool, policy), line in board.iterrows():

@@ -1,0 +1,46 @@
+"""From which SQL models the tables and figures of the pages are made; each is `dbt_like_sql/<folder>/<name>.sql`."""
+
+_ROUNDS = ("stg_replay_rounds",)
+_BOARD = ("mart_policy_leaderboard",)
+
+#: {key of a table or figure: models}. Those of `_ROUNDS` are made from single rounds, the rows that `cabs trace` prints.
+MODELS: dict[str, tuple[str, ...]] = {
+    "arms": ("mart_arm_shares", "mart_routing_behaviour"),
+    "budgets": _ROUNDS,
+    "by_value": (*_ROUNDS, "mart_utility_by_rho", "mart_pairwise_differences"),
+    "calibration": _ROUNDS,
+    "coupled": ("mart_coupled_vs_decoupled",),
+    "efficiency": ("mart_aiq", "mart_cost_savings", *_BOARD),
+    "encoders": ("mart_encoder_robustness",),
+    "estimated": ("mart_off_policy",),
+    "differences": ("mart_off_policy",),
+    "frontiers": ("mart_pareto_frontier", *_ROUNDS),
+    "gaps": _BOARD,
+    "latency": ("mart_decision_latency",),
+    "leaderboard": _BOARD,
+    "logged": ("mart_off_policy",),
+    "money": ("mart_off_policy",),
+    "oracle_arms": ("mart_oracle_quality",),
+    "oracles": ("mart_oracle_quality",),
+    "overview": ("mart_utility_by_regime",),
+    "pools": (*_BOARD, "mart_pairwise_differences"),
+    "presets": ("mart_presets",),
+    "propensities": _ROUNDS,
+    "recovery": ("mart_regret_curves",),
+    "regret": ("mart_regret_curves",),
+    "rho": ("mart_utility_by_rho",),
+    "savings": _ROUNDS,
+    "shares": _ROUNDS,
+    "solver": ("mart_solver_certificates",),
+    "tasks": _ROUNDS,
+    "tuning": ("mart_tuning",),
+    "utility": ("mart_utility_by_regime", *_BOARD),
+}
+
+
+def files_of(key: str) -> list[str]:
+    """Paths in the repository of the SQL that a table or figure is made from; none for what is made from other files."""
+    return [
+        f"dbt_like_sql/{'staging' if name.startswith('stg_') else 'marts'}/{name}.sql"
+        for name in MODELS.get(key, ())
+    ]
