@@ -24,7 +24,7 @@ MOST_USD = 10_000.0
 _USD = 1e6
 #: names that providers give a count, in the order in which they are looked for; of `input` the first say that it holds the cache
 _INPUT = ("prompt_tokens", "promptTokenCount", "input_tokens", "inputTokens")
-_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens")
+OUTPUT = ("completion_tokens", "output_tokens", "outputTokens")
 _TOTAL = ("total_tokens", "totalTokens", "totalTokenCount")
 _CACHED = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
 _CACHED_WITHIN = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
@@ -135,7 +135,7 @@ def tokens_of(usage: Any) -> Tokens | None:
     named = next((name for name in _INPUT if count(usage.get(name)) is not None), None)
     if named is None:
         return None
-    entry, output, total = count(usage[named]) or 0.0, _first(usage, *_OUTPUT), _first(usage, *_TOTAL)
+    entry, output, total = count(usage[named]) or 0.0, _first(usage, *OUTPUT), _first(usage, *_TOTAL)
     into, out = (_part(usage, *names) for names in _DETAILS)
     reasoning = _first(out, *_REASONING) or _first(usage, *_REASONING) or 0.0
     if (
@@ -143,7 +143,7 @@ def tokens_of(usage: Any) -> Tokens | None:
     ):  # Gemini's answer does not hold its reasoning
         output = (_first(usage, "candidatesTokenCount") or 0.0) + reasoning
     if output is None:
-        if total is None or any(usage.get(name) is not None for name in _OUTPUT):
+        if total is None or any(usage.get(name) is not None for name in OUTPUT):
             return None  # nothing says what was written, or a count that is none does
         output = 0.0
     entry += _first(usage, "toolUsePromptTokenCount") or 0.0

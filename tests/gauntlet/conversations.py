@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .play import Seen, behaviour
@@ -74,6 +75,57 @@ def by_previous_response(stage: Stage) -> Seen:
         previous = answer.json()["id"]
         server.rows()
     return len(models) == 1, f"{len(models)} models"
+
+
+@behaviour(short=True)
+def chains_over_keys(stage: Stage) -> Seen:
+    """Forty chains of six turns by previous_response_id, over three keys that know their own responses only -> none is lost"""
+    server = stage.fresh(
+        changes={i: {"key_env": f"KEY_{i % 3}"} for i in range(4)},
+        options=("--epsilon", "0.9"), environment={f"KEY_{i}": f"secret-{i}" for i in range(3)},
+    )  # fmt: skip
+    lost, models = 0, set()
+    for chain in range(40):
+        previous: str | None = None
+        for turn in range(6):
+            more = {} if previous is None else {"previous_response_id": previous}
+            body = {"model": "cabs", "instructions": RULES, "input": f"Question {turn} of {chain}", **more}
+            answer = server.post("/v1/responses", body)
+            if answer.status_code != 200:
+                lost += 1
+                break
+            models.add(answer.headers["x-cabs-model"])
+            previous = answer.json()["id"]
+    return lost == 0 and len(models) > 2, f"{lost} of 40 lost, over {len(models)} models"
+
+
+@behaviour(short=True)
+def loops_with_failures(stage: Stage) -> Seen:
+    """Two hundred tool loops of nine steps, 2 of 100 calls fail -> none changes its model for good"""
+    server = stage.fresh(options=("--epsilon", "0.9"))
+    server.behave(dict.fromkeys(range(4), "seldom"))
+
+    def loop(number: int) -> tuple[bool, bool]:
+        """Whether its model at the end is another than at the start, and whether another one answered within."""
+        messages, models = user(f"What is the weather in loop {number}?"), []
+        for i in range(9):
+            answer = server.ask(messages, tools=[TOOL])
+            models.append(answer.headers["x-cabs-model"])
+            call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+            messages = [
+                *messages, {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
+            ]  # fmt: skip
+        return models[0] != models[-1], len(set(models)) > 1
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(loop, range(200)))
+    failed = sum(d.status == "error" for d in server.rows())
+    changed, diverted = (sum(part) for part in zip(*ends, strict=True))
+    return (
+        changed == 0 and failed >= 20,
+        f"{failed} calls failed, {diverted} loops were helped out, {changed} changed",
+    )
 
 
 @behaviour()

@@ -70,6 +70,45 @@ def anthropics_form(stage: Stage) -> Seen:
 
 
 @behaviour(short=True)
+def the_bill_of_all_ways(stage: Stage) -> Seen:
+    """Chat, messages, responses and completions, whole and streamed, reasoning in the total alone, a twentieth of the calls
+    fails -> log and bill differ by less than .1 %"""
+    server = stage.fresh()
+    server.behave({0: "often", 1: "beside", 2: "often", 3: "cached"})
+    paths = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions")
+
+    def ask(i: int) -> int:
+        path = paths[i % 4]
+        said = (
+            {"prompt": TEXT}
+            if path.endswith("/completions") and "chat" not in path
+            else {"messages": user(TEXT)}
+        )
+        said = {"input": TEXT} if path.endswith("responses") else said
+        body = {
+            "model": "cabs" if i % 3 else server.arms[i % 4],
+            "max_tokens": 50,
+            "stream": i % 2 == 0,
+            **said,
+        }
+        return server.post(path, body).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(ask, range(400)))
+    rows = server.rows()
+    logged = sum(d.cost or 0.0 for d in rows)
+    billed = sum(
+        into * PRICE["input"] + out * PRICE["output"] - (0 if number != 3 else cached * 0.5 * PRICE["input"])
+        for number, (calls, into, out) in enumerate(server.bill()) for cached in [0.9 * into]
+    ) / 1e6  # fmt: skip
+    off = abs(logged / billed - 1.0)
+    return off < 1e-3 and set(codes) <= {
+        200,
+        500,
+    }, f"{len(rows)} calls, {logged:.6g} USD of {billed:.6g}, off by {off:.2g}"
+
+
+@behaviour(short=True)
 def the_bill(stage: Stage) -> Seen:
     """300 requests, half of them streams, a twentieth of the calls fail -> no error, log and bill differ by less than .1 %"""
     server = stage.fresh()

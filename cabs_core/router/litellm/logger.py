@@ -15,6 +15,7 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.endpoints.request import Request, session_key
+from cabs_core.endpoints.usage import OUTPUT, Tokens, count, tokens_of
 from cabs_core.errors import CabsError, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.charges import check_client_cost
@@ -195,13 +196,14 @@ class CabsLogger(CustomLogger):
             logged = self.router.log.decision(id=name, caller=caller)
             if logged is None:  # another router's, or another caller's that this one has named
                 return
-            cost = kwargs.get("response_cost") if status == "answered" else None
+            cost, tokens = _bill(kwargs, response) if status == "answered" else (None, None)
             # LiteLLM says 0.0 for a model whose price it does not know
             if cost is not None and (cost < 0 or (cost == 0 and logged.arm not in self.free)):
                 cost = None
             await asyncio.to_thread(
                 self.router.finish, name, status=status, cost=cost,
                 latency=max((end - start).total_seconds(), 0.0), response_id=getattr(response, "id", None),
+                tokens_in=None if tokens is None else tokens.input, tokens_out=None if tokens is None else tokens.output,
             )  # fmt: skip
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
@@ -327,6 +329,29 @@ def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller
     return Request.read(
         body, headers if isinstance(headers, dict) else {}, route_by=route_by, caller=caller or ""
     )
+
+
+def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:
+    """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves out.
+
+    LiteLLM prices `completion_tokens`, which do not hold the reasoning of every provider (`endpoints.usage`).
+    """
+    usage: Any = getattr(response, "usage", None)
+    reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
+    tokens, cost = tokens_of(reported), kwargs.get("response_cost")
+    if tokens is None or tokens.usd is not None:
+        return cost if tokens is None else tokens.usd, tokens
+    written = next((n for k in OUTPUT if (n := count(reported.get(k))) is not None), 0.0)
+    if cost is not None and tokens.output > written:
+        about = kwargs.get("litellm_params") or {}
+        price = about.get("output_cost_per_token")
+        if price is None:
+            try:
+                price = litellm.get_model_info(str(kwargs.get("model"))).get("output_cost_per_token")
+            except Exception:  # it knows no such model, and says so by a bare Exception
+                price = None
+        cost += (tokens.output - written) * (price or 0.0)
+    return cost, tokens
 
 
 def _decision(holder: dict[str, Any]) -> str | None:

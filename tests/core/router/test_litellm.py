@@ -177,3 +177,16 @@ def test_answers_say_which_decision_they_are(made):
         ]
 
     assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
+
+
+def test_the_bill_is_that_of_the_server(made):
+    """Reasoning that stands in the total alone is paid, and the provider's own cost is taken."""
+    for usage, usd in (({}, 10 * 1e-5 + 1_005 * 2e-5), ({"cost": 0.25}, 0.25)):
+        counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1_015, **usage}
+        answer = litellm.ModelResponse(usage=litellm.Usage(**counts))
+        routed = made.router.route("What is two plus two?")
+        about = {"metadata": {"cabs": routed.id}, "output_cost_per_token": 2e-5}
+        kwargs = {"litellm_params": about, "response_cost": 10 * 1e-5 + 5 * 2e-5}
+        run(made.async_log_success_event(kwargs, answer, datetime.now(), datetime.now()))
+        row = made.router.log.decision(id=routed.id)
+        assert row.cost == pytest.approx(usd) and (row.tokens_in, row.tokens_out) == (10, 1_005)
