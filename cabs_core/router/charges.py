@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.endpoints.usage import MOST_USD
 from cabs_core.errors import RouterError
 
@@ -86,14 +85,13 @@ class Prices:
             raise RouterError("prices: expected USD >= 0 per one million tokens")
         self.input = values / 1e6
 
-    def split(self, predicted: np.ndarray, length: float, tokens: float | None) -> tuple[Any, Any]:
+    def split(self, predicted: np.ndarray, own: float, tokens: float | None) -> tuple[Any, Any]:
         """(known cost of the tokens in, predicted cost of the tokens out), USD `[K]`, before any factor.
 
         Args:
             predicted: cost `[K]` that the bundle's predictor gives for the prompt's text.
-            length: characters of that text. tokens: of the whole request; None: those of the text.
+            own: tokens of that text. tokens: of the whole request; None: those of the text.
         """
-        own = length / BYTES_A_TOKEN
         priced = np.isfinite(self.input)
         price = np.where(priced, self.input, 0.0)
         into = price * (own if tokens is None else tokens)

@@ -6,11 +6,13 @@ decision. What an explanation shows beyond it is computed when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
+from cabs_core.endpoints.tokens import text_tokens
 from cabs_core.errors import RouterError
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import deltas_from_surrogates
@@ -61,6 +63,37 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     )
 
 
+class Prediction:
+    """What is expected of every model for one text; what the policy does not read is computed when first asked for.
+
+    Attributes:
+        request: what the policy reads; available arms and rho are not set yet.
+        embedding: `[e]`. length, tokens: of the text, in characters and estimated tokens.
+    """
+
+    def __init__(self, heads: Heads, text: str, embedding: np.ndarray, request: Request):
+        self._heads, self.text, self.embedding, self.request = heads, text, embedding, request
+        self.length, self.tokens = float(len(text)), text_tokens(text)
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """`[K]`, those that the policy uses, where it uses predictions."""
+        static, predicted = self._heads.needs.static, self.request.predicted_scores
+        if static:
+            return self.request.static_scores[static]
+        return self._shown[0] if predicted is None else predicted
+
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """`[K]` USD of the text alone, by the bundle."""
+        predicted = self.request.predicted_costs
+        return self._shown[1] if predicted is None else predicted
+
+    @cached_property
+    def _shown(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._heads.shown(self.embedding, self.length)
+
+
 class Heads:
     """Requests of one policy from embeddings and prompt lengths (characters)."""
 
@@ -88,6 +121,12 @@ class Heads:
             )
             for i in range(len(x))
         ]
+
+    def predict(self, texts: Sequence[str], embeddings: np.ndarray) -> list[Prediction]:
+        """What is expected of every model for each text; embeddings `[n, e]`."""
+        lengths = np.array([len(text) for text in texts], dtype=np.float64)
+        requests = self.requests(embeddings, lengths)
+        return [Prediction(self, *row) for row in zip(texts, embeddings, requests, strict=True)]
 
     def surrogate(self, embedding: np.ndarray, length: float) -> Callable[[int, float], np.ndarray]:
         """(played arm, its score) -> deltas `[K]`, by the propagation head."""

@@ -19,7 +19,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from cabs_core.router.charges import Prices
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import EventLog, prompt_hash
-from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.heads import Heads, Prediction, needs_of
 from cabs_core.router.learner import Learner
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import SECONDS_PER_DAY, Pacer, pacer_of
@@ -50,6 +49,10 @@ RECENT = 256
 PART = 20
 #: identifiers by which a decision can be looked up
 NAMES = ("id", "response_id", "call_id", "session")
+
+
+#: ({model: score}, {model: USD})
+Expected = tuple[dict[str, float], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Routed:
     rho: float
     wanted: str
     explored: bool
-    _expect: Callable[[], tuple[dict[str, float], dict[str, float]]]
+    _expect: Callable[[], Expected]
     kept: str | None = None
     fixed_cost: float | None = None
 
@@ -214,7 +217,7 @@ class Router:
 
     def route(
         self,
-        text: str,
+        text: str | Prediction,
         *,
         available: Iterable[str] | None = None,
         rho: float | None = None,
@@ -227,6 +230,7 @@ class Router:
         """Decide which model answers a prompt.
 
         Args:
+            text: of the prompt, or what `predict` said of it.
             available: models that can be called now; None: all.
             rho: cost sensitivity for this request, score units per USD; None: the bundle's, or the pacer's.
             budget: USD > 0; models that are expected to cost more are left out.
@@ -251,7 +255,7 @@ class Router:
 
     def route_many(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str | Prediction],
         *,
         available: Iterable[str] | None = None,
         rho: float | None = None,
@@ -262,26 +266,20 @@ class Router:
         session: str | None = None,
     ) -> list[Routed]:
         """`route` for several prompts: embedded together, decided one after the other, logged in one step."""
-        for text in texts:
-            check_text(text)
         if not texts:
             return []
-        mask = self.mask(available)
-        embeddings = self.embed(texts)
-        lengths = np.array([len(text) for text in texts], dtype=np.float64)
-        requests = self.heads.requests(embeddings, lengths)
+        mask, predictions = self.mask(available), self.predict(texts)
         rows, routed = [], []
         with self._lock:
-            for i, text in enumerate(texts):
-                used = self.rho_of(rho)
-                parts = self.charged(requests[i].predicted_costs, float(lengths[i]), tokens)
-                costs = requests[i].predicted_costs if parts is None else parts[0]
+            for prediction in predictions:
+                used, read = self.rho_of(rho), prediction.request
+                parts = self.charged(read.predicted_costs, prediction.tokens, tokens)
+                costs = read.predicted_costs if parts is None else parts[0]
                 usable = mask
                 if budget is not None:
-                    likely_costs = self.heads.shown(embeddings[i], lengths[i])[1] if costs is None else costs
-                    usable = self._affordable(mask, likely_costs, budget)
-                predicted = None if requests[i].predicted_costs is None else costs
-                request = replace(requests[i], rho=used, available=usable, predicted_costs=predicted)
+                    usable = self._affordable(mask, prediction.costs if costs is None else costs, budget)
+                predicted = None if read.predicted_costs is None else costs
+                request = replace(read, rho=used, available=usable, predicted_costs=predicted)
                 decision, target, wanted, explored, name = self._decide(request, usable)
                 at = decision.arm
                 charges: dict[str, float | None] = {
@@ -296,16 +294,14 @@ class Router:
                         "id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": decision.arm_name,
                         "p": decision.probability, "pmf": decision.pmf, "target": target, "available": usable,
                         "rho": decision.rho, "mode": self.mode, **charges, "caller": caller,
-                        "prompt_hash": prompt_hash(text), "prompt_length": lengths[i],
-                        "prompt": text if self.keep_prompts else None, "embedding": embeddings[i],
+                        "prompt_hash": prompt_hash(prediction.text), "prompt_length": prediction.length,
+                        "prompt": prediction.text if self.keep_prompts else None, "embedding": prediction.embedding,
                         "decision": json.dumps(decision.to_dict()), "call_id": call_id,
                         "session": session,
                     }
                 )  # fmt: skip
                 charged = None if parts is None else costs
-                routed.append(
-                    self._routed(name, decision, wanted, explored, embeddings[i], lengths[i], charged)
-                )
+                routed.append(self._routed(name, decision, wanted, explored, prediction, charged))
         self.log.add_decisions(rows)
         return routed
 
@@ -333,28 +329,35 @@ class Router:
             arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
         return self.policy.redraw(decision, arm, pmf), target, wanted, explored, name
 
-    def _routed(
-        self,
-        name: str,
-        decision: Decision,
-        wanted: int,
-        explored: bool,
-        embedding: np.ndarray,
-        length: float,
-        charged: np.ndarray | None,
-    ) -> Routed:
-        @cache  # computed once, when first asked for
-        def expect() -> tuple[dict[str, float], dict[str, float]]:
-            scores, costs = self.heads.shown(embedding, length)
-            costs = costs if charged is None else charged
+    def predict(self, texts: Sequence[str | Prediction]) -> list[Prediction]:
+        """What is expected of every model for each text; what is a prediction already is handed on. Raises RouterError."""
+        new = [text for text in texts if not isinstance(text, Prediction)]
+        for text in new:
+            check_text(text)
+        new = list(dict.fromkeys(new))
+        made = dict(zip(new, self.heads.predict(new, self.embed(new)), strict=True)) if new else {}
+        return [text if isinstance(text, Prediction) else made[text] for text in texts]
+
+    def expectation(
+        self, prediction: Prediction, charged: np.ndarray | None = None
+    ) -> Callable[[], Expected]:
+        """Computes ({model: score}, {model: USD}) when it is asked. charged: costs `[K]` that take the place of the bundle's."""
+
+        def expect() -> Expected:
+            costs = prediction.costs if charged is None else charged
             return (
-                dict(zip(self.arms, scores.tolist(), strict=True)),
+                dict(zip(self.arms, prediction.scores.tolist(), strict=True)),
                 dict(zip(self.arms, costs.tolist(), strict=True)),
             )
 
+        return expect
+
+    def _routed(
+        self, name: str, decision: Decision, wanted: int, explored: bool, prediction: Prediction, charged: np.ndarray | None
+    ) -> Routed:  # fmt: skip
         return Routed(
             name, decision.arm_name, decision.probability, dict(zip(self.arms, decision.pmf.tolist(), strict=True)),
-            decision.rho, self.arms[wanted], explored, expect,
+            decision.rho, self.arms[wanted], explored, self.expectation(prediction, charged),
             fixed_cost=None if charged is None else float(charged[self.fallback]),
         )  # fmt: skip
 
@@ -386,9 +389,11 @@ class Router:
         return float(rho)
 
     def charged(
-        self, predicted: np.ndarray | None, length: float, tokens: float | None
+        self, predicted: np.ndarray | None, own: float, tokens: float | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """(expected cost, its part for the tokens in, predicted cost of the tokens out) `[K]`.
+
+        predicted: cost `[K]` of the text, which has `own` tokens. tokens: of the whole request; None: those of the text.
 
         None: neither the policy nor a price asks for costs.
         """
@@ -396,7 +401,7 @@ class Router:
             if not np.isfinite(self.prices.input).any():
                 return None
             predicted = np.array([float(arm["mean_cost"]) for arm in self.manifest.arms])
-        into, out = self.prices.split(predicted, length, tokens)
+        into, out = self.prices.split(predicted, own, tokens)
         return into + out * self.learner.charges.factors, into, out
 
     def _affordable(self, mask: np.ndarray | None, costs: np.ndarray, budget: float) -> np.ndarray:
@@ -426,11 +431,10 @@ class Router:
 
     def warm_up(self) -> None:
         """Load libraries and compile code, so that the first decision need not wait; nothing is logged."""
-        embeddings = self.embed(["warm up"])
-        self.heads.shown(embeddings[0], 7.0)
-        request = self.heads.requests(embeddings, np.array([7.0]))[0]
+        (prediction,) = self.predict(["warm up"])
+        self.expectation(prediction)()
         with self._lock:
-            self.policy.decide(replace(request, rho=self.rho_of(None)))
+            self.policy.decide(replace(prediction.request, rho=self.rho_of(None)))
         self.forget()
 
     def forget(self) -> None:

@@ -28,7 +28,8 @@ import numpy as np
 from cabs_core.endpoints.request import Request
 from cabs_core.router.event_rows import SERVED, Logged
 from cabs_core.router.events import prompt_hash
-from cabs_core.router.router import Routed, Router
+from cabs_core.router.heads import Prediction
+from cabs_core.router.router import Expected, Routed, Router
 from cabs_core.utility import may_keep, worth_a_switch
 
 #: seconds without a request after which a session is drawn again; providers keep caches for 5 minutes to an hour
@@ -56,22 +57,24 @@ def route_conversation(
     mask = router.mask(available)
     key, standing = _standing(router, request, caller)
     last = next((row for row in standing if mask is None or mask[router.arms.index(row.arm)]), None)
+    text, prediction = request.text, None
     if last is not None:
         expected = None
-        if not request.in_tools and request.text is not None:
-            expected = _worth(router, request, mask, last.arm, router.rho_of(rho))
+        if not request.in_tools and text is not None:
+            prediction = router.predict([text])[0]
+            expected = _worth(router, request, prediction, mask, last.arm, router.rho_of(rho))
         if expected is None or not expected[0]:
             return _log(
-                router, request, last.arm, key, last.kept or last.id, rho, call_id,
+                router, text, prediction, last.arm, key, last.kept or last.id, rho, call_id,
                 expected_cost=None if expected is None else expected[1], caller=caller,
             )  # fmt: skip
-    if request.text is None:
+    if text is None:
         arm = router.arms[router.fallback]
         if mask is not None and not mask[router.fallback]:
             arm = router.arms[int(np.flatnonzero(mask)[0])]
-        return _log(router, request, arm, key, None, rho, call_id, mode="fallback", caller=caller)
+        return _log(router, None, None, arm, key, None, rho, call_id, mode="fallback", caller=caller)
     return router.route(
-        request.text, available=available, rho=rho, call_id=call_id, session=key, tokens=request.tokens, caller=caller
+        prediction or text, available=available, rho=rho, call_id=call_id, session=key, tokens=request.tokens, caller=caller
     )  # fmt: skip
 
 
@@ -110,12 +113,12 @@ def _standing(router: Router, request: Request, caller: str | None) -> tuple[str
         return key, []
     if time.time() - last.ts > IDLE and not request.in_tools:
         return key, []
-    return key, [row for row in (_diverted(router, last), last) if row is not None]
+    return key, [row for row in (_diverted(router, request, last), last) if row is not None]
 
 
-def _diverted(router: Router, last: Logged) -> Logged | None:
-    """The turn that kept the conversation's model and failed, where another model then answered the same request."""
-    if last.kept is not None or last.call_id is None:
+def _diverted(router: Router, request: Request, last: Logged) -> Logged | None:
+    """The step of a tool loop that kept its model and failed, where another model then answered the same request."""
+    if not request.in_tools or last.kept is not None or last.call_id is None:
         return None
     for row in router.log.turns_before(last):
         if row.call_id != last.call_id or row.status not in ("error", "timeout"):
@@ -126,23 +129,22 @@ def _diverted(router: Router, last: Logged) -> Logged | None:
 
 
 def _worth(
-    router: Router, request: Request, mask: np.ndarray | None, arm: str, rho: float
+    router: Router, request: Request, prediction: Prediction, mask: np.ndarray | None, arm: str, rho: float
 ) -> tuple[bool, float]:
     """(whether another model is worth the lost cache, expected cost of staying in USD)."""
-    text, i = request.text or "", router.arms.index(arm)
-    scores, costs = router.heads.shown(router.embed([text])[0], float(len(text)))
-    parts = router.charged(costs, float(len(text)), request.tokens)
+    i, scores, costs = router.arms.index(arm), prediction.scores, prediction.costs
+    parts = router.charged(costs, prediction.tokens, request.tokens)
     whole = costs if parts is None else parts[0]
     cached = request.earlier * float(router.cache_savings[i])
     return worth_a_switch(scores, whole, i, rho, cached, mask), float(whole[i]) - cached
 
 
 def _log(
-    router: Router, request: Request, arm: str, session: str | None, kept: str | None, rho: float | None,
+    router: Router, text: str | None, prediction: Prediction | None, arm: str, session: str | None, kept: str | None, rho: float | None,
     call_id: str | None, *, mode: str | None = None, expected_cost: float | None = None, caller: str | None = None,
 ) -> Routed:  # fmt: skip
     """Log a turn that draws nothing: it keeps the model of decision `kept`, or (None) has no text to route by."""
-    name, text = uuid.uuid4().hex, request.text or ""
+    name, text = uuid.uuid4().hex, text or ""
     used = router.rho_of(rho)
     row = {
         "id": name, "ts": time.time(), "bundle": router.manifest.id, "arm": arm, "p": 1.0, "rho": used,
@@ -152,13 +154,7 @@ def _log(
     router.log.add_decisions([row])
     sure = {other: float(other == arm) for other in router.arms}
 
-    def expect() -> tuple[dict[str, float], dict[str, float]]:
-        if not text:
-            return {}, {}
-        scores, costs = router.heads.shown(router.embed([text])[0], float(len(text)))
-        return (
-            dict(zip(router.arms, scores.tolist(), strict=True)),
-            dict(zip(router.arms, costs.tolist(), strict=True)),
-        )
+    def expect() -> Expected:
+        return router.expectation(prediction or router.predict([text])[0])() if text else ({}, {})
 
     return Routed(name, arm, 1.0, sure, used, arm, False, expect, kept=kept)

@@ -74,7 +74,13 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
     other = None if usage is None else {
         "input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
     }  # fmt: skip
+    details = {} if usage is None else usage.get("prompt_tokens_details", {})
     if dialect == "messages":
+        if other is not None and details:
+            other["cache_read_input_tokens"] = details["cached_tokens"]
+            other["input_tokens"] -= details["cached_tokens"]
+        if other is not None and "total_tokens" in usage:  # it has no total: all that was written is output
+            other["output_tokens"] = usage["total_tokens"] - usage["prompt_tokens"]
         return {
             "id": name, "type": "message", "role": "assistant", "model": model, "content": [{"type": "text", "text": text}],
             "stop_reason": "end_turn", "stop_sequence": None, "usage": other,
@@ -82,8 +88,8 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
     if dialect == "responses":
         if other is not None:
             other |= {
-                "total_tokens": other["input_tokens"] + other["output_tokens"],
-                "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage.get("total_tokens", other["input_tokens"] + other["output_tokens"]),
+                "input_tokens_details": {"cached_tokens": 0, **details}, "output_tokens_details": {"reasoning_tokens": 0},
             }  # fmt: skip
         part = {"type": "output_text", "text": text, "annotations": []}
         message = {

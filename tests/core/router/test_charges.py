@@ -44,7 +44,7 @@ def test_a_factor_finds_a_wrong_prediction():
 
 def test_prices_split_what_is_known():
     prices = Prices(["a", "b"], {"a": 1.0})
-    into, out = prices.split(np.array([1e-3, 2e-3]), 400.0, 40_000.0)
+    into, out = prices.split(np.array([1e-3, 2e-3]), 100.0, 40_000.0)
     assert into == pytest.approx([0.04, 0.0]) and out == pytest.approx([1e-3 - 1e-4, 2e-3])
     for bad in ({"c": 1.0}, {"a": -1.0}):
         with pytest.raises(RouterError, match="prices"):
