@@ -117,10 +117,10 @@ def test_a_loop_asks_again_and_returns(keyed, monkeypatch):
         models, messages = loop(c, 2)
         own, failing, call = models[0], [], Forwarder.call
 
-        async def unlucky(self, model, ask, *, router, decision):
+        async def unlucky(self, model, ask, *rest, router, decision):
             """The loop's model fails as often as is left."""
             if model != own or not failing:
-                return await call(self, model, ask, router=router, decision=decision)
+                return await call(self, model, ask, *rest, router=router, decision=decision)
             failing.pop()
             router.finish(decision.id, status="error")
             return Answer(500, {}, decision=decision, model=model, failure=Meaning.RETRY)
