@@ -5,10 +5,11 @@
     log.frame                   # prompt, model, score, cost, propensity, session, task, time, tokens
 
 `calls` holds what an entry of a log is and the rules for all formats; a module for each writer says where it puts what the
-rules ask for. `read` puts them together, and `names` finds one model under two names.
+rules ask for. `gather` asks the rules, `read` makes numbers and the receipt, and `names` finds one model under two names.
 """
 
-from cabs_core.logs.read import FORMATS, Log, known_propensities, log_of_frame, read_log
+from cabs_core.logs.gather import FORMATS
+from cabs_core.logs.read import Log, known_propensities, log_of_frame, read_log
 from cabs_core.logs.receipt import Receipt
 
 __all__ = ["FORMATS", "Log", "Receipt", "known_propensities", "log_of_frame", "read_log"]

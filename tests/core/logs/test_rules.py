@@ -376,6 +376,9 @@ def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path
         log.frame["time"].isna().tolist() == [True, True, False]
         and str(log.frame["time"][2]) == "2026-08-01 10:00:00+00:00"
     )
+    assert "1 time that could not be read, such as 'soon'" in str(
+        read(tmp_path, "table", rows[0] | {"time": "soon"}).receipt
+    )
     assert "not read: other" in str(read(tmp_path, "table", rows[0] | {"other": 1}).receipt)
     with pytest.raises(DataError, match=r"row 3: propensity .* is 2"):
         read(tmp_path, "table", *rows[:2], rows[2] | {"prompt": "p"}, columns={"propensity": "extra.deep"})
