@@ -12,6 +12,7 @@ import click
 from cabs_core.chain.options import takes_pool
 from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
+from cabs_core.router.cli import log_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,8 +149,9 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @takes_pool("Name of the model pool; its chain must have been run. `cabs evaluate NAME` is the same.")
 @click.option(
     "--log",
-    help="Event log (SQLite file, PostgreSQL URL), or a log of calls: a table, or what another tool wrote. Default: router.log of "
-    "the pool file, else the deployed router's.",
+    callback=log_place,
+    help="Event log (SQLite file, PostgreSQL URL), or a log of calls: a table, or what another tool wrote. Default: CABS_LOG, else "
+    "router.log of the pool file, else the deployed router's.",
 )
 @click.option(
     "--format",

@@ -34,7 +34,7 @@ def _without_password(instead: str) -> Callable[[click.Context, click.Parameter,
     return check
 
 
-def _log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """The log that was named on the command line, without a password, or by the environment, or by a file that it names."""
     named = _without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
         context, option, value
@@ -62,7 +62,7 @@ ROUTER = click.option(
     help="Where the router is, as `cabs export` wrote it: a folder, or a URL such as s3://bucket/routers/my_pool.",
 )  # fmt: skip
 LOG = click.option(
-    "--log", callback=_log_place,
+    "--log", callback=log_place,
     help=f"Event log: an SQLite file or a PostgreSQL URL; one with a password is named by {CABS_LOG}, or by a file that "
     f"{CABS_LOG}{FROM_FILE} names. Default: beside the router, ROUTER.events.sqlite.",
 )  # fmt: skip
@@ -93,6 +93,7 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
     type=_Place(),
     default="router",
     show_default=True,
+    callback=_without_password("give credentials in the environment"),
     help="A folder, or a URL: s3://bucket/prefix.",
 )
 @click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")

@@ -117,6 +117,7 @@ class Database:
                 if time.monotonic() - self._failed < PAUSE:
                     raise LogError(self._why)
                 self._db = self._driver.connect(**self._settings)
+                self._db.set_client_encoding("UTF8")  # also where the database was made without an encoding
                 with (
                     self._db.cursor() as cursor
                 ):  # a client that was cut off must not keep the others waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,8 +173,10 @@ def test_a_router_serves_from_postgres_and_survives_its_restart(
     text = "odd \x00 \ud800 text"
     odd = Router.load(bundle, log=server.url, keep_prompts=True)
     assert odd.route(text, call_id="\x00").model in odd.arms
+    kept = odd.log.decision(id=odd.route("la même question, 同じ質問", call_id="é").id)
+    assert (kept.prompt, kept.call_id) == ("la même question, 同じ質問", "é")
     rng = np.random.default_rng(0)  # an index takes 2,704 bytes; what repeats is packed and fits
-    long = "".join(chr(c) for c in rng.integers(0x4E00, 0x9FFF, 2_000))
+    long = b64encode(rng.bytes(3_000)).decode()
     made = [odd.route("a long name", call_id=long + end, session=long + end) for end in "ab"]
     odd.finish(made[0].id, status="answered", cost=1e-4, response_id=long)
     assert odd.log.decision(response_id=long).cost == 1e-4 and odd.named(call_id=long + "b").id == made[1].id
