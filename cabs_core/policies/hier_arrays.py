@@ -48,6 +48,20 @@ class Residual(NamedTuple):
     ridge: np.ndarray
 
 
+class Changes(NamedTuple):
+    """Whether the model behind each arm's name has become another one; see `hier_changes`.
+
+    Attributes:
+        chance: [K, G], probability that the arm's level has moved by each of the steps, the first of which is 0.
+        shift: [K], the expected move, which every model's prediction is moved by.
+        purse: [1], expected utility that may still be spent on probes.
+    """
+
+    chance: np.ndarray
+    shift: np.ndarray
+    purse: np.ndarray
+
+
 class Constants(NamedTuple):
     """What stays the same over a replay.
 
@@ -60,6 +74,7 @@ class Constants(NamedTuple):
         integral: whether propensities are integrals.
         alarm: the sum of surprises that restarts; inf: never.
         group / singles: numbers of the models that trust the offline order of the arms, and of the others.
+        changes: expected utility a round that probes may cost; 0: changes are not looked for.
         prior_weights: [M].
         anchored_variances: [4] prior variances of level, slope, context, arm.
         residual_variances: [C, 2] of level, context.
@@ -75,6 +90,7 @@ class Constants(NamedTuple):
     inverse_temperature: float
     integral: bool
     alarm: float
+    changes: float
     group: np.ndarray
     singles: np.ndarray
     prior_weights: np.ndarray
@@ -145,6 +161,7 @@ class Parts(NamedTuple):
     plays: np.ndarray
     paid: np.ndarray
     alarm: np.ndarray
+    changes: Changes
     anchored: Anchored
     residual: Residual
     work: Scratch

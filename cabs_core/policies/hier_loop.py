@@ -11,7 +11,8 @@ import numpy as np
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.compiled.utility import value_and_slope
-from cabs_core.policies.hier_arrays import Anchored, Constants, Data, Parts, Residual, Scratch
+from cabs_core.policies.hier_arrays import Anchored, Changes, Constants, Data, Parts, Residual, Scratch
+from cabs_core.policies.hier_changes import MOST, forget_changes, learn_change, probe_of
 from cabs_core.policies.hier_kernels import (
     anchored_learn,
     anchored_predict,
@@ -61,7 +62,7 @@ def ease_of(base: np.ndarray, level: np.ndarray) -> float:
 @kernel
 def fill_values(
     model: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, constants: Constants,
-    anchored: Anchored, residual: Residual, work: Scratch,
+    anchored: Anchored, residual: Residual, shift: np.ndarray, work: Scratch,
 ) -> None:  # fmt: skip
     """Fill mean and sd [K] of the arms' values under one model (0: anchored, then the residual models).
 
@@ -100,6 +101,7 @@ def fill_values(
     for j in range(f.size):
         mean[j], sd[j] = -np.inf, 0.0
         if mask[j]:
+            f[j] += shift[j]
             mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
             if mean[j] > most:
                 greedy, most = j, mean[j]
@@ -118,16 +120,16 @@ def fill_values(
 @kernel
 def fill_choice(
     choice: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, constants: Constants,
-    anchored: Anchored, residual: Residual, work: Scratch,
+    anchored: Anchored, residual: Residual, shift: np.ndarray, work: Scratch,
 ) -> None:  # fmt: skip
     """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models, weighted by
     `work.weights` (choice 0), or a model that trusts no order of the arms."""
     group = constants.group
     if choice > 0:
-        fill_values(constants.singles[choice - 1], z, base, costs, mask, constants, anchored, residual, work)
+        fill_values(constants.singles[choice - 1], z, base, costs, mask, constants, anchored, residual, shift, work)
         return
     if group.size == 1:
-        fill_values(group[0], z, base, costs, mask, constants, anchored, residual, work)
+        fill_values(group[0], z, base, costs, mask, constants, anchored, residual, shift, work)
         return
     total = 0.0
     for g in range(group.size):
@@ -135,7 +137,7 @@ def fill_choice(
     work.group[:] = 0.0
     for g in range(group.size):
         share = work.weights[group[g]] / total
-        fill_values(group[g], z, base, costs, mask, constants, anchored, residual, work)
+        fill_values(group[g], z, base, costs, mask, constants, anchored, residual, shift, work)
         for j in range(mask.size):
             if mask[j]:
                 work.group[0, j] += share * work.mean[j]
@@ -191,10 +193,11 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
 @kernel
 def restart(
     constants: Constants, log_weights: np.ndarray, paid: np.ndarray, anchored: Anchored, residual: Residual,
-    alarm: np.ndarray,
+    changes: Changes, alarm: np.ndarray,
 ) -> None:  # fmt: skip
     """Forget what was learnt online."""
     alarm[0] = 0.0
+    forget_changes(changes.chance, changes.shift)
     paid[:] = 0.0
     anchored.mean[:] = 0.0
     anchored.cov[:] = 0.0
@@ -228,10 +231,11 @@ def pay(paid: np.ndarray, arm: int, cost: float, predicted: float) -> None:
 def choose(
     z: np.ndarray, base: np.ndarray, predicted_costs: np.ndarray, mask: np.ndarray, keys: np.ndarray, t: int,
     force: bool, constants: Constants, log_weights: np.ndarray, plays: np.ndarray, paid: np.ndarray,
-    anchored: Anchored, residual: Residual, work: Scratch,
+    changes: Changes, anchored: Anchored, residual: Residual, work: Scratch,
 ) -> int:  # fmt: skip
     """Draw an arm and fill pmf [K] in work, whose weights are those of the models."""
     sd, mean, pmf, other, chances = work.sd, work.mean, work.pmf, work.other, work.chances
+    shift = changes.shift
     if force and t % 3 == 2:
         least = -1
         for j in range(mask.size):
@@ -250,11 +254,11 @@ def choose(
     if constants.integral:
         for c in range(chances.size):
             if c != choice and chances[c] > 0.0:
-                fill_choice(c, z, base, costs, mask, constants, anchored, residual, work)
+                fill_choice(c, z, base, costs, mask, constants, anchored, residual, shift, work)
                 best_probabilities(mean, sd, other, work.below, CELLS)
                 for j in range(pmf.size):
                     pmf[j] += chances[c] * other[j]
-    fill_choice(choice, z, base, costs, mask, constants, anchored, residual, work)
+    fill_choice(choice, z, base, costs, mask, constants, anchored, residual, shift, work)
     if constants.integral:
         best_probabilities(mean, sd, other, work.below, CELLS)
         for j in range(pmf.size):
@@ -262,6 +266,19 @@ def choose(
     arm = draw_largest(keys, t, mean, sd)
     if not constants.integral:
         pmf[arm] = 1.0
+    if constants.changes > 0.0:
+        changes.purse[0] = min(changes.purse[0] + constants.changes, MOST)
+        fill_choice(0, z, base, costs, mask, constants, anchored, residual, shift, work)
+        for j in range(mask.size):
+            work.offset[j] = base[j] + shift[j]
+        probe, price = probe_of(mean, work.offset, mask, changes.chance, changes.purse[0])
+        if probe >= 0:
+            for j in range(pmf.size):
+                pmf[j] *= 0.5
+            pmf[probe] += 0.5
+            if uniform(keys, ACTION, t, 1) < 0.5:
+                arm = probe
+                changes.purse[0] -= price
     plays[arm] += 1
     return arm
 
@@ -285,7 +302,7 @@ def surprise(score: float, predicted: float, clip: float) -> float:
 @kernel
 def learn_outcome(
     z: np.ndarray, base: float, ease: float, arm: int, score: float, constants: Constants,
-    log_weights: np.ndarray, anchored: Anchored, residual: Residual, alarm: np.ndarray, work: Scratch,
+    log_weights: np.ndarray, changes: Changes, anchored: Anchored, residual: Residual, alarm: np.ndarray, work: Scratch,
 ) -> None:  # fmt: skip
     """Learn an outcome of `arm`, whose static prediction is `base`: all models, their weights and the alarm.
 
@@ -296,23 +313,25 @@ def learn_outcome(
     x[0] = 1.0
     for i in range(z.size):
         x[i + 1] = z[i]
-    d = x.size
+    d, moved = x.size, changes.shift[arm]
     fill_weights(log_weights, 1.0, weights)
     mixed = 0.0
-    predicted = anchored_learn(
-        z, base, level[arm], arm, score, noise, anchored.mean, anchored.cov, anchored.var, anchored.cross,
+    predicted = moved + anchored_learn(
+        z, base, level[arm], arm, score - moved, noise, anchored.mean, anchored.cov, anchored.var, anchored.cross,
         anchored.total, row, gain,
     )  # fmt: skip
     mixed += weights[0] * predicted
     log_weights[0] += log_likelihood(score, predicted, clip) / dispersion
     for m in range(residual.kind.size):
         offset = offset_of(residual.kind[m], base, level[arm], ease, residual.ridge[arm], x)
-        predicted = residual_learn(
-            x, offset, arm, score, noise, residual.prior[m],
+        predicted = moved + residual_learn(
+            x, offset, arm, score - moved, noise, residual.prior[m],
             residual.mean[m], residual.cov[m], residual.cov_arm[m], residual.mean_arm[m], row[:d], gain[:d],
         )  # fmt: skip
         mixed += weights[m + 1] * predicted
         log_weights[m + 1] += log_likelihood(score, predicted, clip) / dispersion
+    if constants.changes > 0.0:
+        changes.shift[arm] = learn_change(changes.chance[arm], mixed - moved, score, dispersion)
     alarm[0] = max(0.0, alarm[0] + surprise(score, mixed, clip) / dispersion - ALLOWANCE)
     fill_weights(log_weights, 1.0, weights)
     rest = 1.0
@@ -337,7 +356,7 @@ def decide(
         trace[2 + m] = work.weights[m]
     arm = choose(
         data.z[row], data.base[row], data.costs[row], mask, parts.keys, t, parts.force, parts.constants, parts.log_weights,
-        parts.plays, parts.paid, parts.anchored, parts.residual, work,
+        parts.plays, parts.paid, parts.changes, parts.anchored, parts.residual, work,
     )  # fmt: skip
     return arm, work.pmf[arm]
 
@@ -348,11 +367,13 @@ def learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     constants = parts.constants
     learn_outcome(
         data.z[row], data.base[row, arm], data.ease[row], arm, data.scores[row, arm], constants, parts.log_weights,
-        parts.anchored, parts.residual, parts.alarm, parts.work,
+        parts.changes, parts.anchored, parts.residual, parts.alarm, parts.work,
     )  # fmt: skip
     pay(parts.paid, arm, data.charged[row, arm], data.costs[row, arm])
     if parts.alarm[0] > constants.alarm:
-        restart(constants, parts.log_weights, parts.paid, parts.anchored, parts.residual, parts.alarm)
+        restart(
+            constants, parts.log_weights, parts.paid, parts.anchored, parts.residual, parts.changes, parts.alarm
+        )
 
 
 @kernel

@@ -64,7 +64,8 @@ import numpy as np
 
 from cabs_core.policies import checks
 from cabs_core.policies.base import DEFAULT_HORIZON
-from cabs_core.policies.hier_arrays import Anchored, Constants, Data, Parts, Residual, Scratch, scratch
+from cabs_core.policies.hier_arrays import Anchored, Changes, Constants, Data, Parts, Residual, Scratch, scratch
+from cabs_core.policies.hier_changes import STEPS, forget_changes
 from cabs_core.policies.hier_loop import decide, eases, fill_weights, learn
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
@@ -104,6 +105,8 @@ class HierMix(CompiledPolicy):
         self.log_weights = np.log(self.prior_weights())
         self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
         self.alarm = np.zeros(1)
+        self.changes = Changes(np.zeros((k, STEPS.size)), np.zeros(k), np.zeros(1))
+        forget_changes(self.changes.chance, self.changes.shift)
         self.work = self._scratch()
 
     def _models(self) -> tuple[Correction, ...]:
@@ -172,6 +175,7 @@ class HierMix(CompiledPolicy):
             inverse_temperature=o.inverse_temperature,
             integral=o.propensity == "integral",
             alarm=math.inf if o.restart is None else o.restart,
+            changes=o.changes,
             group=np.flatnonzero(trusting),
             singles=np.flatnonzero(~trusting),
             prior_weights=self.prior_weights(),
@@ -241,7 +245,7 @@ class HierMix(CompiledPolicy):
         """Settings, at the policy's rho or another, posteriors and work space."""
         return Parts(
             self.keys, self._force(), self.constants(self.rho if rho is None else rho), self.log_weights, self.plays, self.paid,
-            self.alarm, self.anchored, self.residual, self.work,
+            self.alarm, self.changes, self.anchored, self.residual, self.work,
         )  # fmt: skip
 
     def data(self, stream: Stream) -> Data:
@@ -260,6 +264,7 @@ class HierMix(CompiledPolicy):
             "paid": self.paid,
             "alarm": self.alarm,
         }
+        arrays |= {f"c_{name}": value for name, value in self.changes._asdict().items()}
         arrays |= {f"a_{name}": value for name, value in self.anchored._asdict().items()}
         return arrays | {f"r_{name}": value for name, value in self.residual._asdict().items()}, {}
 
@@ -268,6 +273,7 @@ class HierMix(CompiledPolicy):
         self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
         self.plays, self.paid = np.array(arrays["played"]), np.array(arrays["paid"])
         self.alarm = np.array(arrays["alarm"])
+        self.changes = Changes(*(np.array(arrays[f"c_{name}"]) for name in Changes._fields))
         self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
         self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
         self.resized()
@@ -278,6 +284,7 @@ class HierMix(CompiledPolicy):
         return {
             "scaling": s(2, d), "log_weights": s(self.experts),
             "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0),
+            "c_chance": s(k, STEPS.size, low=0.0, high=1.0), "c_shift": s(k, low=-1.0, high=1.0), "c_purse": s(1, low=0.0),
             "a_mean": s(d + 2), "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k),
             "a_level": s(k),
             "r_mean": s(m, d + 1), "r_cov": s(m, d + 1, d + 1), "r_cov_arm": s(m, k, d + 1, d + 1),
@@ -319,6 +326,11 @@ class HierMix(CompiledPolicy):
             mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
             ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
         )
+        new = Changes(np.zeros((1, STEPS.size)), np.zeros(1), self.changes.purse)
+        forget_changes(new.chance, new.shift)
+        self.changes = Changes(
+            np.vstack([self.changes.chance, new.chance]), np.append(self.changes.shift, 0.0), self.changes.purse
+        )
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
     def shrink(self, index: int) -> None:
@@ -329,6 +341,8 @@ class HierMix(CompiledPolicy):
             mean_arm=np.delete(r.mean_arm, index, axis=1),
             ridge=np.delete(r.ridge, index, axis=0),
         )
+        c = self.changes
+        self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
         self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
 
 

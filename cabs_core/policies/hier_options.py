@@ -126,6 +126,12 @@ class HierOptions(Options):
         description="Plays that a predicted cost counts for against what the arm has cost; None: as predicted",
     )
 
+    changes: float = Field(
+        0.0,
+        ge=0,
+        le=0.05,
+        description="Look for models that became better: expected utility a round that probes of other arms may cost, 0: none",
+    )
     restart: float | None = Field(
         40.0,
         gt=0,
