@@ -94,7 +94,7 @@ def probe_of(
     arm, price, most = -1, 0.0, 0.0
     for j in range(mask.size):
         gap = best - values[j]
-        if not mask[j] or gap <= 0.0 or gap > purse:
+        if not mask[j] or gap <= 0.0:
             continue
         up = 0.0
         for g in range(STEPS.size):
@@ -103,4 +103,6 @@ def probe_of(
         index = up * information(predicted[j]) / (gap + LEAST_GAP)
         if index > most:
             arm, price, most = j, gap, index
+    if price > purse:
+        return -1, 0.0
     return arm, price
