@@ -1,4 +1,4 @@
-"""Has a model behind an arm's name become better? What `hier_mix` knows of it, and the probes that find out.
+"""Has the model behind an arm's name become better? What `hier_mix` knows of it, and the probes that find out.
 
 An arm's level may have moved by one of the `STEPS` at any of its plays (the first step is no move, `PRIOR` is the probability
 of all others together, `HAZARD` that of a move between two plays). The posterior is exact Bayes on that grid: after an outcome y
@@ -8,13 +8,14 @@ of arm j, whose mixture predicts p without a move,
     chance_j  <- (1 - HAZARD) chance_j + HAZARD prior
 
 and every model's prediction of arm j moves by sum_g chance_jg STEPS_g. An arm that is never played teaches nothing, so a round may
-be a **probe**. It plays the arm with the most information for its price,
+be a **probe**. It is for the arm with the most information for its price,
 
-    index_j = (chance of a move up) KL(p_j + STEP || p_j) / (gap_j + LEAST_GAP),
+    index_j = (chance that j moved by LARGE or more) KL(p_j + STEP || p_j) / (gap_j + LEAST_GAP),
 
 gap_j being the expected utility that the round loses by it. Hard prompts are cheap and tell most: all arms are expected to fail
-them. A round adds `changes` to a purse; a probe takes its gap from it, and none is bought on credit, so that probes cost at most
-`changes` a round in expected utility. Whether a probe that could be paid is played is a fair coin, and the propensity counts it.
+them. A round adds `changes` to a purse and a probe takes its gap from it. Where the best probe costs more than the purse holds,
+the round saves: a cheaper one would go to an arm that is nearly played anyway. So probes cost at most `changes` a round in
+expected utility. Whether a probe that can be paid is played is a fair coin, and the propensity counts it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 PRIOR = 0.02
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
-#: the move that a probe is chosen for
-STEP = 0.35
+#: the move that a probe is chosen for, and the least that is looked for: less is found by the exploration of near rivals
+STEP, LARGE = 0.35, 0.3
 LEAST_GAP = 0.01
 CLIP = 0.02
-#: most that the purse holds, in probes of a whole right answer
+#: most that the purse holds: one right answer
 MOST = 1.0
 
 
@@ -83,7 +84,7 @@ def information(predicted: float) -> float:
 def probe_of(
     values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
 ) -> tuple[int, float]:
-    """(the arm that a probe would play, what it loses by it); (-1, 0) where none is worth a probe or can be paid.
+    """(the arm that a probe would play, what it loses by it); (-1, 0) where there is none, or it cannot be paid.
 
     values, predicted: [K] expected utility and score of every arm; chance: [K, G].
     """
@@ -98,11 +99,9 @@ def probe_of(
             continue
         up = 0.0
         for g in range(STEPS.size):
-            if STEPS[g] >= 0.3:
+            if STEPS[g] >= LARGE:
                 up += chance[j, g]
         index = up * information(predicted[j]) / (gap + LEAST_GAP)
         if index > most:
             arm, price, most = j, gap, index
-    if price > purse:
-        return -1, 0.0
-    return arm, price
+    return (-1, 0.0) if price > purse else (arm, price)

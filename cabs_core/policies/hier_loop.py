@@ -126,7 +126,9 @@ def fill_choice(
     `work.weights` (choice 0), or a model that trusts no order of the arms."""
     group = constants.group
     if choice > 0:
-        fill_values(constants.singles[choice - 1], z, base, costs, mask, constants, anchored, residual, shift, work)
+        fill_values(
+            constants.singles[choice - 1], z, base, costs, mask, constants, anchored, residual, shift, work
+        )
         return
     if group.size == 1:
         fill_values(group[0], z, base, costs, mask, constants, anchored, residual, shift, work)
@@ -372,7 +374,13 @@ def learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
     pay(parts.paid, arm, data.charged[row, arm], data.costs[row, arm])
     if parts.alarm[0] > constants.alarm:
         restart(
-            constants, parts.log_weights, parts.paid, parts.anchored, parts.residual, parts.changes, parts.alarm
+            constants,
+            parts.log_weights,
+            parts.paid,
+            parts.anchored,
+            parts.residual,
+            parts.changes,
+            parts.alarm,
         )
 
 

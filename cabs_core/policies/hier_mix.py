@@ -49,12 +49,16 @@ The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: e
 beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes `restart`,
 everything learnt online is forgotten.
 
+A model that became better is another matter: an arm that is not played teaches nothing. `changes` buys probes, at a price
+that is bounded (`hier_changes`); what they find moves an arm's level in all models.
+
 Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
-probabilities of winning, mixed by those of being drawn; 1 in a forced round.
+probabilities of winning, mixed by those of being drawn and, where a probe is bought, by its coin; 1 in a forced round.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -64,7 +68,16 @@ import numpy as np
 
 from cabs_core.policies import checks
 from cabs_core.policies.base import DEFAULT_HORIZON
-from cabs_core.policies.hier_arrays import Anchored, Changes, Constants, Data, Parts, Residual, Scratch, scratch
+from cabs_core.policies.hier_arrays import (
+    Anchored,
+    Changes,
+    Constants,
+    Data,
+    Parts,
+    Residual,
+    Scratch,
+    scratch,
+)
 from cabs_core.policies.hier_changes import STEPS, forget_changes
 from cabs_core.policies.hier_loop import decide, eases, fill_weights, learn
 from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
@@ -73,6 +86,9 @@ from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
 
 LEAST_DISPERSION = 0.02
+#: bytes of state from which on it warns: a decision reads all of it
+LARGE_STATE = 100e6
+logger = logging.getLogger(__name__)
 
 
 class HierMix(CompiledPolicy):
@@ -120,6 +136,12 @@ class HierMix(CompiledPolicy):
 
     def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
         d, models = self.dim, self._models()
+        size = 8.0 * len(models) * k * (d + 1) ** 2
+        if size > LARGE_STATE:
+            logger.warning(
+                "hier_mix keeps %.0f MB for %d models and %d features, and every decision reads them: give fewer features "
+                "(features: {dim: 32}), or take another policy", size / 1e6, k, d,
+            )  # fmt: skip
         shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
         arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
         kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
@@ -329,7 +351,9 @@ class HierMix(CompiledPolicy):
         new = Changes(np.zeros((1, STEPS.size)), np.zeros(1), self.changes.purse)
         forget_changes(new.chance, new.shift)
         self.changes = Changes(
-            np.vstack([self.changes.chance, new.chance]), np.append(self.changes.shift, 0.0), self.changes.purse
+            np.vstack([self.changes.chance, new.chance]),
+            np.append(self.changes.shift, 0.0),
+            self.changes.purse,
         )
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 

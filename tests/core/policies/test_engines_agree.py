@@ -18,7 +18,7 @@ LINEAR = [
 ]  # fmt: skip
 #: name and options of every policy whose rounds are compiled
 COMPILED = [*((name, {}) for name in LINEAR), ("pareto_bandit", {}), ("cabs_mix", {}), ("hier_mix", {}),
-            ("hier_mix", {"restart": 1.0})]  # fmt: skip
+            ("hier_mix", {"restart": 1.0}), ("hier_mix", {"changes": 0.02})]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
