@@ -16,10 +16,10 @@ from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
-from cabs_core.chain.standing import older_data, verdicts
 from cabs_core.chain.warnings import data_warnings
 from cabs_core.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
+from cabs_core.report.standing import older_data, verdicts
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)

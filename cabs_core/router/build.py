@@ -63,6 +63,11 @@ class Choice:
         return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}
 
 
+def router_rho(pool: ModelPool) -> float:
+    """Cost sensitivity of a pool's router: as its file says, else the middle one of its replays."""
+    return float(typical_rho(pool.replay.rhos) if pool.router.rho is None else pool.router.rho)
+
+
 def deployable(policy: str) -> bool:
     """Whether a policy can decide from a text alone and learn from the answer of one model."""
     return policy_record(policy).feedback != "full" and not policy_class(policy).needs_outcomes
@@ -165,7 +170,7 @@ def build_bundle(
     """
     defaults = pool.router
     policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
-    rho = next(float(r) for r in (rho, defaults.rho, typical_rho(pool.replay.rhos)) if r is not None)
+    rho = router_rho(pool) if rho is None else float(rho)
     check_mode(mode, epsilon)
     table, split, vectors = outcomes_of(inputs), split_of(inputs), embeddings_of(inputs)
     options = tuned_options(inputs)

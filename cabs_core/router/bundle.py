@@ -35,8 +35,10 @@ FORMAT = 1
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"
-#: files that a hub or its users put beside those of a bundle
-_ON_HUB = (CARD, "LICENSE", ".gitattributes")
+#: what the pool's report said on held-out prompts when the router was exported, in words
+HELD_OUT = "held_out.md"
+#: files that an export, a hub or its users put beside those of a bundle; they are not verified
+_BESIDE = (CARD, HELD_OUT, "LICENSE", ".gitattributes")
 
 
 @dataclass(frozen=True)
@@ -105,14 +107,22 @@ def writing(
             (temporary / name).write_text(text, encoding="utf-8")
 
 
+def held_out_text(folder: str | Path) -> str:
+    """What was said of a router on held-out prompts when it was exported, or that nothing was."""
+    path = Path(folder) / HELD_OUT
+    if path.is_file():
+        return path.read_text(encoding="utf-8").strip()
+    return "no verdict on held-out prompts lies beside this router: the report of its pool may have one"
+
+
 def contents_of(folder: str | Path) -> Contents:
     """What a bundle at `folder` consists of, so that nothing else that lies there is ever replaced."""
     try:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
-        files = (CARD, *data["files"])
+        files = (CARD, HELD_OUT, *data["files"])
     except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
         parts = ("policy", "oracles", "encoder", "neighbours")
-        files = (SEEN, CARD, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
+        files = (SEEN, CARD, HELD_OUT, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
     return Contents("a router", HEADER, files, ("files", "identity"))
 
 
@@ -166,7 +176,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise ProvenanceError(f"{path} is missing: export the router again")
         if hash_file(path) != digest:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
-    files -= {name for name in files if name in _ON_HUB or name.startswith(".cache/huggingface/")}
+    files -= {name for name in files if name in _BESIDE or name.startswith(".cache/huggingface/")}
     if extra := sorted(files - set(manifest.files)):
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cabs_core.catalog import policy_record
+from cabs_core.router.bundle import HELD_OUT
+
 _COLD = "Nothing was measured yet: scores are what prices suggest (ten times the price, .1 more), costs are of 200 output tokens."
 _PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
 
@@ -40,7 +43,9 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         *_validation(source["validation"], errors=bool(evidence)),
         "",
         "The oracles were stopped and chosen on the same validation split, and the best of several policies looks "
-        "better there than it is. The test split played no part in the choice.",
+        "better there than it is: these figures are no verdict. The test split played no part in the choice; what it says "
+        f"stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at the time of an export, in "
+        f"`{HELD_OUT}` beside this card.",
         "",
         "## How it behaves",
         "",
@@ -48,8 +53,12 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         f"{manifest['encoder']['max_length']} tokens.",
         f"* It plays a uniformly drawn model with probability {manifest['epsilon']:g}, so that its log can be evaluated.",
         f"* Mode {manifest['mode']}; where it does not route, `{manifest['fallback']}` answers.",
-        "* It knows prices and scores as they were in the outcomes. It learns from the scores it is given, and believes "
-        "them.",
+        "* It knows prices and scores as they were in the outcomes. "
+        + (
+            "It learns from the scores it is given, and believes them."
+            if policy_record(manifest["policy"]).learns
+            else "It does not learn while it serves: scores it is given are recorded, for `cabs doctor` and the next training."
+        ),
         "",
         "## Serving it",
         "",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -40,6 +40,10 @@ def log_place(context: click.Context, option: click.Parameter, value: str | None
         context, option, value
     )
     return secret(CABS_LOG) if named is None else str(named)
+
+
+if TYPE_CHECKING:
+    from cabs_core.router.bundle import Manifest
 
 
 class _Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
@@ -137,10 +141,11 @@ def export(
     """
     import tempfile
 
-    from cabs_core.atomic import check_replaceable
+    from cabs_core.atomic import check_replaceable, write_text
+    from cabs_core.catalog import policy_record
     from cabs_core.pool_files.rhos import dollars
     from cabs_core.router import promote, read_manifest
-    from cabs_core.router.bundle import contents_of
+    from cabs_core.router.bundle import HELD_OUT, contents_of
     from cabs_core.router.remote import publish
 
     if name and pool and name != pool:
@@ -180,16 +185,26 @@ def export(
             promote(candidate, out)
         else:
             publish(candidate, out)
+    verdict = _held_out(pool, manifest)
+    if verdict and isinstance(out, Path):
+        write_text(out / HELD_OUT, verdict + "\n")
     evidence = manifest.evidence
     click.echo(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth {dollars(manifest.rho)} "
         f"(rho {manifest.rho:g})"
     )
+    learns = policy_record(manifest.policy).learns
+    click.echo(
+        "it goes on learning from the scores of its calls"
+        if learns
+        else "it does not learn while it serves: scores are recorded, for doctor and the next training"
+    )
     if evidence:
         click.echo(
-            f"on validation it gains {evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, against always "
-            f"{manifest.fallback}"
+            f"on the {evidence['n']} validation prompts, which chose it and so flatter it: {evidence['mean']:+.4f} ± {evidence['se']:.4f} "
+            f"right answers a request, its cost deducted, against always {manifest.fallback}"
         )
+        click.echo(verdict)
     elif cold:
         click.echo("nothing was measured yet; by their prices:")
         for arm in manifest.arms:
@@ -208,6 +223,17 @@ def export(
     else:
         text = f"route 'your prompt' --router {out}"
     click.echo(f"{out}\nnext: cabs {text}")
+
+
+def _held_out(pool: str | None, manifest: Manifest) -> str:
+    """What the pool's report says of the router on held-out prompts, or that it says nothing; '' of a cold router."""
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.pools import find_pool
+    from cabs_core.report.standing import held_out
+
+    if manifest.provenance.get("cold"):
+        return ""
+    return held_out(Chain(ArtifactStore(), find_pool(pool or "")), manifest.rho, manifest.policy).text
 
 
 def _wanted(pool: str | None, goal: str | None, anyway: bool) -> tuple[str | None, float | None]:

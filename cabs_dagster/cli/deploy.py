@@ -16,19 +16,27 @@ from cabs_dagster.cli.interrupt import end, on_signal
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: {pool, passed, reason, champion, challenger, ...}."
 )
+@click.option("--anyway", is_flag=True, help="Deploy although the pool's report would keep a single model.")
 @on_signal(end)
-def deploy(pool: str, as_json: bool) -> None:
+def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody can tell.
 
     Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router lies at
     $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1 where the
-    newly trained router was not deployed.
+    newly trained router was not deployed. Where the pool's report would keep a single model, it asks for --anyway.
     """
+    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.errors import RouterError
     from cabs_core.paths import deployed_folder
     from cabs_core.pools.registry import active_pool
+    from cabs_core.report.standing import held_out
+    from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 
     pool_file, found = active_pool(pool), dict[str, Any]()
+    verdict = held_out(Chain(ArtifactStore(), pool_file), router_rho(pool_file.pool))
+    if verdict.decision == "keep" and not anyway:
+        raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
     run_until_interrupted(lambda runner: found.update(runner.deploy_pool(pool_file)))
     if as_json:
         click.echo(json.dumps({"pool": pool_file.pool.name, **found}, indent=1))

@@ -24,6 +24,9 @@ def test_from_a_pool_to_a_router_that_learns(tiny_pool: Path, tmp_path: Path) ->
     assert not out.exists()
     call("run", "--pool", "tiny", "--rho", "0")
     said = call("export", "--pool", "tiny", "--out", str(out), "--policy", "hier_mix", "--epsilon", "0.1")
+    assert "goes on learning" in said and "which chose it and so flatter it" in said
+    verdict = (out / "held_out.md").read_text().strip()
+    assert verdict in said and verdict in call("serve", "--router", str(out), "--check")
     assert "hier_mix" in said and [p.name for p in tmp_path.glob("*")].count("router") == 1
     router = ["--router", str(out)]
     found = json.loads(call("route", "What is two plus two?", *router, "--json", "--explain"))

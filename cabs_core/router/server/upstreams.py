@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.endpoints.upstreams import Upstreams, read_upstreams
-from cabs_core.router.bundle import read_manifest
+from cabs_core.router.bundle import held_out_text, read_manifest
 from cabs_core.router.events import EventLog
 from cabs_core.router.router import Router
 
@@ -60,7 +60,10 @@ def check_serving(
         CabsError: the bundle is damaged, the file is invalid, a key is absent, or the log cannot be opened.
     """
     manifest = read_manifest(folder)
-    lines = [f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified"]
+    lines = [
+        f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified",
+        held_out_text(folder),
+    ]
     problems: list[str] = []
     if budgets.get("budget_per_request") is not None or budgets.get("budget_per_day") is not None:
         problems = Router.load(folder, **budgets).problems()
