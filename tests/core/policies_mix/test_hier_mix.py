@@ -134,7 +134,13 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
                     constants,
                     policy.algorithm.anchored,
                 )
-                fill_values(model, *args, policy.algorithm.residual, policy.algorithm.work)
+                fill_values(
+                    model,
+                    *args,
+                    policy.algorithm.residual,
+                    policy.algorithm.changes.shift,
+                    policy.algorithm.work,
+                )
                 value = expected_utility(f, problem.predicted_costs[row], 300.0)
                 np.testing.assert_allclose(policy.algorithm.work.mean, value, atol=1e-9)
                 contrast = rows - rows[np.argmax(value)]
@@ -181,6 +187,7 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
                 constants,
                 policy.algorithm.anchored,
                 policy.algorithm.residual,
+                policy.algorithm.changes.shift,
                 policy.algorithm.work,
             )
             values.append(policy.algorithm.work.mean.copy())
@@ -369,7 +376,12 @@ def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
             constants = policy.algorithm.constants(0.0)
             args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), constants)
             fill_values(
-                model, *args, policy.algorithm.anchored, policy.algorithm.residual, policy.algorithm.work
+                model,
+                *args,
+                policy.algorithm.anchored,
+                policy.algorithm.residual,
+                policy.algorithm.changes.shift,
+                policy.algorithm.work,
             )
             predicted.append(policy.algorithm.work.f[arm])  # scores, before they are cut to [0, 1]
         p = np.clip(policy.algorithm.weights() @ np.array(predicted), 0.02, 0.98)
