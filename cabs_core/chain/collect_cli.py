@@ -88,8 +88,8 @@ def judge() -> None:
 def sample(pool: str, number: int, seed: int, out: Path) -> None:
     """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
 
-    It holds all models' answers to prompts that are drawn at random, in random order and without the models' names. Put the
-    filled-in sheet beside the pool file and name it as the judge's `labels`.
+    It holds one answer each of as many prompts as there are, drawn at random, in random order and without the models' names (and,
+    where a judge compares with one model, that model's answer as well). Put the filled-in sheet beside the pool file and name it as the judge's `labels`.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.scores import sheet
@@ -99,7 +99,9 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
     chain = Chain(ArtifactStore(), find_pool(pool))
-    found = sheet(chain.verified(chain.stage("answers")), number, seed)
+    collect = chain.pool.collect
+    beside = [j.against for j in collect.judges if j.against] if collect else []
+    found = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
     found.to_csv(out, index=False)
     click.echo(
         f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 to 1)"

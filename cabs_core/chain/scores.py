@@ -93,7 +93,8 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
     if judge.labels is None:
         return np.full(len(cells), np.nan)
     labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
-    return np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+    people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+    return people if judge.against is None else compared_with(people, cells, judge.against)
 
 
 def _write(path: Path, cells: Sequence[Cell], found: Scored, people: Mapping[str, np.ndarray]) -> None:
@@ -145,8 +146,9 @@ def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) ->
         mine = (names == model) & ~np.isnan(values)
         labelled = mine & ~np.isnan(people)
         if labelled.sum() >= 2:
+            queries = np.array([cells[i].query for i in np.flatnonzero(labelled).tolist()])
             corrected = instrument.corrected_mean(
-                values[labelled], people[labelled], values[mine & ~labelled]
+                values[labelled], people[labelled], values[mine & ~labelled], queries
             )
             found[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
     return found
@@ -173,8 +175,11 @@ def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
     return [*sentences, text] if text else sentences
 
 
-def sheet(answers: Path, number: int, seed: int) -> pd.DataFrame:
-    """About `number` answers for people to label: all models' answers to prompts drawn at random, shuffled, without names.
+def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:
+    """About `number` answers for people to label, without names: one answer each of as many prompts as there are, drawn at random.
+
+    Args:
+        beside: models whose answer to the same prompt is labelled, too: those that a judge compares others with.
 
     Raises:
         DataError: the texts were not kept.
@@ -185,9 +190,27 @@ def sheet(answers: Path, number: int, seed: int) -> pd.DataFrame:
             "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, or keep texts"
         )
     rng = np.random.default_rng(seed)
-    queries = np.array(sorted({c.query for c in cells}), dtype=object)
-    models = len({c.model for c in cells})
-    drawn = set(rng.permutation(queries)[: max(2, -(-number // models))].tolist())
-    chosen = [c for c in cells if c.query in drawn]
-    order = rng.permutation(len(chosen)).tolist()
-    return blank_sheet([chosen[i].prompt for i in order], [chosen[i].text or "" for i in order])
+    by_query: dict[str, list[int]] = {}
+    for i in rng.permutation(len(cells)).tolist():
+        by_query.setdefault(cells[i].query, []).append(i)
+    queries, chosen = list(by_query), dict[int, None]()
+    # a second answer of a prompt, which says less than one of another, only once every prompt has one
+    for turn in range(max(map(len, by_query.values()))):
+        for query in queries:
+            if len(chosen) >= number:
+                break
+            mine = by_query[query]
+            if turn < len(mine):
+                chosen[mine[turn]] = None
+                chosen.update(dict.fromkeys(i for i in mine if cells[i].model in beside))
+    order = rng.permutation(list(chosen)).tolist()
+    return blank_sheet([cells[i].prompt for i in order], [cells[i].text or "" for i in order])
+
+
+def compared_with(people: np.ndarray, cells: Sequence[Cell], against: str) -> np.ndarray:
+    """Labels `[N]` on the scale of a judge that compares with one model: 1 where people score an answer higher than that model's
+    answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label, and for the model's own answers."""
+    theirs = {c.query: value for c, value in zip(cells, people, strict=True) if c.model == against}
+    other = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
+    preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - other)
+    return preferred

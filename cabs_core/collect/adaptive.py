@@ -12,7 +12,7 @@ from cabs_core.collect.calls import Target
 from cabs_core.collect.plan import Collection
 from cabs_core.collect.scoring import Cell, score_cells
 from cabs_core.collect.store import AnswerStore
-from cabs_core.collect.verdict import idle, look
+from cabs_core.collect.verdict import idle, keep_text, look
 from cabs_core.pool_files import ModelPool
 
 
@@ -77,8 +77,17 @@ def looking(
         }
         gap = f"after {last:,} prompts: router minus {verdict.model} {verdict.difference:+.4f} ({verdict.low:+.4f} to {verdict.high:+.4f})"
         notify(f"{gap}: {verdict.decision}")
+        if verdict.rising:
+            notify(
+                f"no router gains enough yet, but the last half of the prompts gained {verdict.rising:+.4f}: it goes on"
+            )
         if verdict.decision != "unsure":
-            return f"the verdict is decided {gap}: {verdict.decision}", {}, figures
+            why = (
+                verdict.decision
+                if verdict.decision == "deploy"
+                else f"keep, for {keep_text(int(full.sum()))}"
+            )
+            return f"the verdict is decided {gap}: {why}", {}, figures
         return "", idle(names, scores[full], costs[full], rho), figures
 
     return examine

@@ -3,7 +3,7 @@
     measured = measure(judged, people, ...)         # on the answers that people labelled
     corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected by the labelled ones
 
-Sources: Cohen 1960 (kappa); Wilson 1927; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight of the judged part is chosen so
+Sources: Cohen 1960 (kappa); Clopper and Pearson 1934; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight of the judged part is chosen so
 that labels alone are never better).
 """
 
@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
+from cabs_core.metrics import mean_error, share_interval
 from cabs_core.metrics.people import Estimate, corrected_mean
 
 __all__ = [
@@ -52,12 +52,18 @@ def family_of(model: str) -> str:
     )
 
 
-def share(hits: int, n: int) -> Estimate:
-    """A share with Wilson's interval."""
-    z = float(norm.ppf(0.975))
-    p, centre = hits / n, (hits + z**2 / 2) / (n + z**2)
-    half = z / (n + z**2) * np.sqrt(n * p * (1 - p) + z**2 / 4)
-    return Estimate(p, float(max(centre - half, 0.0)), float(min(centre + half, 1.0)), n)
+def share(hits: np.ndarray, groups: Sequence[str]) -> Estimate:
+    """The share of `[n]` hits, with Clopper and Pearson's interval for as many prompts as there are."""
+    error, found = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
+    return Estimate(found, *share_interval(found, error), len(hits))
+
+
+def mean(values: np.ndarray, groups: Sequence[str]) -> Estimate:
+    """The mean of `[n]` differences of scores, with its interval over prompts."""
+    found = float(values.mean())
+    return Estimate(
+        found, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(found), len(values)
+    )
 
 
 def kappa(a: np.ndarray, b: np.ndarray) -> float:
@@ -117,7 +123,7 @@ def measure(
         queries, models: n names each. lengths: `[n]` characters of the answers.
 
     Returns:
-        JSON values: agreement (share of equal verdicts), kappa, length (score per doubling of an answer's length, people
+        JSON values: labelled, prompts (how many these labels are of), agreement (share of equal verdicts), kappa, length (score per doubling of an answer's length, people
         the same), length of wrong answers (the same among those that people reject), models ({model: judge minus people}), own family (its own minus others; absent where there is only one).
     """
     error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
@@ -128,7 +134,8 @@ def measure(
 
     figures: dict[str, Any] = {
         "labelled": len(judged),
-        "agreement": asdict(share(int(((judged >= 0.5) == (people >= 0.5)).sum()), len(judged))),
+        "prompts": len(set(queries)),
+        "agreement": asdict(share((judged >= 0.5) == (people >= 0.5), queries)),
         "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
         "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows], right[rows]))),
         "length of wrong answers": asdict(
@@ -142,17 +149,13 @@ def measure(
     for model in sorted(set(models)):
         mine = names == model
         rows = np.flatnonzero(mine).tolist()
-        figures["models"][model] = asdict(bootstrap([queries[i] for i in rows], _mean_of(error[rows])))
+        figures["models"][model] = asdict(mean(error[rows], [queries[i] for i in rows]))
     own = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
     if own.any() and not own.all():
         figures["own family"] = asdict(bootstrap(queries, lambda rows: _gap(error[rows], own[rows]))) | {
             "family": family_of(judge)
         }
     return figures
-
-
-def _mean_of(values: np.ndarray) -> Callable[[np.ndarray], float]:
-    return lambda rows: float(values[rows].mean())
 
 
 def _gap(error: np.ndarray, own: np.ndarray) -> float:
@@ -168,28 +171,29 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
     gaps = np.array([first - second for _, first, second in shares])
     queries = [query for query, _, _ in shares]
     return {
-        "first": asdict(bootstrap(queries, _mean_of(gaps))),
-        "flips": asdict(share(int((gaps != 0).sum()), len(gaps))),
+        "first": asdict(mean(gaps, queries)),
+        "flips": asdict(share(gaps != 0, queries)),
     }
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about measured errors of a judge that limit the use of its scores."""
+    """Sentences about measured errors of a judge that limit the use of its scores; corrected for the number of figures."""
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []
+    looked_at = 2 + len(measured["models"]) + ("own family" in measured) + ("position" in measured)
     agreement = Estimate(**measured["kappa"])
     if not agreement.value >= LOW_KAPPA:
         sentences.append(
             f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to {agreement.high:.2f}), below {LOW_KAPPA:g}"
         )
     long = Estimate(**measured["length"])
-    if long.clear:
+    if long.clear(looked_at):
         sentences.append(
             f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of the length"
         )
     wrong = Estimate(**measured["length of wrong answers"])
-    if wrong.clear and not (long.clear and long.value * wrong.value > 0):
+    if wrong.clear(looked_at) and not (long.clear(looked_at) and long.value * wrong.value > 0):
         sentences.append(
             f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: {wrong} of score per doubling of "
             "the length"
@@ -198,15 +202,15 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         own = dict(measured["own family"])
         family = own.pop("family")
         gap = Estimate(**own)
-        if gap.low > 0:
+        if gap.value > 0 and gap.clear(looked_at):
             sentences.append(
                 f"it favours models of its own family ({family}): {gap} of score more than others, against people"
             )
     for model, data in measured["models"].items():
         bias = Estimate(**data)
-        if bias.clear and abs(bias.value) >= NOTABLE:
+        if bias.clear(looked_at) and abs(bias.value) >= NOTABLE:
             sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
-    if "position" in measured and Estimate(**measured["position"]["first"]).clear:
+    if "position" in measured and Estimate(**measured["position"]["first"]).clear(looked_at):
         sentences.append(
             f"the order of two answers matters: the first place is worth {Estimate(**measured['position']['first'])}"
         )
@@ -234,7 +238,9 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
     """What was measured of a judge, one line a figure, with warnings last."""
     lines = []
     if measured.get("labelled"):
-        lines.append(f"compared with people on {measured['labelled']} answers")
+        lines.append(
+            f"compared with people on {measured['labelled']} answers to {measured['prompts']} prompts"
+        )
         same, k = Estimate(**measured["agreement"]), Estimate(**measured["kappa"])
         lines.append(
             f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} ({k.low:.2f} to {k.high:.2f})"

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.metrics import mean_error
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 
@@ -40,6 +41,7 @@ class Look:
 
     Attributes:
         decision: deploy, keep or unsure. model: the best single one. difference, low, high: of mean utility, router minus model.
+        rising: what the router gained by the second half of the prompts, where it would have been `keep` but for that; else 0.
     """
 
     n: int
@@ -48,6 +50,7 @@ class Look:
     difference: float
     low: float
     high: float
+    rising: float = 0.0
 
 
 def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
@@ -65,12 +68,17 @@ def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
 
 @one_blas_thread()
 def routed(
-    prompts: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float, seed: int = 0
+    prompts: Sequence[str],
+    scores: np.ndarray,
+    costs: np.ndarray,
+    rho: float,
+    seed: int = 0,
+    share: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best; `[n]` each.
 
     Args:
-        scores, costs: `[n, K]`.
+        scores, costs: `[n, K]`. share: of the other folds that the router learns from.
     """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
@@ -92,11 +100,12 @@ def routed(
         fold = np.random.default_rng([seed, folding]).permutation(n) % _FOLDS
         for f in range(_FOLDS):
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+            learnt = train[: max(math.ceil(share * len(train)), 2)]
             predicted = np.empty((len(test), k))
             for j in range(k):
-                model = RidgeCV(alphas=_PENALTIES).fit(features[train], scores[train, j])
+                model = RidgeCV(alphas=_PENALTIES).fit(features[learnt], scores[learnt, j])
                 predicted[:, j] = clipped_utility(
-                    np.clip(model.predict(features[test]), 0, 1), costs[train, j].mean(), rho
+                    np.clip(model.predict(features[test]), 0, 1), costs[learnt, j].mean(), rho
                 )
             router[test] += utilities[test, predicted.argmax(axis=1)] / _FOLDINGS
             single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / _FOLDINGS
@@ -138,7 +147,36 @@ def look(
     if low <= 0:
         mean, low, high = _sequence(router - single, tuned)
         decision = "keep" if high < MARGIN else "unsure"
+        if decision == "keep" and (rise := rising(prompts, scores, costs, rho, router, seed)):
+            return Look(n, "unsure", models[best], mean, low, high, rise)
     return Look(n, decision, models[best], mean, low, high)
+
+
+def rising(
+    prompts: Sequence[str],
+    scores: np.ndarray,
+    costs: np.ndarray,
+    rho: float,
+    router: np.ndarray,
+    seed: int = 0,
+) -> float:
+    """What a router gains over one that learns from half as many prompts, where as much again would matter; else 0.
+
+    Args:
+        router: `[n]` utilities of the router that learns from all. It matters where the gain is beyond one standard error and
+            MARGIN / 4: the curve then promises about as much by the next doubling.
+    """
+    half, _ = routed(prompts, scores, costs, rho, seed, share=0.5)
+    gain = float((router - half).mean())
+    return gain if gain > max(mean_error(router - half).se, MARGIN / 4) else 0.0
+
+
+def keep_text(n: int) -> str:
+    """Of which routers and how much data `keep` speaks."""
+    return (
+        f"no router that goes by words and length (ridge regressions per model) gains {MARGIN:g} with {n * (_FOLDS - 1) // _FOLDS:,} prompts to "
+        "learn from, and half as many served as well; another encoder, or many more prompts, may"
+    )
 
 
 def _sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:

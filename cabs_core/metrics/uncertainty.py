@@ -90,17 +90,20 @@ class Error:
         z = float(special.stdtrit(min(self.df, 1e9), 1 - LEVEL / 2))
         return z * self.se if self.se > 0 else self.se
 
-    def reach(self, side: Literal["low", "high"], tail: float = LEVEL / 2) -> float:
+    def reach(
+        self, side: Literal["low", "high"], tail: float = LEVEL / 2, width: float | None = None
+    ) -> float:
         """How far a one-sided bound of error `tail` is from the mean; NaN: not known.
 
-        Of values without bounds there may be one more as far out as the farthest, where they are skewed to that side.
+        `width` takes the place of Student's quantile (standard errors of a confidence sequence). Of values without bounds there may be one more as far out as the farthest, where they are skewed to that side.
         """
         if math.isnan(self.se):
             return math.nan
         low = side == "low"
         lump, farthest = (self.lump_low, self.farthest_low) if low else (self.lump_high, self.farthest_high)
-        z = float(special.stdtrit(min(self.df, 1e9), 1 - tail))
-        usual = lump + z * math.hypot(self.se, lump) + max(z * z - 1, 0.0) / 3 * lump
+        z = float(special.stdtrit(min(self.df, 1e9), 1 - tail)) if width is None else width
+        skewed = max(float(special.ndtri(1 - tail)) ** 2 - 1, 0.0) / 3
+        usual = lump + z * math.hypot(self.se, lump) + skewed * lump
         if self.unit == 0:
             return usual + (farthest if lump > 0 else 0.0)
         return max(usual, self.unseen(min(2 * tail, 1.0)))
@@ -118,20 +121,20 @@ class Error:
         """p-value of the two-sided test that the mean is zero: the level at which `interval` ends there; NaN: not known."""
         if math.isnan(difference) or math.isnan(self.se):
             return math.nan
-        size, lump = abs(difference), self.lump_low if difference > 0 else self.lump_high
+        size, side = abs(difference), "low" if difference > 0 else "high"
+        missed = max(1.0 - size / self.unit, 0.0) ** self.clusters if self.unit > 0 else 0.0
         if size == 0:
             return 1.0
-        missed = max(1.0 - size / self.unit, 0.0) ** self.clusters if self.unit > 0 else 0.0
-        if self.se == 0 and lump == 0:
-            return missed
+        bounded = replace(self, clusters=math.inf)  # what was not seen is `missed`
 
-        def excess(z: float) -> float:
-            return lump + z * math.hypot(self.se, lump) + max(z * z - 1, 0.0) / 3 * lump - size
+        def excess(log_tail: float) -> float:
+            return bounded.reach(side, math.exp(log_tail)) - size  # type: ignore[arg-type]
 
-        if excess(0.0) >= 0:
+        least, most = math.log(1e-15), math.log(0.5)
+        if excess(most) >= 0:
             return 1.0
-        z = optimize.brentq(excess, 0.0, size / math.hypot(self.se, lump) + 1.0)
-        return max(float(2 * special.stdtr(min(self.df, 1e9), -z)), missed)
+        tail = 0.0 if excess(least) <= 0 else math.exp(optimize.brentq(excess, least, most))
+        return max(2 * tail, missed)
 
 
 #: nothing is known
@@ -265,14 +268,16 @@ def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float 
 def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple[float, float]:
     """(lower, upper) bound of a share, each of error `tail`: Clopper and Pearson's, exact for independent rows.
 
-    Of clustered rows, or several trials, with the number of independent rows that would have this error, p (1 - p) / se^2, at
-    most as many as there are clusters (Korn and Graubard 1998, Survey Methodology 24(2)).
+    Of clustered rows, or several trials, with the number of independent rows that would have this error, p (1 - p) / se^2, less
+    for few degrees of freedom (Korn and Graubard 1998, Survey Methodology 24(2)); as many as clusters where it has none.
     """
     if math.isnan(error.se):
         return 0.0, 1.0
     n = error.clusters
     if error.se > 0 and 0 < share < 1:
-        n = min(n, share * (1 - share) / error.se**2)
+        n = share * (1 - share) / error.se**2
+        fewer = special.stdtrit(max(n - 1, 1.0), 1 - tail) / special.stdtrit(min(error.df, 1e9), 1 - tail)
+        n *= min(float(fewer), 1.0) ** 2
     hits = share * n
     low = float(special.betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0

@@ -7,18 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy import special
 
 from cabs_core.errors import RouterError
+from cabs_core.metrics import mean_error, share_interval
+from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, weights
 from cabs_core.ope.evaluate import COVERAGE, model_of
 from cabs_core.ope.intervals import (
     LEAST,
     effective_size,
-    half_width,
+    error_of,
     second_moment,
     sequence_half_width,
-    standard_error,
 )
 from cabs_core.ope.models import folds
 from cabs_core.oracles.oracles import Oracles
@@ -89,7 +91,8 @@ def compare_policies(
         float((direct(p, q) + weights(p, data.actions, data.propensities) * error).mean()) for p in (old, new)
     ]
     apart = np.abs(gap).sum(axis=1) / 2.0
-    most = (float(apart.sum()) + 2.0) / n  # as if two more decisions had differed
+    differ_error = mean_error(apart, clusters=clusters)
+    most = share_interval(float(apart.mean()), differ_error, LEVEL)[1]
     if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
         reason = f"the routers differ in {apart.mean():.2%} of {n} decisions, so by at most {most:.4f}"
         return Comparison(
@@ -107,13 +110,14 @@ def compare_policies(
         differ = 2.0 * float(apart.mean())
         drawn = min(1.0, float(np.abs(factor).mean()) / differ)
         size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
-    se = standard_error(direct(gap, q), factor, error, clusters, square, cautious=True)
-    width = (
-        sequence_half_width if data.adaptive else lambda _: half_width(min(size, len(np.unique(clusters))))
-    )
+    # what was not seen can matter only where they differ
+    unit = 2.0 * float(apart.mean())
+    found = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
+    fixed = float(special.stdtrit(found.df, 1.0 - LEVEL / 2.0))
+    width = sequence_half_width if data.adaptive else lambda _: fixed
     return judge(
-        values[0], values[1], values[1] - values[0], se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
-        how="doubly robust",
+        values[0], values[1], values[1] - values[0], found.se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
+        reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))), how="doubly robust",
     )  # fmt: skip
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import DataError
+from cabs_core.metrics import UNKNOWN, Error, too_heavy
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, doubly_robust, snips, weights
 from cabs_core.ope.estimators import effective_size as realised_size
 from cabs_core.ope.intervals import (
     LEAST,
     effective_size,
-    half_width,
+    error_of,
     second_moment,
     sequence_half_width,
-    standard_error,
 )
 from cabs_core.ope.models import earlier_model, folds, outcome_model
 from cabs_core.utility import clipped_utility
@@ -159,25 +159,34 @@ def evaluate(
         return Evaluation([], reason, **facts)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
     cut = _cut(target, data, w, switch)
-    t = sequence_half_width(n) if anytime else half_width(min(size, independent))
+    width = sequence_half_width(n) if anytime else None
+    # what was not seen matters to the difference only where the policies differ
+    apart = 1.0 if blind else min(float(np.abs(target - data.expected_pmf).sum(axis=1).mean()), 1.0)
     every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
     rows = []
-    for name, outcome in (("score", data.scores), ("cost", data.costs), ("utility", utilities)):
+    for name, outcome, unit in (
+        ("score", data.scores, 1.0),
+        ("cost", data.costs, 0.0),
+        ("utility", utilities, 1.0),
+    ):
+        heavy = too_heavy(w * outcome, clusters) if name == "cost" else None
         q = model_of(data, outcome, fold, anytime)
         model, played = direct(target, q), q[every, data.actions]
         error = outcome - played
         less = max(square - 1.0, 0.0)  # E[(w - 1)^2], as E[w] = 1
-        se_dr = standard_error(model, w, error, clusters, square, cautious=blind)
-        gap_dr = standard_error(model - played, w - 1.0, error, clusters, less, cautious=blind)
+        se_dr = error_of(model, w, error, clusters, square, size, cautious=blind, unit=unit)
+        gap_dr = error_of(
+            model - played, w - 1.0, error, clusters, less, size, cautious=blind, unit=unit * apart
+        )
         value = snips(w, outcome)
         mean = max(float(w.mean()), 1e-12)
         nothing, drift = np.zeros(n), float(outcome.mean()) - value
         estimates = {
             "snips": (
                 value,
-                standard_error(nothing, w / mean, outcome - value, clusters, square, cautious=blind),
+                error_of(nothing, w / mean, outcome - value, clusters, square, size, cautious=blind, unit=unit),
                 # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
-                standard_error(nothing - drift, w / mean - 1.0, outcome - value, clusters, less, cautious=blind),
+                error_of(nothing - drift, w / mean - 1.0, outcome - value, clusters, less, size, cautious=blind, unit=unit * apart),
                 "a learning policy's log gives it no interval at any time" if anytime else "",
             ),
             "dr": (float(doubly_robust(target, w, data.actions, outcome, q).mean()), se_dr, gap_dr, ""),
@@ -185,13 +194,15 @@ def evaluate(
                 float(doubly_robust(target, w, data.actions, outcome, q, switch).mean()), se_dr, gap_dr,
                 f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model" if cut > CUT else "",
             ),
-            "dm": (float(model.mean()), 0.0, 0.0, _BIASED),
+            "dm": (float(model.mean()), UNKNOWN, UNKNOWN, _BIASED),
         }  # fmt: skip
         for estimator in ESTIMATORS:
             value, se, gap_se, reason = estimates[estimator]
             reason = reason or (_ASSUMED if facts["assumed"] else "")
+            if heavy is not None:
+                reason = reason or f"one prompt or conversation is {heavy:.0%} of all the money"
             difference = value - float(outcome.mean())
-            low, high = _ends(value, t * se, reason)
+            low, high = _ends(value, se, width, reason)
             rows.append(
                 Estimate(
                     estimator,
@@ -200,16 +211,18 @@ def evaluate(
                     low,
                     high,
                     difference,
-                    *_ends(difference, t * gap_se, reason),
+                    *_ends(difference, gap_se, width, reason),
                     reason,
                 )
             )
     return Evaluation(rows, "", **facts)
 
 
-def _ends(centre: float, half: float, reason: str) -> tuple[float | None, float | None]:
+def _ends(centre: float, error: Error, width: float | None, reason: str) -> tuple[float | None, float | None]:
     """An interval, or none where there is a reason for that."""
-    return (None, None) if reason else (centre - half, centre + half)
+    if reason:
+        return None, None
+    return centre - error.reach("low", width=width), centre + error.reach("high", width=width)
 
 
 def propensities_of(data: LoggedData) -> np.ndarray:

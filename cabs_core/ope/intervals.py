@@ -1,4 +1,4 @@
-"""How sure an estimate from a log is: standard errors, 95 % intervals, and what a log must hold for one.
+"""How sure an estimate from a log is: errors, and what a log must hold for one.
 
 A contribution is m + c e a decision: m from the model of outcomes, e the played arm's outcome less the model, and c what
 the estimator multiplies it with (w for a policy's mean, w - 1 for its difference to what was played, (new - old) / mu for
@@ -9,23 +9,25 @@ mended from the logged probabilities alone, which know more than the draws:
   happened: a log in which the rare arms happened not to be drawn looks better than it is;
 * the variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
 
-Intervals are mean -+ t se, with Student's t of the effective size (or the number of clusters, if that is smaller) minus one
-degrees of freedom. A sequence's are asymptotic confidence sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
+Intervals are those of `metrics.uncertainty` with that error, the effective size (or the number of clusters, if that is smaller) and
+degrees of freedom one less: skewness counts, and what so many decisions may have missed. A sequence's are asymptotic confidence sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
 2024, Annals of Statistics 52(6), theorem 2.2), valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
-from scipy import special
+
+from cabs_core.metrics import Error, mean_error
+from cabs_core.metrics.uncertainty import LEVEL
 
 #: least effective size with an interval: with fewer, 95 % intervals were measured to cover 83 to 91 %
 LEAST = 50.0
 #: decisions at which a confidence sequence is tightest
 TIGHTEST = 1000
-LEVEL = 0.05
 
 
 def second_moment(difference: np.ndarray, pmf: np.ndarray) -> float:
@@ -50,43 +52,35 @@ def effective_size(difference: np.ndarray, pmf: np.ndarray) -> float:
     return len(pmf) * mean**2 / square if square > 0.0 else 0.0
 
 
-def standard_error(
+def error_of(
     model: np.ndarray,
     factor: np.ndarray,
     error: np.ndarray,
     clusters: np.ndarray,
     square: float,
+    size: float,
     *,
     cautious: bool = False,
-) -> float:
-    """Standard error of the mean of model + factor * error, robust to dependence within clusters.
+    unit: float = 1.0,
+) -> Error:
+    """Error of the mean of model + factor * error, over clusters.
 
     Args:
         model, factor, error: [n]: m, c and e. clusters: [n] any values; decisions of one are dependent.
-        square: E[c^2] expected from the logged probabilities.
+        square: E[c^2] expected from the logged probabilities. size: effective size (`effective_size`).
         cautious: the mean of e^2 is taken as if one more decision of the heavy ones, which it rests on, had been as far
             off as any. For decisions that must not rest on the luck of few draws; intervals become too wide.
+        unit: the possible range of the outcome; 0: it has no largest value.
     """
-    drawn = _clustered(model + factor * error, clusters)
+    drawn = mean_error(model + factor * error, clusters=clusters, unit=unit)
     weight = float((factor**2).sum())
     residual = float(((factor * error) ** 2).sum()) / weight if weight > 0.0 else 0.0
     if cautious and weight > 0.0:
         heavy = weight**2 / float((factor**4).sum())
         residual = (residual + float((error**2).max()) / heavy) / (1.0 + 1.0 / heavy)
-    return max(drawn, math.hypot(_clustered(model, clusters), math.sqrt(square * residual / len(model))))
-
-
-def _clustered(values: np.ndarray, clusters: np.ndarray) -> float:
-    """Cluster-robust standard error of the mean; infinite for one cluster."""
-    index = np.unique(clusters, return_inverse=True)[1]
-    sums = np.bincount(index, weights=values - values.mean())
-    count = len(sums)
-    return float(np.sqrt((sums**2).sum() * count / (count - 1))) / len(values) if count > 1 else math.inf
-
-
-def half_width(size: float) -> float:
-    """Half the width of a 95 % interval, in standard errors, at an effective size."""
-    return float(special.stdtrit(max(size - 1.0, 1.0), 1.0 - LEVEL / 2.0))
+    expected = math.hypot(mean_error(model, clusters=clusters).se, math.sqrt(square * residual / len(model)))
+    independent = min(size, drawn.clusters)
+    return replace(drawn, se=max(drawn.se, expected), df=max(independent - 1.0, 1.0), clusters=independent)
 
 
 def sequence_half_width(n: float) -> float:

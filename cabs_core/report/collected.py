@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from cabs_core.catalog import BEST_SINGLE
-from cabs_core.metrics.people import Estimate, corrected_mean
+from cabs_core.metrics.people import Estimate, corrected_sum
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.tables import Table, number, percent, table_of, words
@@ -50,6 +49,8 @@ def collection_of(
     if measured["judges"]:
         text += f" for {scores['judging, USD in all']:.4f} USD"
     text += f". Stopped: {answers['stopped']}." if answers["stopped"] else "."
+    if against := compared_with(given):
+        text += f" {comparison_text(against)}"
     banners = [
         *scores["_warnings"],
         *(f"{model} was dropped {why}" for model, why in answers["dropped"].items()),
@@ -62,6 +63,20 @@ def collection_of(
         "people": _people(measured["judges"]),
     }
     return Collection(text, [*corrected, *banners], tables, examples)
+
+
+def compared_with(given: Mapping[str, Any] | None) -> str:
+    """The model whose answers a pool's scores are comparisons with, or ''."""
+    scores = given["instrument"]["scores"].values() if given else ()
+    return next((str(data["against"]) for data in scores if data.get("against")), "")
+
+
+def comparison_text(against: str) -> str:
+    """What scores are that come from comparisons."""
+    return (
+        f"Scores are comparisons with {against}'s answers: 1 where the judge prefers an answer, 0.5 where it sees no difference, 0 where it "
+        f"prefers {against}'s. They are no shares of right answers, and what a comparison won is worth in dollars nobody has said."
+    )
 
 
 def _asked(answers: Mapping[str, Any]) -> Table | None:
@@ -110,7 +125,7 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     }
     return table_of(
         "instrument", "The judge, measured", rows, columns,
-        "Against answers that people labelled without knowing whose they were; intervals by bootstrap over prompts (shares: Wilson).",
+        "Against answers that people labelled without knowing whose they were; intervals over prompts (shares: Clopper and Pearson).",
     )  # fmt: skip
 
 
@@ -145,19 +160,22 @@ def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], jud
         if row["query_id"] in place and row["model"] in arm and row[f"people {judges[0]}"] is not None:
             people[place[row["query_id"]], arm[row["model"]]] = row[f"people {judges[0]}"]
     assert case.rho is not None
-    weight = _weights(evidence, case.router, case.rho) - _weights(evidence, BEST_SINGLE, case.rho)
-    judged = (weight * clipped_utility(problem.scores, problem.costs, case.rho)).sum(axis=1)
-    by_people = (weight * clipped_utility(np.nan_to_num(people), problem.costs, case.rho)).sum(axis=1)
-    labelled = ~np.isnan(people).any(axis=1)
-    if labelled.sum() < 10:
+    alone = np.zeros((n, k))
+    alone[:, arm[case.model]] = 1.0
+    weight = _weights(evidence, case.router, case.rho) - alone
+    judged = clipped_utility(problem.scores, problem.costs, case.rho)
+    labelled = ~np.isnan(people)
+    by_people = np.where(labelled, clipped_utility(np.nan_to_num(people), problem.costs, case.rho), np.nan)
+    prompts = int(labelled.any(axis=1).sum())
+    if prompts < 10:
         return [
-            f"Only {labelled.sum()} test prompts are labelled by people: too few to correct the verdict by them (10 are needed)."
+            f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 are needed)."
         ]
-    found_by: Estimate = corrected_mean(judged[labelled], by_people[labelled], judged[~labelled])
+    found_by: Estimate = corrected_sum(weight, judged, by_people, problem.clusters)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus {case.model} at ρ = {case.rho:g} is "
-        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; {labelled.sum()} of {n} test prompts are labelled); by the "
-        f"judge {judged.mean():+.3f}."
+        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the "
+        f"judge {(weight * judged).sum(axis=1).mean():+.3f}."
     ]
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cabs_core.metrics import ratio_error
+
 #: effective decisions below which an estimate is refused, as `cabs evaluate` does
 FEWEST = 30.0
 
@@ -38,8 +40,8 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
     half = None
     if n_eff >= FEWEST:
-        mean = float(w @ s / w.sum())
-        half = 1.96 * math.sqrt(float(((w * (s - mean)) ** 2).sum())) / float(w.sum())
+        error = ratio_error(w * s, w)
+        half = max(error.reach("low"), error.reach("high"))
     needed = None if n_eff == 0 else max(0, math.ceil(scored * (FEWEST / n_eff - 1)))
     return Reach(model, n_eff, half, needed)
 

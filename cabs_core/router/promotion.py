@@ -28,7 +28,7 @@ class Comparison:
     """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 % interval.
 
     Attributes:
-        queries: independent decisions compared: prompts, or conversations. margin: loss of utility a request that is accepted.
+        queries: decisions compared; of a table independent prompts. margin: loss of utility a request that is accepted.
         promote: low > -margin, and the challenger is not measurably worse. reason: in words.
         needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as far as these
             can tell.
@@ -80,7 +80,7 @@ def judge(
     # as many, too, as show that a loss of everything is rarer than the margin
     wanted = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
     promote = queries >= least and low > -margin and high >= 0.0
-    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} independent held-out decisions)"
+    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} held-out decisions)"
     if promote:
         words += f"; not worse by more than {margin:g}"
     elif queries >= least and high < 0.0:

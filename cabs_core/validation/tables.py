@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from cabs_core.catalog import sources
-from cabs_core.errors import listed
+from cabs_core.errors import counted, listed
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
@@ -197,6 +197,12 @@ class Tables:
         return correlation_blocks(self.outcomes.scores, self.outcomes.tasks)
 
     @property
+    def asked_here(self) -> str:
+        """Why scores are about the prompts beside them whatever the words say, or ''."""
+        collected = self.pool is not None and self.pool.collect is not None
+        return "`cabs collect` put these prompts to the models itself" if collected else ""
+
+    @property
     def blocks(self) -> pd.DataFrame:
         """One row per block of models that correlate within tasks; `blocks_in_all` is 1 unless it is set apart."""
         arms, blocks = self.outcomes.arms, self._blocks
@@ -228,6 +234,8 @@ class Tables:
                 "models": [listed((o.arms[j] for j in block), 200) for block in blocks],
                 "correlation_with_text": correlation,
                 "p_value": p_values,
+                "tasks": counted(len(set(o.tasks[rows].tolist())), "task"),
+                "rows": len(rows),
                 "predictable": (p_values <= 0.01) & (correlation >= 0.25 * strongest),
             }
         )

@@ -15,6 +15,7 @@ from cabs_core.collect.instrument import (
     position,
     refusals_decide,
 )
+from cabs_core.metrics.people import corrected_sum
 
 
 def simulated(rng, n, *, error=0.15, long=0.0, own=0.0, models=("gpt-a", "gpt-b", "claude-c", "llama-d")):
@@ -97,7 +98,7 @@ def test_a_perfect_judge_narrows_the_interval():
     truth = (rng.random(2000) < 0.7).astype(float)
     alone = corrected_mean(truth[:50], truth[:50], truth[:0])
     found = corrected_mean(truth[:50], truth[:50], truth[50:])
-    assert found.high - found.low < 0.4 * (alone.high - alone.low)
+    assert found.high - found.low < 0.5 * (alone.high - alone.low)
 
 
 @pytest.mark.parametrize(
@@ -117,17 +118,64 @@ def test_intervals_cover_the_mean_that_people_would_give(n, labelled, error):
         width += found.high - found.low
         own = corrected_mean(judged[:labelled], people[:labelled], judged[:0])
         alone += own.high - own.low
-    assert 0.935 <= hits / 1000 <= 0.985
+    assert 0.935 <= hits / 1000 <= 0.99
     assert naive / 1000 < 0.9
     assert width <= alone * 1.05  # never worse than the labels alone
 
 
-def test_wilson_and_the_bootstrap_hold_their_level():
+def test_agreement_holds_its_level_whether_one_answer_of_a_prompt_is_labelled_or_all():
+    """Prompts that are hard for the judge are hard in all four answers; Wilson's interval of the rows covers 81 %."""
     rng, hits = np.random.default_rng(1), 0
-    for _ in range(300):
-        a = instrument.share(int(rng.binomial(80, 0.85)), 80)
+    for _ in range(400):
+        likely = np.where(rng.random(40) < 0.25, 0.4, 1.0).repeat(4)
+        same = rng.random(160) < likely
+        a = instrument.share(same, np.arange(40).repeat(4).astype(str).tolist())
         hits += a.low <= 0.85 <= a.high
-    assert hits / 300 > 0.92
+    assert 0.92 <= hits / 400 <= 0.99
+
+
+def test_rare_errors_of_people_s_favourites_are_covered():
+    """Answers that are right in 97 % of cases and 50 labels; the usual interval covers 78 %."""
+    rng, hits = np.random.default_rng(2), 0
+    for _ in range(400):
+        people = (rng.random(400) < 0.97).astype(float)
+        judged = np.where(rng.random(400) < 0.05, 1 - people, people)
+        found = corrected_mean(judged[:50], people[:50], judged[50:])
+        hits += found.low <= 0.97 <= found.high
+    assert hits / 400 >= 0.93
+
+
+def test_a_difference_of_two_routers_as_people_would_have_it():
+    """One labelled answer each of some prompts: intervals cover, and the judge's bias for a model is taken out."""
+    rng, hits, n, k = np.random.default_rng(3), 0, 300, 3
+    for _ in range(300):
+        people = (rng.random((n, k)) < [0.5, 0.6, 0.7]).astype(float)
+        judged = people.copy()
+        judged[:, 1] = np.where(rng.random(n) < 0.3, 1.0, judged[:, 1])
+        weight = np.zeros((n, k))
+        weight[np.arange(n), rng.integers(1, 3, n)] += 1.0
+        weight[:, 0] -= 1.0
+        labels = np.full((n, k), np.nan)
+        rows, arms = rng.permutation(n)[:120], rng.integers(0, k, 120)
+        labels[rows, arms] = people[rows, arms]
+        found = corrected_sum(weight, judged, labels)
+        hits += found.low <= 0.15 <= found.high
+    assert 0.92 <= hits / 300 <= 0.99
+
+
+def test_a_judge_that_compares_is_measured_by_comparisons():
+    from types import SimpleNamespace
+
+    from cabs_core.chain.scores import compared_with
+
+    cells = [SimpleNamespace(query=q, model=m) for q in "pqr" for m in ("max", "mini")]
+    people = np.array([1.0, 0.5, 0.2, 0.8, np.nan, 1.0])
+    assert compared_with(people, cells, "max").tolist() == pytest.approx(
+        [np.nan, 0.0, np.nan, 1.0, np.nan, np.nan], nan_ok=True
+    )
+
+
+def test_the_bootstrap_draws_whole_prompts():
     found = instrument.bootstrap(
         ["a", "a", "b", "b", "c", "c"], lambda rows: float(np.array([0, 0, 1, 1, 2, 2.0])[rows].mean())
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cabs_core.errors import DataError
 from cabs_core.ope import LoggedData, evaluate, pseudo_outcomes, read_table
 from cabs_core.ope.estimators import direct, doubly_robust, effective_size, ips, snips, weights
-from cabs_core.ope.intervals import standard_error
+from cabs_core.ope.intervals import error_of
 from cabs_core.ope.models import PENALTY, earlier_model, folds, outcome_model
 from cabs_core.ope.training import unseen
 from cabs_core.router.events import prompt_hash
@@ -254,12 +254,12 @@ def test_standard_errors_by_hand():
     parts = [sum(m[i] - m.mean() for i in range(40) if g[i] == k) for k in range(20)]
     model = sum(s**2 for s in parts) * 20 / 19 / 1600
     expected = (model + 9.0 * sum((c * e) ** 2) / sum(c**2) / 40) ** 0.5
-    assert standard_error(m, c, e, g, 9.0) == pytest.approx(expected) and expected > by_hand
-    assert standard_error(m, c, e, g, 0.0) == pytest.approx(by_hand)
+    assert error_of(m, c, e, g, 9.0, 40).se == pytest.approx(expected) and expected > by_hand
+    assert error_of(m, c, e, g, 0.0, 40).se == pytest.approx(by_hand)
     heavy = sum(c**2) ** 2 / sum(c**4)
     wrong = (sum((c * e) ** 2) / sum(c**2) + max(e**2) / heavy) / (1 + 1 / heavy)
-    assert standard_error(m, c, e, g, 9.0, cautious=True) == pytest.approx((model + 9.0 * wrong / 40) ** 0.5)
-    assert standard_error(m, c, e, np.zeros(40), 0.0) == float("inf")
+    assert error_of(m, c, e, g, 9.0, 40, cautious=True).se == pytest.approx((model + 9.0 * wrong / 40) ** 0.5)
+    assert np.isnan(error_of(m, c, e, np.zeros(40), 0.0, 40).reach("low"))
 
 
 def test_the_model_has_not_seen_its_row():

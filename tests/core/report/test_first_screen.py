@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_replays import SKILL, fake_problem
-from scipy.stats import t
+from scipy.stats import norm, t
 
 from cabs_core.metrics import Error
 from cabs_core.report import evidence as facts
@@ -83,7 +83,7 @@ def interval(gap, compared, unit=1.0):
     lump, z = (parts**3).sum() / (parts**2).sum(), t.ppf(1 - 0.025 / compared, freedom)
     found = []
     for h, far in ((max(-lump, 0), -parts.min()), (max(lump, 0), parts.max())):
-        usual = h + z * math.hypot(se, h) + max(z**2 - 1, 0) / 3 * h
+        usual = h + z * math.hypot(se, h) + (norm.ppf(1 - 0.025 / compared) ** 2 - 1) / 3 * h
         missed = unit * (1 - (0.05 / compared) ** (1 / len(means)))
         found.append(max(usual, missed) if unit else usual + far * (h > 0))
     return found

@@ -50,7 +50,7 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     assert "chosen from the costs" in text
     (worth,) = [line for line in found.lines if line.startswith("one right answer is worth: ")]
     assert worth.startswith("one right answer is worth: 0.002 USD, ") and "0.5 USD, any price (" in worth
-    assert len(found.warnings) == 1 and "no router can gain" in found.warnings[0]
+    assert len(found.warnings) == 1 and "words and lengths predicts" in found.warnings[0]
     assert "(check alignment_text, does not stop a run)" in text
 
 
