@@ -31,7 +31,7 @@ MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
 #: share of cases in which the prompts that are asked for bring an answer, and the draws that tell
-_ANSWERED, _DRAWS = 0.85, 2000
+_ANSWERED, _DRAWS = 0.92, 2000
 #: prompts beyond which nobody is told to collect
 _MOST_PROMPTS = 10_000_000
 _NOT_KNOWN = (math.nan, math.nan)
