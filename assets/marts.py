@@ -29,7 +29,18 @@ _NAMED = _KEYS | {
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
-    return schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
+    """Columns with types and descriptions; of a source also the columns of `outcomes` that they are made of."""
+    columns = list(columns)
+    made = {c.name: [("outcomes", origin) for origin in c.outcomes] for c in columns if c.outcomes}
+    described = schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
+    return described | (lineage(made) if made else {})
+
+
+def _linked(model: SqlModel) -> dict[str, Any]:
+    """A link to the model's own file of SQL."""
+    with specs.preview("code references"):
+        reference = dg.LocalFileCodeReference(file_path=str(model.path), line_number=1, label=model.path.name)
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def _writers(path: str) -> list[str]:
@@ -64,7 +75,7 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
         ],
         description=model.description or f"SQL model {model.name}.",
         code_version=model_code_version(model),
-        metadata=_declared(model.columns),
+        metadata=_declared(model.columns) | _linked(model),
         skippable=True,
     )
 

@@ -57,7 +57,11 @@ class _InRepository(dg.FilePathMapping):
     """Where an asset's file lies in the repository, wherever and under whichever name the folder is installed."""
 
     def convert_to_source_control_path(self, local_path: Path) -> str:
-        return f"assets/{local_path.name}"
+        return "/".join(
+            ("dbt_like_sql", *local_path.parts[-2:])
+            if local_path.suffix == ".sql"
+            else ("assets", local_path.name)
+        )
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:

@@ -74,8 +74,24 @@ def test_every_asset_is_described_grouped_owned_kinded_tagged_and_versioned(spec
 def test_every_made_asset_links_to_its_source(specs) -> None:
     for key, spec in specs.items():
         if not key.startswith(EXTERNAL):
-            (reference,) = spec.metadata["dagster/code_references"].code_references
+            reference, *others = spec.metadata["dagster/code_references"].code_references
             assert Path(reference.file_path).is_file() and reference.line_number, key
+            model = key.partition("/")[2]
+            sql = model in {m.name for m in list_models()}
+            assert len(others) == sql and Path(reference.file_path).name == (
+                f"{model}.sql" if sql else Path(reference.file_path).name
+            )
+
+
+def test_columns_of_sources_are_described_and_lead_to_outcomes(specs) -> None:
+    for key in (key for key in specs if key.startswith("sources/")):
+        columns = specs[key].metadata["dagster/column_schema"].columns
+        assert all(column.description for column in columns), key
+    deps = specs["sources/replay/trials"].metadata["dagster/column_lineage"].deps_by_column
+    origins = {(dep.asset_key.to_user_string(), dep.column_name) for dep in deps["utility"]}
+    assert origins == {("outcomes", "score"), ("outcomes", "cost")}
+    known = {column.name for column in specs["outcomes"].metadata["dagster/column_schema"].columns}
+    assert {d.column_name for found in deps.values() for d in found} <= known and "seconds" not in deps
 
 
 def test_links_to_a_code_host_when_one_is_named(monkeypatch) -> None:
@@ -84,6 +100,8 @@ def test_links_to_a_code_host_when_one_is_named(monkeypatch) -> None:
     specs = {s.key.to_user_string(): s for s in build_defs().resolve_all_asset_specs()}
     (reference,) = specs["oracles"].metadata["dagster/code_references"].code_references
     assert reference.url.startswith("https://github.com/someone/cabs-routing/tree/v1/assets/oracles.py#L")
+    reference, _ = specs["marts/mart_aiq"].metadata["dagster/code_references"].code_references
+    assert "/tree/v1/dbt_like_sql/marts/mart_aiq.sql" in reference.url
     monkeypatch.setenv("CABS_SOURCE_URL", "https://code.example.org/cabs")
     with pytest.raises(CabsError, match="CABS_SOURCE_PLATFORM"):
         build_defs()
