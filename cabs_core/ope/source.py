@@ -73,7 +73,7 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
     return read_log(
         pool_file.table_path(), source.format, columns if scored else columns | {"score": None},
         pool.score_range if "score_range" in pool.model_fields_set else None,
-        scores=None if source.scores is None else pool_file.beside(source.scores, "source.scores"),
+        scores=pool_file.scores_path(),
     )  # fmt: skip
 
 

@@ -48,7 +48,9 @@ class PoolFile:
         Raises:
             PoolError: the table is in neither place.
         """
-        written = self.pool.source.path or ""
+        return self._found("source.path", self.pool.source.path or "")
+
+    def _found(self, name: str, written: str) -> Path:
         folders = [folder for folder in (data_dir(), self.path.parent) if folder is not None]
         places = dict.fromkeys(folder / os.path.expanduser(written) for folder in folders)
         for place in places:
@@ -60,7 +62,7 @@ class PoolFile:
                 return place.absolute()
         looked = " nor ".join(shown_path(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
-        raise self._error(f"source.path {written!r:.120} is not at {looked}.{hint}")
+        raise self._error(f"{name} {written!r:.120} is not at {looked}.{hint}")
 
     def mirror_path(self) -> Path | None:
         """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool file."""
@@ -77,6 +79,15 @@ class PoolFile:
         if not os.path.isfile(path):
             raise self._error(f"{name} {written!r:.120} is not at {shown_path(path)}")
         return path
+
+    def scores_path(self) -> Path | None:
+        """Absolute path of `source.scores`, a file or folder, looked for where the table is.
+
+        Raises:
+            PoolError: there is none.
+        """
+        written = self.pool.source.scores
+        return None if written is None else self._found("source.scores", written)
 
     def collect_files(self) -> dict[tuple[str | int, ...], str]:
         """{place in the file: path as written} of the files that `collect` names."""
@@ -163,7 +174,9 @@ class PoolFile:
 
     def log_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files of `log_path`; empty where there is no log."""
-        return _hashes("log", self.log_path)
+        named = self.log_file
+        scores = {} if named is None or named.scores is None else _hashes("scores", Path(named.scores))
+        return _hashes("log", self.log_path) | scores
 
     def external_files(self) -> dict[str, str]:
         """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a mirror.
@@ -172,7 +185,11 @@ class PoolFile:
             PoolError: the table is not there.
         """
         if sources()[self.pool.source.kind].table:
-            return _hashes("table", self.table_path()) | self._named_files("upstreams")
+            scores = self.scores_path()
+            found = _hashes("table", self.table_path()) | (
+                {} if scores is None else _hashes("scores", scores)
+            )
+            return found | self._named_files("upstreams")
         folder = self.mirror_path()
         return {} if folder is None else _hashes("mirror", folder)
 

@@ -114,6 +114,32 @@ def test_prompts_to_collect_need_no_score_to_be_named(tmp_path: Path, cabs_home:
     assert len(read_prompts(read_pool_file(path))) == 95
 
 
+def test_scores_in_a_file_of_their_own_belong_to_the_source(tmp_path: Path, cabs_home: Path) -> None:
+    calls = [
+        {"id": f"o{i}", "trace_id": f"t{i}", "type": "GENERATION", "provided_model_name": "ab"[i % 2], "input": f"question {i}", "total_cost": 0.1}
+        for i in range(60)
+    ]  # fmt: skip
+    marks = [
+        {"id": f"s{i}", "trace_id": f"t{i}", "name": "ok", "value": i % 3 == 0, "data_type": "BOOLEAN", "source": "API"} for i in range(50)
+    ]  # fmt: skip
+    for name, rows in (("observations.jsonl", calls), ("scores/1.jsonl", marks)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    source = (
+        "source: {kind: logs, format: langfuse, path: observations.jsonl, scores: scores}\nmodels: [a, b]\n"
+    )
+    (tmp_path / "p.yaml").write_text(source)
+    pool_file = read_pool_file(tmp_path / "p.yaml")
+    outcomes = load_outcomes(pool_file)
+    assert len(outcomes) == 50 and outcomes.scores[outcomes.answered == 1].sum() == 17
+    before = pool_file.external_files()
+    (tmp_path / "scores" / "1.jsonl").write_text(json.dumps(marks[0]))
+    assert set(before) == {"table", "scores/1.jsonl"} and pool_file.external_files() != before
+    (tmp_path / "p.yaml").write_text(source.replace("scores: scores", "scores: nowhere"))
+    with pytest.raises(PoolError, match=r"source\.scores 'nowhere' is not at"):
+        load_outcomes(read_pool_file(tmp_path / "p.yaml"))
+
+
 def test_where_the_log_of_a_router_lies_and_how_it_is_written(tmp_path: Path, cabs_home: Path) -> None:
     (tmp_path / "p.yaml").write_text(
         "source: {kind: synthetic}\nrouter: {log: {path: a.jsonl, format: langfuse, scores: s.jsonl}}\n"

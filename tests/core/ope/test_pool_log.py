@@ -192,6 +192,7 @@ def test_refusals_and_mistakes_are_said(world) -> None:
 
 def test_the_command(world) -> None:
     home, _ = world
+    pd.read_csv(home / "log.csv").assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
     arguments = ["--pool", "tiny", "--log", str(home / "log.csv"), "--policies", "ridge", "--rho", "500"]
     said = CliRunner().invoke(command, arguments)
     assert said.exit_code == 0 and "ridge" in said.output and "n_eff" in said.output, said.output
