@@ -1,0 +1,89 @@
+"""The steps that a request takes through the server: the functions of ours that hand it on, from its body to the reply.
+
+    python -m benchmarks.steps --router router
+
+Counted are functions of the server, of `endpoints`, of `sessions` and `router`, each once, in the order in which a routed chat
+enters them. A step hands on: it calls another one of them. Those that only compute for their caller (`leaf`) are listed beside
+the steps. What is called inside policies, predictors, the encoder and the log's database is no step of the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from cabs_core.bench.servers import start_echo, write_upstreams
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.server.app import make_app
+
+ROOMS = (
+    "cabs_core/endpoints/",
+    "cabs_core/router/server/",
+    "cabs_core/router/sessions.py",
+    "cabs_core/router/router.py",
+)
+
+
+def steps(bundle: Path) -> list[tuple[str, bool]]:
+    """(function, whether it hands on) of those that a routed chat enters, in order."""
+    entered: dict[str, bool] = {}
+
+    def named(frame: FrameType | None) -> str | None:
+        if frame is None or frame.f_code.co_name.startswith("<"):
+            return None
+        place = frame.f_code.co_filename
+        room = next((place[place.index(room) :] for room in ROOMS if room in place), None)
+        return None if room is None else f"{room.removeprefix('cabs_core/')}: {frame.f_code.co_qualname}"
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and (name := named(frame)) is not None:
+            entered.setdefault(name, False)
+            outer = named(frame.f_back)
+            if outer in entered and outer != name:
+                entered[outer] = True
+
+    echo, port = start_echo()
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            file = write_upstreams(Path(name) / "upstreams.yaml", read_manifest(bundle).names, port)
+            threading.setprofile(note)
+            app = make_app(bundle, file, log=str(Path(name) / "log.sqlite"), every=3_600.0)
+            with TestClient(app, base_url="http://127.0.0.1") as client:
+                for text in ("warm up", "What is two plus two?"):
+                    entered.clear()
+                    body = {"messages": [{"role": "user", "content": text}]}
+                    assert client.post("/v1/chat/completions", json=body).status_code == 200
+                app.state.forwarder.worker.submit(bool).result()
+                found = list(entered.items())
+            threading.setprofile(None)
+    finally:
+        echo.kill()
+        echo.wait()
+    first = next(i for i, (name, _) in enumerate(found) if "body_of" in name)
+    return found[first:]
+
+
+def main() -> None:
+    """Print them with their number."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
+    parser.add_argument("--router", type=Path, required=True, help="folder of the bundle")
+    parser.add_argument("--json", type=Path, help="write them here")
+    given = parser.parse_args()
+    found = steps(given.router)
+    handing = [name for name, hands_on in found if hands_on]
+    print("\n".join(f"{i:3d} {name}" for i, name in enumerate(handing, 1)))
+    print("\n".join(f"leaf {name}" for name, hands_on in found if not hands_on))
+    print(f"{len(handing)} steps, {len(found)} functions")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
