@@ -31,19 +31,33 @@ class Purse:
 
     def __init__(self, most: float, spent: float):
         self.most, self.spent, self.reserved, self.refused = most, spent, 0.0, False
+        self._under_way, self._waiting = 0, list[asyncio.Future[None]]()
 
-    def take(self, bound: float) -> bool:
-        """Reserve the most that a call can cost; False: it could pass the limit, and nothing is sent."""
-        if self.spent + self.reserved + bound > self.most * (1 + 1e-12):
-            self.refused = True
-            return False
+    async def take(self, bound: float) -> bool:
+        """Reserve the most that a call can cost; False: it could pass the limit, and nothing is sent.
+
+        A call that would fit but for what is under way waits for that: most calls cost a small part of what they can.
+        """
+        while self.spent + self.reserved + bound > self.most * (1 + 1e-12):
+            if not self._under_way or self.spent + bound > self.most * (1 + 1e-12):
+                self.refused = True
+                return False
+            end = asyncio.get_running_loop().create_future()
+            self._waiting.append(end)
+            await end
         self.reserved += bound
+        self._under_way += 1
         return True
 
     def settle(self, bound: float, usd: float) -> None:
         """A call ended, and cost `usd`."""
-        self.reserved = max(0.0, self.reserved - bound)
+        self._under_way -= 1
+        self.reserved = max(0.0, self.reserved - bound) if self._under_way else 0.0
         self.spent += usd
+        waiting, self._waiting = self._waiting, []
+        for end in waiting:
+            if not end.done():
+                end.set_result(None)
 
 
 @dataclass
@@ -252,7 +266,7 @@ async def _call(
         await lane.turn()
         if not lane.open:
             break
-        if not purse.take(bound):
+        if not await purse.take(bound):
             lane.state = "budget"
             break
         number = store.send(call.key, lane.target.name, bound)

@@ -9,8 +9,9 @@ import numpy as np
 
 from cabs_core.collect.calls import Call, Target, question, targets
 from cabs_core.collect.prompts import Prompts, read_prompts
+from cabs_core.collect.scorers import judge as judging
 from cabs_core.collect.scorers.box import kind_of_box
-from cabs_core.collect.store import AnswerStore
+from cabs_core.collect.store import WORTHLESS, Answer, AnswerStore
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.errors import DataError, RouterError
@@ -23,6 +24,8 @@ EXPECTED = 200.0
 _DENSE, _PROSE = 2.0, 5.0
 #: shortest answer, for the range
 _SHORT = 5.0
+#: prompts whose answers are held in memory at a time
+_BLOCK = 500
 
 
 @dataclass(frozen=True)
@@ -132,28 +135,58 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
         lines.append(_line(target, "answers", len(calls), to_ask, out[target.name]))
     for judge in collect.judges:
         target = collection.judges[judge.called]
-        lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out)))
+        lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out, store)))
     return lines
 
 
 def _judged(
-    judge: Judge, collection: Collection, wanted: int, out: dict[str, float]
+    judge: Judge, collection: Collection, wanted: int, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
-    """(calls, characters of each, output tokens) of a judge over all answers, known grades included."""
-    compared = judge.against is not None
+    """(calls, characters of each that is not known yet, output tokens) of a judge over all answers.
+
+    Where an answer is there, so is the judge's question about it, and whether that was asked.
+    """
     models = [t.name for t in collection.models if t.name != judge.against]
+    target, orders = collection.judges[judge.called], 1 if judge.against is None else 2
+    total, sizes = 0, list[int]()
     applies = [
         int(i)
         for i in collection.order[:wanted]
         if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
     ]
-    sizes = []
-    for i in applies:
-        base = len(judge.rubric) + 600 + len(collection.prompts.texts[i])
-        for name in models:
-            answers = out[name] + (out.get(judge.against or "", 0.0) if compared else 0.0)
-            sizes += [int(base + BYTES_A_TOKEN * answers)] * (2 if compared else 1)
-    return len(sizes), sizes, min(30.0, judge.max_tokens)
+    for start in range(0, len(applies), _BLOCK):
+        questions: list[Call] = []
+        block = applies[start : start + _BLOCK]
+        answers = _answers(collection, block, store)
+        for i in block:
+            prompt = collection.prompts.texts[i]
+            base = len(judge.rubric) + 600 + len(prompt)
+            theirs = answers.get((judge.against or "", i))
+            for name in models:
+                mine = answers.get((name, i))
+                if mine is not None and mine.state in WORTHLESS:
+                    continue  # scored without a question
+                total += orders
+                if mine is None or (orders == 2 and theirs is None):
+                    expected = out[name] + (out.get(judge.against or "", 0.0) if orders == 2 else 0.0)
+                    sizes += [int(base + BYTES_A_TOKEN * expected)] * orders
+                else:
+                    other = "" if theirs is None else theirs.text or ""
+                    questions += judging.questions(
+                        judge, target, prompt, mine.text or "", other, collection.prompts.rows[i]
+                    )
+        known = store.known([call.key for call in questions])
+        sizes += [call.characters for call in questions if call.key not in known]
+    return total, sizes, min(30.0, judge.max_tokens)
+
+
+def _answers(
+    collection: Collection, places: Sequence[int], store: AnswerStore
+) -> dict[tuple[str, int], Answer]:
+    """{(model, place of the prompt): its answer}, of those that are there with their text or scored without one."""
+    keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
+    answers = store.get(list(keys))
+    return {keys[k]: a for k, a in answers.items() if a.text is not None or a.state in WORTHLESS}
 
 
 def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:

@@ -16,12 +16,9 @@ from cabs_core.collect.scorers import judge as judging
 from cabs_core.collect.scorers.code import unit_test_score
 from cabs_core.collect.scorers.labels import read_labels
 from cabs_core.collect.scorers.text import text_score
-from cabs_core.collect.store import AnswerStore
+from cabs_core.collect.store import WORTHLESS, AnswerStore
 from cabs_core.errors import DataError
 from cabs_core.pool_files.collect import Judge, Labels, Scorer, UnitTests
-
-#: states that are worth 0, whoever scores
-_WORTHLESS = ("refused", "rejected")
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,14 @@ def score_cells(
     """
     n = len(cells)
     scored = Scored(np.full(n, np.nan), {})
-    lost = next((c for c in cells if c.text is None and c.state not in _WORTHLESS), None)
+    lost = next((c for c in cells if c.text is None and c.state not in WORTHLESS), None)
     if lost is not None:
         raise DataError(
             f"pool {collection.pool_file.pool.name}: the answer of {lost.model} to query {lost.query} was kept as a hash, so it cannot be "
             "scored again: set collect.keep: text and ask again under other params, or keep the scores as they were"
         )
     total, weight = np.zeros(n), np.zeros(n)
-    worthless = np.array([c.state in _WORTHLESS for c in cells], dtype=bool)
+    worthless = np.array([c.state in WORTHLESS for c in cells], dtype=bool)
     for scorer in collection.collect.scores:
         applies = np.array([not scorer.tasks or c.task in scorer.tasks for c in cells], dtype=bool)
         values = np.full(n, np.nan)
@@ -172,21 +169,15 @@ def _questions(
     judge: Judge, target: Target, cells: Sequence[Cell], places: Sequence[int]
 ) -> Iterator[tuple[int, Call, bool]]:
     """(place, call, whether the cell's answer is shown first): one call a cell, or one in each order."""
-    if judge.against is None:
-        for i in places:
-            cell = cells[i]
-            yield i, judging.grading(judge, target, cell.prompt, cell.text or "", dict(cell.row)), True
-        return
-    other = {
-        cells[i].query: cells[i].text or "" for i in range(len(cells)) if cells[i].model == judge.against
-    }
+    others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
     for i in places:
         cell = cells[i]
         if cell.model == judge.against:
             continue
-        mine, theirs = cell.text or "", other.get(cell.query, "")
-        yield i, judging.comparing(judge, target, cell.prompt, mine, theirs, dict(cell.row)), True
-        yield i, judging.comparing(judge, target, cell.prompt, theirs, mine, dict(cell.row)), False
+        other = others.get(cell.query, "")
+        asked = judging.questions(judge, target, cell.prompt, cell.text or "", other, dict(cell.row))
+        for number, call in enumerate(asked):
+            yield i, call, number == 0
 
 
 def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from cabs_core.paths import cabs_home
 
 #: final states of a call: it is never made again
 FINAL = ("answered", "truncated", "refused", "rejected")
+#: of these, those that score 0 without being looked at
+WORTHLESS = ("refused", "rejected")
 _PART = 500  # keys looked up at a time
 
 _SCHEMA = """

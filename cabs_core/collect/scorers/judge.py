@@ -47,6 +47,18 @@ def comparing(
     return _call(target, _COMPARE, parts)
 
 
+def questions(
+    judge: Judge, target: Target, prompt: str, answer: str, other: str, row: dict[str, str]
+) -> tuple[Call, ...]:
+    """What the judge is asked about an answer: once, or, against another answer, in both orders (this one first, then last)."""
+    if judge.against is None:
+        return (grading(judge, target, prompt, answer, row),)
+    return (
+        comparing(judge, target, prompt, answer, other, row),
+        comparing(judge, target, prompt, other, answer, row),
+    )
+
+
 def grade_of(text: str, levels: int) -> float | None:
     """The score in [0, 1] of a grading reply; None: it holds no grade."""
     match = _GRADE_GIVEN.search(text)

@@ -83,6 +83,12 @@ def test_the_plan_asks_for_money_first(provider: Running, tmp_path, cabs_home):
         found = collect_answers(collection, store)
         assert low <= found.spent <= high and before > 0
         assert [line.known for line in plan_of(collection, store)][:4] == [40] * 4
+        folder = tmp_path / "answers"
+        folder.mkdir()
+        write_answers(collection, found, store, folder)
+        score_cells(collection, cells_of(folder), store)
+        after = plan_of(collection, store)[4]  # the judge's questions that were asked are due no more
+        assert (after.calls, after.known, after.usd) == (160, 160, 0.0)
     assert "USD" in "\n".join(described(lines, collection, 0.0))
 
 
@@ -93,6 +99,9 @@ def test_the_budget_is_never_passed(provider: Running, tmp_path, cabs_home, most
         try:
             found = collect_answers(collection, store)
             assert "budget" in found.stopped and 30 <= found.prompts < 200
+            # it ends where another call could pass the limit, not where calls that are under way could
+            dearest = max(c.bound for t in collection.models for c in collection.calls(t))
+            assert found.paid > most - dearest
         except CollectError as error:
             assert "max_usd" in str(error)
     assert 0 < paid(provider) <= most
