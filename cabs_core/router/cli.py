@@ -390,9 +390,8 @@ def feedback(
             click.echo(f"scores taken back: {count}{', and the decision' if row else ''}")
             return
         result = router.feedback_by(**{by: decision}, score=score, cost=cost, source=source or "user")
-        click.echo(result)
-        if result == "recorded" and not router.learns:
-            click.echo(f"recorded, not learnt: policy {router.manifest.policy} does not learn from scores")
+        answer = router.about_feedback(result)
+        click.echo(answer.get("note", result))
         if result == "conflict":
             raise SystemExit(1)
     finally:

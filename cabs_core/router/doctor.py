@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.catalog import policy_record
 from cabs_core.errors import RouterError
 from cabs_core.paths import default_log
-from cabs_core.policies.registry import policy_class
 from cabs_core.router.bills import all_calls, compare_invoice, saved
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.database import is_postgres
@@ -146,7 +146,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     bundles = events.bundles()
     problems += _of_bundles(manifest.id, events, folder, bundles)
     problems += json.loads(events.noted(BUDGET) or "[]")
-    learns = policy_class(manifest.policy).learns
+    learns = policy_record(manifest.policy).learns
     gaps = recent_gaps(events, manifest, folder)
     problems += [
         in_a_sentence(gap, learns=learns, policy=manifest.policy, pool=manifest.pool)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.catalog import policy_record
 from cabs_core.compiled.rng import stream_key
 from cabs_core.endpoints.usage import MOST_USD
 from cabs_core.errors import RouterError, UnknownDecision
@@ -201,7 +202,14 @@ class Router:
     @property
     def learns(self) -> bool:
         """Whether its policy learns from scores; those of a static one are recorded."""
-        return self.policy.algorithm.learns
+        return policy_record(self.manifest.policy).learns
+
+    def about_feedback(self, result: str) -> dict[str, Any]:
+        """What is answered to feedback whose result this is: that it taught nothing where the policy does not learn."""
+        if result != "recorded" or self.learns:
+            return {"result": result}
+        note = f"recorded, not learnt: policy {self.manifest.policy} does not learn from scores"
+        return {"result": result, "learnt": False, "note": note}
 
     def problems(self) -> list[str]:
         """What is wrong with its settings, in sentences: a budget that cannot be reached."""

@@ -283,7 +283,7 @@ class CabsLogger(CustomLogger):
             try:
                 body = await request.json()
                 result = await asyncio.to_thread(self.score, body, key)
-                return JSONResponse({"result": result}, 409 if result == "conflict" else 200)
+                return JSONResponse(self.router.about_feedback(result), 409 if result == "conflict" else 200)
             except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
                 status = 404 if isinstance(error, UnknownDecision) else 400
                 return JSONResponse({"error": {"message": str(error)}}, status)

@@ -462,11 +462,7 @@ async def feedback(request: Request) -> Response:
         router.feedback, logged.id, score=body.get("score"), cost=cost, source=caller.name,
         key=None if key is None else f"{caller.name}:{key}",
     )  # fmt: skip
-    answer: dict[str, Any] = {"result": result}
-    if result == "recorded" and not router.learns:
-        text = f"recorded, not learnt: policy {router.manifest.policy} does not learn from scores"
-        answer |= {"learnt": False, "note": text}
-    return JSONResponse(answer, 409 if result == "conflict" else 200)
+    return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
 
 
 async def _owned(request: Request, body: dict[str, Any]) -> Logged:
