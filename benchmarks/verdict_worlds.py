@@ -17,10 +17,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from benchmarks.script import Script
 from cabs_core.atomic import write_text
 from cabs_core.metrics import mean_error
+from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.pool_files.goals import Goal
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
@@ -126,10 +128,8 @@ def verdict(table: Table) -> tuple[str, bool]:
     )
     gap = Gap(evidence, own, other, np.ones(1))
     rows = mean_error(table.scores[best] - table.model_scores)
-    usual = (
-        float((table.scores[best] - table.model_scores).mean())
-        > rows.margin * (2.24 if k > 2 else 1.0) / 1.96
-    )
+    half = float(special.stdtrit(rows.df, 1 - LEVEL / 2 / k)) * rows.se
+    usual = float((table.scores[best] - table.model_scores).mean()) > half
     return decide(gap.utility(k), gap.quality(k), gap.saved(k)), usual
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cabs_core.paths import safe_name
 from cabs_core.plots import render_page
 from cabs_core.report import cards, charts, findings, leaderboard, sections, stages
 from cabs_core.report.changes import VERDICT, changes, previous_facts
-from cabs_core.report.collected import collection_of
+from cabs_core.report.collected import collection_of, compared_with
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.made_from import files_of
@@ -82,6 +82,8 @@ def build_report(
         settings=data.settings.get("replay"),
     )  # fmt: skip
     found = [] if older_data else verdicts(data, evidence)
+    if against := compared_with(collection):
+        found = [replace(v, against=against, value_usd=None, gain=None) for v in found]
     figures = charts.figures(data, evidence)
     origin = collection_of(collection, evidence, found)
     more = {table.key: table for make in MORE if (table := make(data))}
@@ -108,7 +110,7 @@ def build_report(
         stress=condition_name(data.info["condition"]),
         condition=condition_text(data.info["condition"]), provenance=_provenance(data), commands=_commands(data),
         links=[(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
-        banners=banners, cases=cases, first=first, summary=facts["headline"], answer=answer, older_data=older_data, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, first),
+        banners=banners, cases=cases, first=first, summary=facts["headline"], worth=cards.worth_words(found), answer=answer, older_data=older_data, cases_json=_script_json(cases), requests=REQUESTS, month_bill=_month(cases, first),
         winner=label(found[0].router) if found else "", as_good=[label(p) for p in cards.as_good(data, found[0].router)] if found else [],
         examples=chosen, shown_rho=_shown_rho(evidence, found),
         origin=origin, glossary=[(label(p), says(p)) for p in data.board.index], changes=changed, more=list(more.values()), sections=_contents(tables, more, figures, text, chosen),

@@ -30,6 +30,8 @@ def value_text(verdict: Verdict) -> str:
     """What one right answer is worth, and the rho that says the same."""
     if verdict.rho is None:
         return "all values tried"
+    if verdict.against:
+        return f"ρ = {verdict.rho:g}"
     if verdict.value_usd is None:
         return "beyond price (cost does not count)"
     text = f"{verdict.value_usd:.3g}"
@@ -71,16 +73,16 @@ def why(v: Verdict) -> str:
     compared = f", widened because {router} is the best of {v.compared} routers" if v.compared > 1 else ""
     where = "on average over all values tried" if v.rho is None else "at this value"
     u = v.utility
-    change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} right answers"
+    change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} {_won(v)}"
     if f"{abs(u.value):.3f}" == "0.000":
-        change = "neither gains nor loses right answers"
+        change = f"neither gains nor loses {_won(v)}"
     said = f"{router} {change} a request against {against} {where}, its cost deducted"
     if u.low is None:
         said += "; with one query and one trial no error is known."
     else:
         said += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
-        said += f" A gain of {MATTERS:g}, one right answer in a hundred, lies outside this interval."
+        said += f" A gain of {MATTERS:g}, one in a hundred {_won(v)}, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         said += (
             f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
@@ -95,6 +97,16 @@ def why(v: Verdict) -> str:
     if v.heaviest is not None:
         said += f" One prompt is {percent_text(v.heaviest)} of all the money: how much is saved cannot be told from these queries."
     return said
+
+
+def _won(v: Verdict) -> str:
+    """What utility counts: right answers, or of a judge that compares, comparisons."""
+    return f"comparisons with {v.against}" if v.against else "right answers"
+
+
+def worth_words(found: list[Verdict]) -> str:
+    """What stands before a case's value."""
+    return "cost sensitivity" if found and found[0].against else "one right answer worth"
 
 
 def queries_text(v: Verdict) -> str:
@@ -246,7 +258,7 @@ def _saved(v: Verdict) -> str:
 def _cases(found: list[Verdict]) -> list[str]:
     v = shown_case(found)
     lines = [
-        f"| one right answer worth {value_text(v)} | quality | per 1,000 requests | |",
+        f"| {worth_words([v])} {value_text(v)} | quality | per 1,000 requests | |",
         "|---|---:|---:|---|",
         f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {saving_text(v.saved and v.saved.value)} |",
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
@@ -254,7 +266,7 @@ def _cases(found: list[Verdict]) -> list[str]:
     ]
     if len(found) > 1:
         lines += [
-            "| one right answer is worth | use | quality | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
+            f"| {worth_words(found)} | use | quality | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
             "|---|---|---:|---:|---|---|",
         ]
         lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]

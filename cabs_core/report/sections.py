@@ -39,8 +39,10 @@ _MOST_TASKS = 60
 def by_value(found: list[Verdict]) -> Table | None:
     """What to use at each value of a right answer."""
     cases = [(v, *cards.use_row(v)) for v in sorted(found[1:], key=lambda v: -(v.rho or 0.0))]
+    compares = bool(found and found[0].against)
+    words_before = "Cost sensitivity" if compares else "One right answer is worth"
     columns = {
-        "One right answer is worth": lambda r: Cell(r[1], r[0].value_usd, numeric=False),
+        words_before: lambda r: Cell(r[1], r[0].value_usd, numeric=False),
         "Use": lambda r: words(r[2]),
         "Quality": lambda r: Cell(r[3]),
         "USD per 1,000 requests": lambda r: Cell(r[4]),
@@ -51,8 +53,8 @@ def by_value(found: list[Verdict]) -> Table | None:
         "Router gains": lambda r: Cell(_whole(r[6]), r[0].utility.value),
     }
     return table_of(
-        "by_value", "What to use, by what a right answer is worth", cases, columns,
-        "Cost: beside the single model's. Gains: right answers a request, cost deducted. Both router against single "
+        "by_value", "What to use, by how much cost counts" if compares else "What to use, by what a right answer is worth", cases, columns,
+        f"Cost: beside the single model's. Gains: {'comparisons won' if compares else 'right answers'} a request, cost deducted. Both router against single "
         f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point worse "
         f"and saves at least {100 * SAVES:g} % for sure.",
     )  # fmt: skip

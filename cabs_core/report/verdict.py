@@ -67,6 +67,8 @@ class Verdict:
         rho: cost sensitivity, None for the mean over all; value_usd: 1 / rho, what a right answer is worth.
         decision: deploy, keep or unsure.
         router, model: what is compared: the best router of `compared`, and the best single model of the held-out queries.
+        against: the model that all scores are comparisons with, where a judge compares: then they are no right answers, and
+            nothing is in dollars but costs; else ''.
         trained: the single model that the train prompts show, where that is another; over_trained: utility, router minus it.
         utility, quality: mean utility and mean score, router minus model.
         saved: share of the model's cost that the router does not cost; None where the model is free.
@@ -98,6 +100,7 @@ class Verdict:
     model_cost: float
     gain: Estimate | None = None
     heaviest: float | None = None
+    against: str = ""
     trained: str = ""
     over_trained: Estimate | None = None
 
@@ -437,16 +440,16 @@ def summary(found: list[Verdict]) -> str:
     if len(set(names)) == 1:
         # of the values where nothing can be told, the one that needs the fewest prompts
         return headline(min(cases, key=lambda v: v.prompts_needed or math.inf))
-    parts = [(name, [v.value_usd for v in own]) for name, own in groupby(cases, _use)]
+    parts = [(name, list(own)) for name, own in groupby(cases, _use)]
     if len(parts) <= 3:
-        text = "; ".join(f"{name} {_span(values[0], values[-1])}" for name, values in parts)
+        text = "; ".join(f"{name} {_span(own[0], own[-1])}" for name, own in parts)
         return text[0].upper() + text[1:]
     counts = Counter(v.decision for v in cases)
     if len(counts) == 1:
         text = _WORDS[cases[0].decision]
-        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on what a right answer is worth"
+        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on {_depends(cases[0])}"
     listed = ", ".join(f"{text} at {counts[d]}" for d, text in _WORDS.items() if counts[d])
-    return f"It depends on what a right answer is worth: of {len(cases)} values, {listed}"
+    return f"It depends on {_depends(cases[0])}: of {len(cases)} values, {listed}"
 
 
 _WORDS = {"deploy": "deploy a router", "keep": "keep a single model", "unsure": "not enough data to tell"}
@@ -458,8 +461,16 @@ def _use(v: Verdict) -> str:
     )
 
 
-def _span(low: float | None, high: float | None) -> str:
-    """Where a right answer is worth from low to high (None: beyond price)."""
+def _depends(v: Verdict) -> str:
+    return "how much cost counts" if v.against else "what a right answer is worth"
+
+
+def _span(first: Verdict, last: Verdict) -> str:
+    """Where a right answer is worth what it is in the first of some cases to the last (None: beyond price)."""
+    low, high = first.value_usd, last.value_usd
+    if first.against:
+        ends = dict.fromkeys(f"{v.rho:g}" for v in (first, last))
+        return f"at ρ = {' to '.join(ends)}"
     if low is None:
         return "where cost does not count"
     if high is None:

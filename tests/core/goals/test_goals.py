@@ -131,3 +131,25 @@ def test_what_is_promised_holds():
             promised += 1
             broken += truth[problem.arms.index(answer.choice)] < 0.9 * truth[best]
     assert promised > 30 and broken <= 0.07 * promised
+
+
+def test_the_closest_is_the_closest_of_everything_single_models_included():
+    """Three equal models are as good as one another on validation; the one that lacks least on test is named."""
+    rng = np.random.default_rng(0)
+    base = synthetic_problem(400, 3, 3, seed=0, offline=50)
+    scores = (rng.random((400, 3)) < [0.6, 0.9, 0.8]).astype(float)
+    problem = replace(base, scores=scores, costs=np.tile([1e-3, 3e-3, 2e-3], (400, 1)))
+    v, t = problem.rows(np.arange(200)), problem.rows(np.arange(200, 400))
+    answer = answer_goal(Goal(quality=0.95), v, t, ["ridge"], rhos=[1.0], trials=1)
+    assert not answer.confirmed and answer.closest and "Closest comes" in answer.sentence
+    assert answer.score >= t.scores.mean(axis=0).max() - 1e-9
+
+
+def test_the_best_model_and_per_cent_are_understood():
+    from cabs_core.pool_files.goals import parse_goal
+
+    goal = parse_goal("quality: 95%, of: best")
+    assert (goal.quality, goal.of) == (0.95, "best") and parse_goal("latency: 2s, share: 90 %").share == 0.9
+    answer, test = asked(goal, good=0.9, bad=0.85)
+    assert answer.against == test.arms[int(test.scores.mean(axis=0).argmax())] or answer.against == "big"
+    assert "quality (at least" in answer.sentence

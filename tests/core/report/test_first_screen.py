@@ -376,7 +376,18 @@ def verdict_at(value, decision, router="hier_mix", model="gpt-x", **changed):
         "cost": 1.5, "model_score": 0.7, "model_cost": 2.0,
     }  # fmt: skip
     rho = None if value is None else 1 / value
-    return verdicts.Verdict(rho, value, decision, router, 3, model, **figures | changed)
+    return verdicts.Verdict(
+        **{
+            "rho": rho,
+            "value_usd": value,
+            "decision": decision,
+            "router": router,
+            "compared": 3,
+            "model": model,
+        }
+        | figures
+        | changed
+    )
 
 
 def test_headlines_and_cards_of_all_decisions():
@@ -441,6 +452,30 @@ def test_one_router_is_named_unless_another_is_better_beyond_noise():
     names, data = ["carrot", "knn", "ridge"], SimpleNamespace(pair=pair)
     chosen = [verdicts._router_of(data, names, regime) for regime in ("low", "medium", "high")]
     assert chosen == ["ridge", "carrot", "carrot"]
+
+
+def test_comparisons_are_no_right_answers_and_have_no_value_in_dollars():
+    compares = verdict_at(0.05, "deploy", against="max", gain=None, value_usd=None)
+    shown = fields(compares, "one")
+    assert "comparisons with max" in shown["why"] and "right answer" not in shown["why"]
+    assert shown["value"] == "ρ = 20"
+    other = verdict_at(0.01, "keep", against="max", gain=None, value_usd=None)
+    said = verdicts.summary([compares, compares, other])
+    assert "right answer" not in said and "$" not in said and "at ρ = 20" in said
+
+
+def test_the_better_model_of_the_held_out_prompts_is_named_and_so_are_independent_prompts():
+    shown = fields(
+        verdict_at(
+            0.05, "unsure", trained="mini", over_trained=around(0.1, 0.02), independent=20, heaviest=0.3
+        ),
+        "one",
+    )
+    assert "gpt-x is the best single model of these queries; the train prompts show mini" in shown["why"]
+    assert (
+        "100 held-out queries (20 independent prompts)" in shown["why"]
+        and "30 % of all the money" in shown["why"]
+    )
 
 
 def test_few_queries_without_any_difference_prove_nothing():
