@@ -151,9 +151,10 @@ class Progress:
             return
         self._last_notice, seconds = now, max(now - self.began, 1e-9)
         rate = self.done / seconds
-        remaining = (self.total - self.done) / rate if rate > 0 else 0.0
+        minutes, rest = divmod(round((self.total - self.done) / rate), 60) if rate > 0 else (0, 0)
+        left = f", about {minutes} min {rest:02d} s left" if rate > 0 else ""  # no rate, no estimate
         notify(
-            f"{self.done:,} of {self.total:,} calls, {rate:.0f} a second, about {remaining / 60:.0f} min {remaining % 60:02.0f} s left; "
+            f"{self.done:,} of {self.total:,} calls, {rate:.1f} a second{left}; "
             f"{purse.spent:.4f} of at most {purse.most:g} USD spent"
         )
 
