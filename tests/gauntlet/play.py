@@ -12,7 +12,7 @@ from typing import Any
 from .stage import Stage
 
 THEMES = (
-    "answers", "streams", "counts", "conversations", "endpoints", "callers", "scores", "budgets", "state", "bundles",
+    "answers", "streams", "counts", "conversations", "endpoints", "callers", "attacks", "scores", "budgets", "state", "bundles",
     "clients", "plugin",
 )  # fmt: skip
 Seen = tuple[bool, Any]

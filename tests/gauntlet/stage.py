@@ -263,6 +263,10 @@ class Stage:
             self._servers[name] = self.fresh(router, **options)
         return self._servers[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a server of that name."""
+        return name in self._servers
+
     def fresh(self, router: str | Path = "carrot", **options: Any) -> Server:
         """A server of its own."""
         self._number += 1

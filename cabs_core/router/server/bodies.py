@@ -44,19 +44,37 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
     request.state.size = len(content)
-    body: dict[str, Any] = await gate.beside(len(content), read_body, bytes(content))
+    size, holder = len(content), [content]
+    del content  # whoever reads it lets go of it
+    body: dict[str, Any] | Refused = await gate.beside(size, _read, holder)
+    if isinstance(body, Refused):
+        raise body
     return body
+
+
+def _read(holder: list[bytearray]) -> dict[str, Any] | Refused:
+    """What `read_body` returns or raises: an error that a thread raises would keep the body alive with its frames."""
+    try:
+        return read_body(holder)
+    except Refused as error:
+        return error.with_traceback(None)
 
 
 def _too_large() -> Refused:
     return Refused(413, f"the request is larger than {limits.BODY >> 20} MiB")
 
 
-def read_body(content: bytes) -> dict[str, Any]:
-    """The JSON object in UTF-8 text. Raises Refused: it is none, has too many values or too deep ones, or is too wide."""
-    check_values(content)
+def read_body(holder: list[bytearray]) -> dict[str, Any]:
+    """The JSON object in a UTF-8 text, which is taken out of its holder so that it goes as soon as it was read.
+
+    Raises:
+        Refused: it is none, has too many values or too deep ones, or is too wide.
+    """
+    content: bytes | bytearray = holder.pop()
     try:
-        body = json.loads(_narrow(content).decode("utf-8-sig", "surrogatepass"))
+        text = bounded(content).decode("utf-8-sig", "surrogatepass")
+        del content
+        body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
@@ -64,7 +82,26 @@ def read_body(content: bytes) -> dict[str, Any]:
     return body
 
 
-def check_values(content: bytes, *, commas: bool = True) -> None:
+def bounded(content: bytes | bytearray, *, commas: bool = True) -> bytes | bytearray:
+    """JSON that may be parsed: the same, with its few characters outside ASCII escaped. Raises Refused: it is too much."""
+    check_values(content, commas=commas)
+    _check_texts(content)
+    return _narrow(content)
+
+
+def _check_texts(content: bytes | bytearray) -> None:
+    if len(content) <= limits.TEXT or (content.isascii() and b"\\u" not in content):
+        return
+    plain = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * limits.VALUES + 2:
+        raise Refused(400, f"the request has more than {limits.VALUES} values")
+    if any(len(t) > limits.TEXT and not (t.isascii() and b"\\u" not in t) for t in plain.split(b'"')[1::2]):
+        raise Refused(
+            413, f"the request has a text of more than {limits.TEXT >> 20} MiB with characters outside ASCII"
+        )
+
+
+def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
     """Refused where JSON has more than `limits.VALUES` values, or some that lie deeper than `limits.DEPTH`; nothing is parsed.
 
     Args:
@@ -89,7 +126,7 @@ def check_values(content: bytes, *, commas: bool = True) -> None:
             raise Refused(400, f"the request has values that lie more than {limits.DEPTH} deep in each other")
 
 
-def _narrow(content: bytes) -> bytes:
+def _narrow(content: bytes | bytearray) -> bytes | bytearray:
     """Large UTF-8 text of JSON whose few characters outside ASCII are escaped, which else make all others as wide.
 
     Raises:

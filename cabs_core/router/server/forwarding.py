@@ -37,7 +37,7 @@ from cabs_core.errors import CabsError, PolicyError, RouterError
 from cabs_core.router.doctor import ACCOUNT
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server import limits
-from cabs_core.router.server.bodies import check_values
+from cabs_core.router.server.bodies import bounded
 from cabs_core.router.server.breaker import Breaker
 from cabs_core.router.server.callers import Refused
 from cabs_core.router.server.cap import Cap
@@ -462,7 +462,7 @@ class Forwarder:
                 headers={**JSON, **upstream.headers(ask.dialect), **passed}, allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),
             ) as response:  # fmt: skip
-                content = await _whole(response)
+                content = await self._whole(response, ask)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
         if content is None:
@@ -507,6 +507,7 @@ class Forwarder:
                     f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}", data=payload, headers=sent,
                     allow_redirects=False, timeout=times, trace_request_ctx=call,
                 )  # fmt: skip
+                del payload  # it may be large
                 good = 200 <= response.status < 300
                 kind = response.headers.get("content-type", "")
                 if good and streams and not kind.startswith("application/json"):
@@ -517,7 +518,7 @@ class Forwarder:
                         ask.body = {}  # no other attempt needs it
                         await ask.room.aclose()
                     return answer
-                content = await _whole(response)
+                content = await self._whole(response, ask)
             response.release()
         except TimeoutError:
             what = f"no answer within {seconds:g} s"
@@ -666,6 +667,21 @@ class Forwarder:
                 billed=True,
             )
 
+    async def _whole(self, response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
+        """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`. A key's large ones come one at a time."""
+        chunks, size, waited = list[bytes](), 0, False
+        async with AsyncExitStack() as turn:
+            async for chunk in response.content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > limits.ANSWER:
+                    response.close()
+                    return None
+                if not waited and size > limits.LARGE_ANSWER:
+                    waited = True
+                    await turn.enter_async_context(self.gate.body(f"answers of {ask.caller}", limits.ANSWER))
+        return b"".join(chunks)
+
     def log(self, work: Callable[[], object]) -> None:
         """Have something logged. The answer does not wait for it; what comes after it on the thread does."""
 
@@ -711,13 +727,13 @@ class Call:
             if self.response is not None:
                 self.response.close()
         finally:
-            if not self.ended:  # whatever it was, it was no word of the upstream
-                try:
+            try:
+                if kind is not None or not self.ended:  # whatever it was, it was no word of the upstream
                     self.breaker.released()
-                finally:
-                    what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
-                    gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-                    self.finish("broken" if gone else "error", reason=what, billed=self.sent)
+            finally:  # nothing happens where it has ended
+                what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+                gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+                self.finish("broken" if gone else "error", reason=what, billed=self.sent)
 
     def back(self, response: aiohttp.ClientResponse | None = None) -> dict[str, str]:
         """Headers of the answer: those of the upstream that HTTP can carry on."""
@@ -824,25 +840,12 @@ def _encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
     return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
-    """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`."""
-    chunks, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limits.ANSWER:
-            response.close()
-            return None
-    return b"".join(chunks)
-
-
 def _parsed(content: bytes) -> Any:
     """`replies.parsed`, or TOO_MUCH."""
     try:
-        check_values(content, commas=False)
+        return parsed(bytes(bounded(content, commas=False)))
     except Refused:
         return TOO_MUCH
-    return parsed(content)
 
 
 def _lacking(error: Exception) -> bool:

@@ -5,7 +5,9 @@ Each is checked before the thing is read, kept or worked on, not after it.
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
 
 #: bytes of a request's line and headers, trailers of its body included; seconds that they may take to arrive
@@ -14,6 +16,8 @@ HEAD, HEAD_SECONDS = 64 << 10, 10.0
 AHEAD = 16
 #: connections of a worker
 CONNECTIONS = 1_000
+#: number of a setting of glibc's mallopt (malloc.h)
+_MMAP_THRESHOLD = -3
 #: file descriptors that a worker needs beside connections
 _OTHER_FILES = 100
 #: bytes of a body, and seconds that it may take to arrive
@@ -24,6 +28,8 @@ VALUES, DEPTH = 100_000, 200
 SMALL_BODY = 64 << 10
 #: characters outside ASCII of a large body that are escaped before it is read: one alone makes every character four bytes
 ESCAPED = 10_000
+#: bytes of one text beyond which it has to be ASCII without \\u, as base64 is: one wide character makes all four bytes
+TEXT = 4 << 20
 #: bytes that a body and its text may take while it is read
 READING = 80 << 20
 #: bytes of large bodies that a key has in a worker at once; others of the key wait unread
@@ -32,8 +38,20 @@ BODIES_BY_KEY = 32 << 20
 REQUESTS_BY_KEY = 250
 #: bytes of an upstream's whole answer, unpacked
 ANSWER = 32 << 20
+#: bytes of an answer beyond which a key's are read one at a time
+LARGE_ANSWER = 1 << 20
 #: bytes of an event in a stream; a longer one passes on in pieces, unread
 EVENT = 8 << 20
+
+
+def give_back_memory() -> None:
+    """Have large blocks go back to the system as soon as they are freed.
+
+    glibc raises the size from which it does so with every large block that is freed, so bodies would stay with the process.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another libc has no such call
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 @cache

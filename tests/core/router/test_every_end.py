@@ -29,7 +29,7 @@ from cabs_core.router.server.tracing import Span, Tracer
 
 #: places of a call at which something is raised, before and after they do their work
 PLACES = [
-    (Breaker, "begin"), (Breaker, "succeeded"), (Breaker, "released"), (Tracer, "start"), (Span, "headers"), (Span, "end"),
+    (Breaker, "begin"), (Tracer, "start"), (Span, "headers"), (Span, "end"),
     (Upstream, "headers"), (Upstream, "body"), (Upstream, "bill"), (Upstream, "most_usd"), (Counters, "call"),
     (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (forwarding, "_encoded"), (forwarding, "_parsed"),
     (forwarding, "meaning"), (forwarding, "answer_of"), (forwarding, "estimated"), (aiohttp.ClientSession, "post"),

@@ -198,20 +198,21 @@ def test_a_body_is_read_as_it_stands(value, ascii_only, escaped):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "SMALL_BODY", 1)
         patch.setattr(limits, "ESCAPED", escaped)
-        assert bodies.read_body(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+        assert bodies.read_body([bytearray(json.dumps(value, ensure_ascii=ascii_only).encode())]) == value
 
 
 def test_bodies_that_nobody_can_afford():
     wide = '{"a": "' + "😀a" * 20_000 + "x" * (12 << 20) + '"}'
     for content, status in (
         (b'{"messages": [' + b"{}," * 100_000 + b"{}]}", 400), (b'{"a":' * 300 + b"1" + b"}" * 300, 400),
-        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400), (wide.encode(), 413), (b"[" * 1_000_000, 400), (b"\xff", 400),
+        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400), (b'{"a": "' + b"x" * (5 << 20) + b'\\u00e9"}', 413),
+        (b'{"a": "\\"\xc3\xa9' + b"x" * (5 << 20) + b'"}', 413), (wide.encode(), 413), (b"[" * 1_000_000, 400), (b"\xff", 400),
     ):  # fmt: skip
         with pytest.raises(Refused) as refused:
-            bodies.read_body(content)
+            bodies.read_body([bytearray(content)])
         assert refused.value.status == status
     few = json.dumps({"a": "x" * (12 << 20), "b": "😀 and ’"}, ensure_ascii=False).encode()
-    assert bodies.read_body(few)["b"] == "😀 and ’"
+    assert bodies.read_body([bytearray(few)])["b"] == "😀 and ’"
 
 
 def test_a_decision_reads_what_a_chat_reads(place):
