@@ -7,12 +7,13 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.artifacts import Made
 from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, data_results, instrument_result
-from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, schema, stage_result
+from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, of_job, schema, stage_result
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import StageConfig
+from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
 OUTCOMES = {
     "query_id": ("string", "Identifier of the query, unique"),
@@ -44,6 +45,15 @@ class DeviceConfig(StageConfig):
     device: str = Field("", description="auto, cpu or cuda for this run. Empty: the resource's device.")
 
 
+class PayingConfig(StageConfig):
+    """Launchpad settings of a step that may pay for calls."""
+
+    pay: bool = Field(
+        False,
+        description="Pay for the calls that are missing, within `collect.max_usd`. The job collect_pool does so by itself.",
+    )
+
+
 pool_file = dg.AssetSpec(
     "pool_file",
     **specs.common("pool_file", "data", "yaml"),
@@ -57,12 +67,13 @@ pool_file = dg.AssetSpec(
     **specs.stage("answers", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
     description="What the models of a pool that collects (source kind collect) said to its prompts: each asked once, kept by content, "
-    "within `collect.max_usd`. Only the job collect_pool, `cabs run` and `cabs collect` ask: it costs money.",
+    "within `collect.max_usd`. It costs money: the job collect_pool, `cabs run` and `cabs collect` ask, any other run only where its "
+    "config says `pay: true`.",
 )
 def answers(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+    context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return left_out(context, cabs, "answers") or stage_result(context, cabs, "answers", config.force)[2]
+    return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
 
 
 @dg.asset(
@@ -73,12 +84,30 @@ def answers(
     "its biases, with intervals.",
 )
 def scores(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
+    context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     if nothing := left_out(context, cabs, "scores"):
         return nothing._replace(check_results=[instrument_result({})])
-    _, made, result = stage_result(context, cabs, "scores", config.force)
+    made, result = _paid(context, config, cabs, "scores")
     return result._replace(check_results=[instrument_result(made.record.summary)])
+
+
+def _paid(
+    context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource, name: str
+) -> tuple[Made, dg.MaterializeResult[Any]]:
+    """Make a stage that may pay for calls, where the run is to pay or nothing is missing."""
+    if not config.pay and not of_job(context, PAYS):
+        with guarded():
+            chain = cabs.chain(context.partition_key)
+            status = chain.status(chain.stage(name))
+        if config.force or status.state != "fresh":
+            raise dg.Failure(
+                f"{status.target.described} is {status}; nothing was asked, because calls cost money: the job {COLLECT}, "
+                f"`cabs collect {chain.pool.name}`, or `pay: true` in this step's config pays for them",
+                allow_retries=False,
+            )
+    _, made, result = stage_result(context, cabs, name, config.force)
+    return made, result
 
 
 @dg.multi_asset(

@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.artifacts import POOL_STAGES, Made
-from cabs_dagster import specs
+from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.metadata import RETRY, figures, guarded, lineage, schema
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql import SqlModel, list_models
-from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, used_sources
+from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, sources_behind, used_sources
 from dbt_like_sql.project import Column
 
 MODELS = {dg.AssetKey([model.layer, model.name]): model for model in list_models()}
@@ -26,6 +26,9 @@ _NAMED = _KEYS | {
     for s in used_sources()
     for name in (s.relation, f"{s.source}.{s.name}")
 }
+
+
+_BEHIND = sources_behind()
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
@@ -50,28 +53,90 @@ def _writers(path: str) -> list[str]:
 
 
 #: The files that the models read, as tables: where column lineage ends.
-source_specs = [
-    dg.AssetSpec(
-        _NAMED[source.relation],
-        **specs.common("marts", "marts", "parquet" if source.path else "python"),
-        deps=_writers(source.path),
-        description=source.description or f"The files {source.path} of the artifacts, read as one table.",
-        metadata=_declared(source.columns),
+def _source_specs() -> list[dg.AssetSpec]:
+    return [
+        dg.AssetSpec(
+            _NAMED[source.relation],
+            **specs.common("marts", "marts", "parquet" if source.path else "python"),
+            deps=_writers(source.path),
+            description=source.description or f"The files {source.path} of the artifacts, read as one table.",
+            metadata=_declared(source.columns),
+        )
+        for source in used_sources()
+    ]
+
+
+def _page_spec(name: str, text: str, where: dg.PartitionsDefinition | None) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        ["pages", name],
+        **specs.common("marts", "marts", "parquet"),
+        deps=[key for key, model in MODELS.items() if model.layer == "marts"],
+        partitions_def=where,
+        description=f"{text} Its data version changes when what reads it is to be made again.",
     )
-    for source in used_sources()
-]
+
+
+shown_by_reports = _page_spec(
+    "reports", "The marts' rows of a pool, and what its report shows beside them.", partitions.pools
+)
+
+
+def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+    with guarded():
+        versions = partitions.due_in(context.instance, cabs.store()).versions()
+    for (key, partition), version in versions.items():
+        asset = dg.AssetKey(key.split("/"))
+        if not partition and asset in context.selected_asset_keys:
+            yield dg.ObserveResult(asset_key=asset, data_version=dg.DataVersion(version))
+
+
+with specs.preview("observable sources"):
+
+    @dg.multi_observable_source_asset(name="sources", specs=_source_specs(), can_subset=True)
+    def sources(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+        """Looks at what the models are made from; the sensor partitions_of_pools and every run do so, too."""
+        yield from _versions(context, cabs)
+
+    @dg.multi_observable_source_asset(
+        name="verdicts",
+        specs=[_page_spec("verdicts", "The marts of all pools and the verdicts of their reports.", None)],
+        can_subset=True,
+    )
+    def verdicts(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+        """Looks at what the leaderboard is made from."""
+        yield from _versions(context, cabs)
+
+
+def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
+    """Tell the instance the data versions of the sources, for the steps that follow."""
+    with guarded():
+        partitions.observe(
+            context.instance, partitions.due_in(context.instance, cabs.store()), pending=pending
+        )
+
+
+@dg.asset(
+    **specs.common("marts", "marts", "python"),
+    deps=list(dict.fromkeys(writer for s in used_sources() for writer in _writers(s.path))),
+    code_version="1",
+    description="The files of all pools that the SQL models read, looked at before the models run: Dagster is told their data "
+    "versions, as assets `sources/...`. It holds nothing itself.",
+)
+def source_files(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+    _observe(context, cabs, pending=False)
+    return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
 
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
-    writers = [writer for s in used_sources() if s.relation in model.sources for writer in _writers(s.path)]
     kind = "view" if model.materialized == "view" else "parquet"
     return dg.AssetSpec(
         key,
         **specs.common("marts", "marts", "sql", "duckdb", kind),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
-            *(_NAMED[n] for n in model.sources),
-            *dict.fromkeys(writers),
+            # those of other models too: Dagster marks what depends on a changed source, not what depends on that
+            *(_NAMED[source.relation] for source in _BEHIND[model.name]),
+            "source_files",
         ],
         description=model.description or f"SQL model {model.name}.",
         code_version=model_code_version(model),
@@ -82,7 +147,17 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
 
 @dg.multi_asset(
     name="sql_models",
-    specs=[_spec(key, model) for key, model in MODELS.items()],
+    specs=[
+        *(_spec(key, model) for key, model in MODELS.items()),
+        dg.AssetSpec(
+            "database",
+            **specs.common("marts", "marts", "duckdb"),
+            deps=list(MODELS),
+            code_version="1",
+            skippable=True,
+            description="`marts/cabs.duckdb`: all marts as tables of one file, rebuilt from their parquet by one writer.",
+        ),
+    ],
     check_specs=[spec for key, model in MODELS.items() for spec in sql_check_specs(key, model)],
     can_subset=True,
     pool="duckdb",
@@ -125,6 +200,13 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
         with guarded():
             models.finish()
         context.log.info(f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}")
+        _observe(context, cabs, pending=False)
+    if dg.AssetKey("database") in context.selected_asset_keys:
+        yield dg.MaterializeResult(
+            asset_key="database",
+            data_version=dg.DataVersion("built"),
+            metadata={"location": dg.MetadataValue.path(str(models.database))},
+        )
 
 
 def _shown(model: SqlModel, made: Made) -> dict[str, Any]:

@@ -36,6 +36,14 @@ COLUMNS = {
 }
 
 
+class ReplayConfig(PoliciesConfig):
+    """Launchpad settings of `replay`."""
+
+    foreign: bool = Field(
+        False, description="Play a rho that the pool file does not name. Marts and report leave it out."
+    )
+
+
 @dg.multi_asset(
     name="replay",
     specs=[
@@ -55,7 +63,7 @@ COLUMNS = {
     can_subset=True,
     retry_policy=RETRY,
 )
-def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource) -> Iterator[Any]:
+def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
     from cabs_core.chain.partition import examine_partition, replay_partition
@@ -67,13 +75,13 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
         asked = cabs.chain(pool).pool
         chain = cabs.chain(pool, config.policies)
     if asked.logged:
-        yield from _of_a_log(context, checks)
+        why = "A log cannot be replayed. What policies would have earned on it is estimated by `off_policy`"
+        yield from _nothing(context, checks, why)
         return
-    if rho not in asked.replay.rhos:
-        context.log.info(
-            f"rho {rho:g} is not one of pool {pool}'s: it is played, and stays out of marts and report until `replay.rhos` "
-            "of the pool file names it"
-        )
+    if rho not in asked.replay.rhos and not config.foreign:
+        why = f"`replay.rhos` of pool {pool} does not name {rho:g}; `foreign: true` in this step's config plays it all the same"
+        yield from _nothing(context, checks, why)
+        return
     wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
     if not context.selected_asset_keys:
         findings, cells, failed = examine_partition(chain, rho, wanted)
@@ -107,9 +115,8 @@ def replay(context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: Cabs
     )
 
 
-def _of_a_log(context: dg.AssetExecutionContext, checks: set[str]) -> Iterator[Any]:
-    """Dagster's grid has cells of pools of logs, too. Such a cell is finished with no rows, so that a backfill ends well."""
-    why = "A log cannot be replayed. What policies would have earned on it is estimated by `off_policy`"
+def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
+    """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that a backfill ends well."""
     found = [
         dg.AssetCheckResult(asset_key="replay", check_name=n, passed=True, description=why) for n in checks
     ]

@@ -10,13 +10,10 @@ from cabs_core.chain.page_server import page_url
 from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import figures, guarded, provenance
+from cabs_dagster.partitions import due_in, observe
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.freshness import Marts
-
-from .marts import MODELS
-
-_MARTS = [key for key, model in MODELS.items() if model.layer == "marts"]
 
 with specs.preview("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
@@ -26,7 +23,7 @@ with specs.preview("freshness policies"):
     **specs.common("report", "results", "python", "html"),
     code_version=page_code_version(),
     partitions_def=partitions.pools,
-    deps=_MARTS,
+    deps=["database", dg.AssetKey(["pages", "reports"]), "outcomes", "splits", "replay_problem"],
     freshness_policy=_WEEKLY,
     description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
     "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
@@ -41,6 +38,7 @@ def report(
         shown = page_metadata(made, chain.store, parts)
         if PROFILE in made.record.files:
             shown["profile of the data"] = _link(made, parts, PROFILE)
+        observe(context.instance, due_in(context.instance, chain.store), pending=False)
     context.log.info(f"report: {made.folder / 'index.html'}")
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
@@ -48,7 +46,7 @@ def report(
 @dg.asset(
     **specs.common("leaderboard", "results", "python", "html"),
     code_version=page_code_version(),
-    deps=[*_MARTS, "report"],
+    deps=["database", dg.AssetKey(["pages", "verdicts"]), "report"],
     description="All pools side by side, with links to their reports.",
 )
 def leaderboard(
@@ -58,6 +56,7 @@ def leaderboard(
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
         shown = page_metadata(made, store, page_parts(None))
+        observe(context.instance, due_in(context.instance, store))
     return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from cabs_core.artifacts.stages import stage_code_version
+from cabs_core.errors import DataError
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
-from cabs_dagster.metadata import figures, guarded, left_out, stage_result, table
+from cabs_dagster.jobs import DEPLOY
+from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, stage_result, table
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import StageConfig
+from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 
 
 @dg.multi_asset(
@@ -54,22 +57,52 @@ def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsRes
     )
 
 
-@dg.asset(
-    **specs.common("deployed_router", "deployment", "python"),
-    code_version=stage_code_version("router"),
-    deps=["router"],
+class DeployConfig(dg.Config):
+    """Launchpad settings of `deployed_router`."""
+
+    deploy: bool = Field(
+        False, description="Promote the new router if it is not worse. The job deploy_pool does so by itself."
+    )
+
+
+@dg.multi_asset(
+    name="deployed_router",
+    specs=[
+        dg.AssetSpec(
+            "deployed_router",
+            **specs.common("deployed_router", "deployment", "python"),
+            code_version=stage_code_version("router"),
+            deps=["router"],
+            description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job deploy_pool (or with "
+            "`deploy: true` in the config) the newly trained one takes its place unless it is worse on held-out prompts beyond "
+            "noise; `cabs rollback` takes that back. Any other run only says what would be done.",
+        )
+    ],
     partitions_def=partitions.pools,
     check_specs=check_specs("deployed_router"),
-    description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. The newly trained one takes its place unless "
-    "it is worse on held-out prompts beyond noise; `cabs rollback` takes that back.",
+    can_subset=True,
 )
-def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+def deployed_router(
+    context: dg.AssetExecutionContext, config: DeployConfig, cabs: CabsResource
+) -> Iterator[Any]:
+    """One step for the asset and its checks; the checks alone compare and promote nothing."""
     from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
 
+    names = {check.name for check in context.selected_asset_check_keys}
+    promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
     with guarded():
-        found = deploy(cabs.chain(context.partition_key))
-    context.log.info(found["reason"])
-    return dg.MaterializeResult(metadata=figures(found), check_results=deployment_results(found))
+        found = deploy(cabs.chain(context.partition_key), only_compare=not promotes)
+    results = [result for result in deployment_results(found) if result.check_name in names]
+    if promotes:
+        context.log.info(found["reason"])
+        yield dg.MaterializeResult(
+            asset_key="deployed_router", metadata=figures(found), check_results=results
+        )
+    elif context.selected_asset_keys:
+        why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {found['reason']}"
+        yield nothing_to_do(context, "deployed_router", why)._replace(check_results=results)
+    else:
+        yield from results
 
 
 @dg.asset(
@@ -81,4 +114,11 @@ def deployed_router(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg
 def off_policy(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return left_out(context, cabs, "off_policy") or stage_result(context, cabs, "off_policy", config.force)[2]
+    try:
+        return stage_result(context, cabs, "off_policy", config.force)[2]
+    except dg.Failure as failure:
+        with guarded():
+            logged = cabs.chain(context.partition_key).pool.logged
+        if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
+            raise
+        return nothing_to_do(context, "off_policy", str(failure.__cause__))

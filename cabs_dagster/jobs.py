@@ -9,14 +9,16 @@ from pydantic import Field
 
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.retention import prunable, prune
+from cabs_dagster.due import MARTS_AROUND
+from cabs_dagster.metadata import guarded
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import STAGE_TAG
+from cabs_dagster.specs import COLLECT as COLLECT
+from cabs_dagster.specs import DEPLOYS, EVALUATES, PAYS, STAGE_TAG
 
 PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
 DEPLOY, EVALUATE = "deploy_pool", "evaluate_log"
-COLLECT = "collect_pool"
-#: stages that pay for calls: no other job, no schedule and no sensor runs them
-COLLECTED = ("answers", "scores")
+#: stages that may pay for calls: no other job, no schedule and no sensor runs them
+COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if stage.pays)
 STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
 
 
@@ -70,22 +72,61 @@ def prune_traces() -> None:
     prune_old_traces()
 
 
+class PoolChainConfig(dg.Config):
+    """Launchpad settings of `pool_chain`."""
+
+    pool: str = Field("demo", description="Name of the pool; a shipped one is chosen by this.")
+    rhos: list[float] = Field([], description="These cost sensitivities only. Empty: all of the pool's.")
+    policies: list[str] = Field([], description="These policies only. Empty: all of the pool's.")
+    force: bool = Field(False, description="Compute everything again although nothing changed.")
+
+
+@dg.op(
+    description="Makes what is missing or out of date of a pool's chain, from its table to its report, as `cabs run` does: each part "
+    "is a run of its own. It pays for no calls and deploys nothing.",
+)
+def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig, cabs: CabsResource) -> None:
+    from cabs_core.chain.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
+    from cabs_core.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
+    from cabs_dagster.cli.runner import InRun  # noqa: PLC0415  (it imports this module)
+
+    with guarded():
+        pool_file = active_pool(config.pool)
+        runner = InRun(context, cabs.store())
+        runner.run_pool(
+            pool_file,
+            rhos=parse_rhos(",".join(map(str, config.rhos)), pool_file.pool.replay.rhos),
+            policies=parse_policies(",".join(config.policies), pool_file.pool),
+            force=config.force,
+        )
+    context.add_output_metadata({"runs": len(runner.launched), "pool": config.pool})
+
+
+@dg.job(
+    description="The whole chain of the pool that the launchpad names, from its table to its report.",
+    tags={STAGE_TAG: "chain"},
+)
+def pool_chain() -> None:
+    play_chain()
+
+
 _assets = dg.AssetSelection.assets
 _sql = dg.AssetSelection.key_prefixes("staging") | dg.AssetSelection.key_prefixes("marts")
 #: (name, stage of the tag, assets, description)
 _JOBS = (
-    (COLLECT, "collect", _assets(*COLLECTED), "Asks the models of a pool that collects, and scores what they say: it spends money."),
+    (COLLECT, PAYS, _assets(*COLLECTED), "Asks the models of a pool that collects, and scores what they say: it spends money."),
     (PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
     (REPLAY, "replay", _assets("replay"), "Every policy of one pool at one rho, and the checks of what came out."),
-    (EVALUATE, "replay", _assets("off_policy"), "What a pool's policies would have earned on its log."),
-    (RESULTS, "results", _sql | _assets("report", "leaderboard"), "SQL models over all pools, one report, leaderboard."),
+    (EVALUATE, EVALUATES, _assets("off_policy"), "What a pool's policies would have earned on its log."),
+    (RESULTS, "results", _sql | _assets(*MARTS_AROUND, "report", "leaderboard"), "SQL models over all pools, one report, leaderboard."),
     (AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
-    (DEPLOY, "deploy", _assets(*STAGES, "deployed_router"), "Trains a pool's router, deploys it unless it is worse."),
+    (DEPLOY, DEPLOYS, _assets(*STAGES, "deployed_router"), "Trains a pool's router, deploys it unless it is worse."),
 )  # fmt: skip
 JOBS: list[Any] = [  # of a class that Dagster does not export
     *(
         dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
         for name, stage, selection, text in _JOBS
     ),
+    pool_chain,
     prune_traces,
 ]

@@ -13,7 +13,7 @@ import dagster as dg
 from cabs_core.artifacts import Chain, Made, make_artifact
 from cabs_core.errors import explained, is_transient
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import CHAIN_JOBS, STAGE_TAG
+from cabs_dagster.specs import STAGE_TAG
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
@@ -148,20 +148,20 @@ def stage_result(
 def left_out(
     context: dg.AssetExecutionContext, cabs: CabsResource, name: str
 ) -> dg.MaterializeResult[Any] | None:
-    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None: make it.
-
-    `off_policy` is made of any pool, unless the run goes through the whole chain.
-    """
+    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None: make it."""
     with guarded():
         chain = cabs.chain(context.partition_key)
-    requested = name == "off_policy" and context.run.tags.get(STAGE_TAG) not in CHAIN_JOBS
-    if requested or name in chain.stages:
+    if name in chain.stages:
         return None
+    kind = chain.pool.source.kind
     return nothing_to_do(
-        context,
-        name,
-        f"{name} is no part of the chain of pool {chain.pool.name} (source kind {chain.pool.source.kind})",
+        context, name, f"{name} is no part of the chain of pool {chain.pool.name} (source kind {kind})"
     )
+
+
+def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
+    """Whether a run is of the job whose runs have this stage in their tag."""
+    return context.run.tags.get(STAGE_TAG) == stage
 
 
 def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.MaterializeResult[Any]:

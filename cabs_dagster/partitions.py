@@ -1,22 +1,24 @@
 """Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
 
-Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too. Nothing
-here asks for them; a person may: such a replay is kept, and no part of the pool's means.
+Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too: they are
+finished with nothing to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import POOL_STAGES, Chain
+from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
 from cabs_core.artifacts.stages import REPLAY, pick
-from cabs_core.errors import CabsError
+from cabs_core.errors import CabsError, PoolError
 from cabs_core.hashing import stable_hash
 from cabs_core.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
-from cabs_core.pools.registry import differences
+from cabs_core.pools.registry import active_pools, differences
+from cabs_dagster.due import Due
 
 POOLS = "pools"
 RHOS = "rhos"
@@ -37,40 +39,76 @@ def split_key(key: str | dg.MultiPartitionKey) -> tuple[str, float]:
     return pool, parse_rho_key(rho)
 
 
-def missing_partitions(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> dict[str, list[str]]:
-    """{name of the partition set: keys that have to be added} for these pools."""
-    members = list(members)
-    wanted = {
-        POOLS: [pool.name for pool in members],
-        RHOS: sorted({rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}),
-    }
-    known = {name: set(instance.get_dynamic_partitions(name)) for name in wanted}
-    return {name: [key for key in keys if key not in known[name]] for name, keys in wanted.items()}
+def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable[PoolFile]) -> list[PoolFile]:
+    """Those of the pools that are partitions: your own, and shipped ones that were run or are partitions already.
+
+    Nobody asked for the downloads of the other shipped ones. `cabs run`, the job pool_chain, or their name as a new
+    partition in the UI chooses one.
+    """
+    names = {*instance.get_dynamic_partitions(POOLS), *store.children(("outcomes",))}
+    return [member for member in members if not member.shipped or member.pool.name in names]
 
 
-def register(instance: dg.DagsterInstance, members: Iterable[ModelPool]) -> None:
-    """Add the partitions of these pools to the instance."""
-    for name, keys in missing_partitions(instance, members).items():
-        if keys:
-            instance.add_dynamic_partitions(name, keys)
-
-
-def additions(
-    instance: dg.DagsterInstance, members: Iterable[ModelPool]
-) -> list[dg.AddDynamicPartitionsRequest]:
-    """Requests of a sensor that add the partitions of these pools; none where the instance knows them."""
-    definitions = {POOLS: pools, RHOS: rhos}
-    missing = missing_partitions(instance, members)
-    return [definitions[name].build_add_request(keys) for name, keys in missing.items() if keys]
+def due_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Due:
+    """What is due over the pools that are partitions of an instance."""
+    return Due(store, chosen(instance, store, active_pools()[0]))
 
 
 def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that have been run in this instance.
-
-    The shipped ones are partitions, too, so that they can be chosen in the UI; nobody has asked for their downloads.
-    """
+    """Those of the pools that have been run in this instance."""
     run = instance.get_materialized_partitions(dg.AssetKey("outcomes"))
     return [member for member in members if member.pool.name in run]
+
+
+def changes(
+    instance: dg.DagsterInstance, members: Iterable[ModelPool], errors: Iterable[PoolError] = ()
+) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+    """What makes the partitions those of these pools, the rhos in numeric order; nothing where they are.
+
+    Args:
+        errors: of pool files that cannot be read just now: what may be theirs stays.
+    """
+    broken = {error.path.stem for error in errors if error.path is not None}
+    members = list(members)
+    known = list(instance.get_dynamic_partitions(POOLS))
+    names = [pool.name for pool in members]
+    requests = _requests(pools, known, [k for k in known if k in names or k in broken], names)
+    known = list(instance.get_dynamic_partitions(RHOS))
+    kept = known if broken & {*instance.get_dynamic_partitions(POOLS)} else []
+    rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
+    wanted = sorted({*rhos_of, *kept}, key=parse_rho_key)
+    first = next((i for i, (old, new) in enumerate(zip(known, wanted)) if old != new), len(wanted))
+    return requests + _requests(rhos, known, known[:first], wanted)
+
+
+def _requests(
+    definition: dg.DynamicPartitionsDefinition,
+    known: Sequence[str],
+    kept: Sequence[str],
+    wanted: Sequence[str],
+) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+    """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were added."""
+    gone = [key for key in known if key not in kept]
+    new = [key for key in wanted if key not in kept]
+    requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+    if gone:
+        requests.append(definition.build_delete_request(gone))
+    if new:
+        requests.append(definition.build_add_request(new))
+    return requests
+
+
+def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "") -> None:
+    """Make the partitions of an instance those of the active pools; `name`: a pool that is chosen by this."""
+    members, errors = active_pools()
+    if name and not instance.has_dynamic_partition(POOLS, name):
+        instance.add_dynamic_partitions(POOLS, [name])
+    for request in changes(instance, [p.pool for p in chosen(instance, store, members)], errors):
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+            continue
+        for key in request.partition_keys:
+            instance.delete_dynamic_partition(request.partitions_def_name, key)
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
@@ -85,46 +123,89 @@ def settings_of(pool_file: PoolFile) -> dict[str, Any]:
     return values
 
 
-def observe(instance: dg.DagsterInstance, chain: Chain) -> list[str]:
-    """Tell the instance what a pool's file says now; returns what changed since it was told last, in words."""
-    found = observation(instance, chain)
-    if found is None:
-        return []
-    event, changes = found
-    instance.report_runless_asset_event(event)
-    return changes
+def observe(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> dict[str, list[str]]:
+    """Tell the instance what pool files say and what the sources of marts and pages hold now.
+
+    Args:
+        pending: see `Due.versions`.
+
+    Returns:
+        {pool: what changed in its settings since it was told last, in words}.
+    """
+    found = observations(instance, due, pending=pending)
+    for event in found.events:
+        instance.report_runless_asset_event(event)
+    return found.changes
 
 
-def observation(instance: dg.DagsterInstance, chain: Chain) -> tuple[dg.AssetObservation, list[str]] | None:
-    """An observation of the asset `pool_file` and what changed; None when the instance knows it as it is."""
+@dataclass(frozen=True)
+class Observed:
+    """Observations that an instance does not know yet, and {pool: changed settings, in words}."""
+
+    events: list[dg.AssetObservation]
+    changes: dict[str, list[str]]
+
+
+def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> Observed:
+    """What has to be observed for an instance to know the pool files and sources as they are."""
+    found = Observed([], {})
+    for chain in due.chains.values():
+        event, changed = _of_pool(instance, due, chain)
+        if event is not None:
+            found.events.append(event)
+        if changed:
+            found.changes[chain.pool.name] = changed
+    for (key, partition), version in due.versions(pending=pending).items():
+        asset = dg.AssetKey(key.split("/"))
+        known = _last(instance, asset, partition or None)
+        if known is None or known.tags.get("dagster/data_version") != version:
+            tags = {"dagster/data_version": version}
+            found.events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
+    return found
+
+
+def _of_pool(
+    instance: dg.DagsterInstance, due: Due, chain: Chain
+) -> tuple[dg.AssetObservation | None, list[str]]:
+    """An observation of the asset `pool_file`, None where the instance knows it as it is, and what changed."""
+    pool = chain.pool
     try:
-        settings = settings_of(chain.pool_file)
+        settings, waits = settings_of(chain.pool_file), due.in_words(pool.name)
     except CabsError:  # a missing table, say: planning the chain reports it
-        return None
-    known = _last_settings(instance, chain.pool.name)
-    if known == settings:
-        return None
-    changes = [] if known is None else differences(known, settings)
+        return None, []
+    known = _last(instance, dg.AssetKey("pool_file"), pool.name)
+    before = _plain(known, "settings")
+    if before == settings and _plain(known, "due") == waits:
+        return None, []
+    changed = differences(before, settings) if isinstance(before, dict) else []
     metadata: dict[str, Any] = {
+        "due": waits,
+        "rhos": ", ".join(f"{rho:g}" for rho in pool.replay.rhos),
+        "policies": ", ".join(pool.policies),
         "settings": dg.MetadataValue.json(settings),
         "pool file": dg.MetadataValue.path(str(chain.pool_file.path)),
     }
-    if changes:
-        rows = [dg.TableRecord({"changed setting": text}) for text in changes]
+    if changed:
+        rows = [dg.TableRecord({"changed setting": text}) for text in changed]
         metadata["changes"] = dg.MetadataValue.table(rows)
     event = dg.AssetObservation(
         "pool_file",
-        partition=chain.pool.name,
-        description="; ".join(changes)[:500] or None,
+        partition=pool.name,
+        description="; ".join(changed)[:500] or None,
         tags={"dagster/data_version": stable_hash(settings, 32)},
         metadata=metadata,
     )
-    return event, changes
+    return event, changed
 
 
-def _last_settings(instance: dg.DagsterInstance, pool: str) -> dict[str, Any] | None:
-    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("pool_file"), asset_partitions=[pool])
+def _last(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
+) -> dg.AssetObservation | None:
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
     records = instance.fetch_observations(wanted, limit=1).records
-    observed = records[0].asset_observation if records else None
-    value = observed.metadata.get("settings") if observed else None
-    return value.data if isinstance(value, dg.JsonMetadataValue) and isinstance(value.data, dict) else None
+    return records[0].asset_observation if records else None
+
+
+def _plain(observed: dg.AssetObservation | None, name: str) -> Any:
+    value = observed.metadata.get(name) if observed else None
+    return None if value is None else value.value

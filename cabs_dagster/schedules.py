@@ -8,11 +8,14 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.paths import deployed_folder, pools_dir
+from cabs_core.errors import CabsError
+from cabs_core.paths import deployed_folder
 from cabs_core.pools.registry import active_pools
+from cabs_dagster.due import Due
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
-from cabs_dagster.partitions import run_here
-from cabs_dagster.sensors import POOL_TAG, chain_request
+from cabs_dagster.partitions import due_in, run_here
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
 @dg.schedule(
@@ -20,18 +23,28 @@ from cabs_dagster.sensors import POOL_TAG, chain_request
     job_name=PREPARE,
     cron_schedule="0 3 * * 0",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Sundays at 3: goes through the first part of the chain of every active pool that was run or is your own, which costs little where "
-    "nothing changed; the sensor `next_part` goes on with what follows.",
+    description="Sundays at 3: asks for the chain of every active pool that was run or is your own and of which something is due; the "
+    "sensor `next_part` goes on with what follows.",
 )
-def weekly_rerun(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def weekly_rerun(
+    context: dg.ScheduleEvaluationContext, cabs: CabsResource
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
     week = context.scheduled_execution_time.strftime("%G-W%V")
-    active = active_pools()[0]
-    own = {p.pool.name for p in active if p.path.parent == pools_dir()}
-    names = own | {p.pool.name for p in run_here(context.instance, active)}
-    for name in sorted(names):
-        yield chain_request(name, f"weekly:{name}:{week}")
+    due = due_in(context.instance, cabs.store())
+    names = [name for name in sorted(due.chains) if _anything(due, name)]
+    for name in names:
+        key = f"weekly:{name}:{week}"
+        yield dg.RunRequest(run_key=key, partition_key=name, tags={POOL_TAG: name, CHAIN_TAG: key})
     if not names:
-        yield dg.SkipReason("no pool has been run or added yet")
+        yield dg.SkipReason("nothing is due of the pools that were run or added")
+
+
+def _anything(due: Due, pool: str) -> bool:
+    """Whether something is due; a pool that cannot be examined is asked for, so that its run says why."""
+    try:
+        return bool(due.next_parts(pool))
+    except CabsError:
+        return True
 
 
 def _nightly(

@@ -1,153 +1,213 @@
 """Sensors. `partitions_of_pools` is on from the start; off until they are switched on: pool files, the next part of a
 chain, alerts.
 
-The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` requests the first part,
-one run per new or changed pool. `next_part` requests what follows when a part succeeded: first the replays, one run per
-rho (none of a log), then marts and report. Fresh replays are not requested. The tag holds the run key that
-began the chain, so that Dagster's own run keys keep each part of it from being run twice.
+The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner what is due,
+`next_part` what follows when a part succeeded: first the replays, one run per rho (none of a log), then marts and
+reports, once for all pools. The tag holds the run key that began the chain, so that Dagster's own run keys keep each part
+of it from being run twice.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import Chain
-from cabs_core.artifacts.stages import policy_code_version
 from cabs_core.errors import CabsError
 from cabs_core.hashing import stable_hash
 from cabs_core.paths import pools_dir
 from cabs_core.pools.registry import active_pools
 from cabs_dagster import partitions
+from cabs_dagster.due import Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
 
 POOL_TAG, CHAIN_TAG = "cabs/pool", "cabs/chain"
 QUIET_SECONDS = 24 * 3600
+#: seconds after which `pool_files` asks again for what is still due, such as what failed
+ASK_AGAIN = 3600.0
+_UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
 @dg.sensor(
     name="partitions_of_pools",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Registers every pool and its rhos as partitions, wherever Dagster runs, so that they can be chosen in the "
-    "UI. It asks for no run.",
+    description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool files and the sources of marts "
+    "and reports hold, so that it shows what is stale. It asks for no run.",
 )
-def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    members = [found.pool for found in active_pools()[0]]
-    requests = partitions.additions(context.instance, members)
+def partitions_of_pools(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
+    store, (active, errors) = cabs.store(), active_pools()
+    members = partitions.chosen(context.instance, store, active)
+    requests = partitions.changes(context.instance, [found.pool for found in members], errors)
+    found = partitions.observations(context.instance, Due(store, members))
+    _log_changes(context, found)
     return dg.SensorResult(
-        dynamic_partitions_requests=requests, skip_reason=None if requests else "all are known"
+        dynamic_partitions_requests=requests,
+        asset_events=found.events,
+        skip_reason=None if requests or found.events else "all is known",
     )
+
+
+def _log_changes(context: dg.SensorEvaluationContext, found: partitions.Observed) -> None:
+    for pool, changes in found.changes.items():
+        for change in changes:
+            context.log.info(f"pool {pool}: {change}")
 
 
 @dg.sensor(
     name="pool_files",
-    job_name=PREPARE,
+    jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Watches the pool folder: registers new pools, asks for the chain of a new or changed one, says what "
-    "changed in a file and what is wrong with an invalid one, once.",
+    description="Watches the pool folder: registers new pools, asks for what is due of a new or changed one, says what changed in a "
+    "file and what is wrong with an invalid one, once. What failed is asked for again after an hour.",
 )
 def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
-    """Read the pool folder at every tick.
+    """Ask the planner at every tick what is due.
 
-    The cursor holds the problems that were reported, and each pool's content with a count of its changes, so that a
-    file that is changed back is run again, too.
+    The cursor holds the problems that were reported, and for each pool what was due when it was asked for, when, and how
+    often, so that the same is not asked for at every tick.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
-    reported, seen = memory.get("reported", []), memory.get("pools", {})
-    pools, errors = active_pools()
-    own = [p for p in pools if p.path.parent == pools_dir()]
+    reported, asked = memory.get("reported", []), memory.get("asked", {})
+    store, (active, errors) = cabs.store(), active_pools()
+    members = partitions.chosen(context.instance, store, active)
+    due, busy = Due(store, members), under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
-    events: list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation] = []
     requests: list[dg.RunRequest] = []
-    for pool_file in own:
+    for pool_file in (p for p in members if p.path.parent == pools_dir()):
         name = pool_file.pool.name
         try:
-            chain = Chain(cabs.store(), pool_file)
-            found = partitions.observation(context.instance, chain)
-            if found is not None:
-                events.append(found[0])
-                for change in found[1]:
-                    context.log.info(f"pool {name}: {change}")
-            versions = [chain.stage(stage).code_version for stage in chain.stages]
-            key = stable_hash(
-                [
-                    partitions.settings_of(pool_file),
-                    versions,
-                    *map(policy_code_version, pool_file.pool.policies),
-                ]
-            )
-            content, changes = seen.get(name, ["", 0])
-            if content != key:
-                seen[name] = [key, changes + 1]
-                requests.append(chain_request(name, f"{name}:{key}:{changes + 1}"))
+            parts = due.next_parts(name)
+            content = stable_hash(partitions.settings_of(pool_file))
         except CabsError as error:  # a missing table, say: it concerns this pool alone
             problems.append(f"pool {name}: {error}")
+            continue
+        known, at, count = asked.get(name, ["", 0.0, 0])
+        if parts and name not in busy and (content != known or time.time() - at >= ASK_AGAIN):
+            asked[name] = [content, time.time(), count + 1]
+            requests += chain_requests(name, parts, f"{name}:{content}:{count + 1}")
     for text in problems:
         if text not in reported:
             context.log.error(text)
+    found = partitions.observations(context.instance, due)
+    _log_changes(context, found)
     return dg.SensorResult(
         run_requests=requests,
-        dynamic_partitions_requests=partitions.additions(context.instance, [p.pool for p in own]),
-        asset_events=events,
-        cursor=json.dumps({"reported": problems, "pools": seen}),
+        dynamic_partitions_requests=partitions.changes(context.instance, [p.pool for p in members], errors),
+        asset_events=found.events,
+        cursor=json.dumps({"reported": problems, "asked": asked}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
     )
 
 
-def chain_request(pool: str, run_key: str, **tags: str) -> dg.RunRequest:
-    """Ask for the first part of a pool's chain; `next_part` goes on from there."""
-    tags = {POOL_TAG: pool, CHAIN_TAG: run_key, **tags}
-    return dg.RunRequest(run_key=run_key, job_name=PREPARE, partition_key=pool, tags=tags)
+_JOBS_OF = {"stages": PREPARE, "replay": REPLAY, "results": RESULTS}
 
 
-@dg.run_status_sensor(
-    run_status=dg.DagsterRunStatus.SUCCESS,
-    name="next_part",
-    request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
-    minimum_interval_seconds=10,
-    default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Goes on with the chain of a pool when a part of it succeeded: the replays, then marts and report.",
-)
-def next_part(
-    context: dg.RunStatusSensorContext, cabs: CabsResource
-) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    run = context.dagster_run
-    pool = run.tags.get(POOL_TAG, "")
-    if CHAIN_TAG not in run.tags or run.job_name not in (PREPARE, REPLAY):
-        yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
-        return
-    yield from follow_up(cabs.chain(pool), run.job_name, run.tags[CHAIN_TAG])
-
-
-def follow_up(chain: Chain, done: str, began: str) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """What to ask for after a part of a pool's chain: stale replays, or marts and report.
+def chain_requests(pool: str, parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
+    """Ask for parts of a pool's chain; `next_part` goes on from there.
 
     Args:
-        done: the job that succeeded.
-        began: run key of the request that began the chain; each part of a chain is asked for once.
+        began: run key of what began the chain.
     """
-    name, tags = chain.pool.name, {POOL_TAG: chain.pool.name, CHAIN_TAG: began}
-    waiting = 0
-    for rho in chain.pool.replay.rhos:
-        stale = [s for s in map(chain.status, chain.replays([rho])) if s.state != "fresh"]
-        waiting += bool(stale)
-        if stale and done == PREPARE:
-            key = partitions.grid_key(name, rho)
-            yield dg.RunRequest(run_key=f"{began}:{key}", job_name=REPLAY, partition_key=key, tags=tags)
-    if waiting and done != PREPARE:  # a tick asks for runs or says why not, never both
-        yield dg.SkipReason(
-            f"{waiting} of {len(chain.pool.replay.rhos)} rhos of pool {name} are not finished yet"
+    for part in parts:
+        key = pool if part.rho is None else partitions.grid_key(pool, part.rho)
+        yield dg.RunRequest(
+            run_key=f"{began}:{key}:{part.state}",
+            job_name=_JOBS_OF[part.kind],
+            partition_key=key,
+            asset_selection=[dg.AssetKey(asset.split("/")) for asset in part.assets]
+            if part.kind == "results"
+            else None,
+            tags={POOL_TAG: pool, CHAIN_TAG: began},
         )
-    if waiting:
+
+
+def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
+    """Names of the pools of which a run is under way or queued.
+
+    Args:
+        chains: only of runs that a sensor or a schedule began.
+    """
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
+    found = [run.tags for run in runs if not chains or CHAIN_TAG in run.tags]
+    return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in found} - {""}
+
+
+def _next_part(status: dg.DagsterRunStatus, name: str, text: str) -> dg.SensorDefinition:
+    @dg.run_status_sensor(
+        run_status=status,
+        name=name,
+        request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
+        minimum_interval_seconds=10,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description=text,
+    )
+    def sensor(
+        context: dg.RunStatusSensorContext, cabs: CabsResource
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        run = context.dagster_run
+        if CHAIN_TAG not in run.tags:
+            yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
+            return
+        due = partitions.due_in(context.instance, cabs.store())
+        done = run.job_name if status == dg.DagsterRunStatus.SUCCESS else ""
+        others = under_way(context.instance, chains=True)
+        yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
+
+    return sensor
+
+
+def follow_up(
+    due: Due, pool: str, done: str, began: str, busy: Collection[str]
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """What to ask for after a part of a pool's chain.
+
+    Replays come after the stages. Marts and reports are made once for all pools, when no other chain is under way.
+
+    Args:
+        done: the job that succeeded; empty where a part failed, so that nothing more comes of this chain.
+        began: run key of the request that began the chain; each part of a chain is asked for once.
+        busy: pools with a part of a chain under way.
+    """
+    parts = due.next_parts(pool) if pool in due.chains and done else []
+    if done == PREPARE and parts and parts[0].kind == "replay":
+        yield from chain_requests(pool, parts, began)
         return
-    yield dg.RunRequest(run_key=f"{began}:results", job_name=RESULTS, partition_key=name, tags=tags)
+    if parts and parts[0].kind != "results":
+        yield dg.SkipReason(f"{len(parts)} parts of pool {pool} are not finished yet")
+        return
+    if busy:  # a tick asks for runs or says why not, never both
+        yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")
+        return
+    ready = [name for name in due.begun if name in due.chains and not due.pending(name)]
+    results = {name: parts for name in ready if (parts := due.next_parts(name))}
+    if due.models:  # one run makes them for all; the other reports follow it
+        results = dict([next(iter(results.items()))] if pool not in results else [(pool, results[pool])])
+    elif any(part.assets[0] == "report" for parts in results.values() for part in parts):
+        results = {name: parts for name, parts in results.items() if parts[0].assets[0] == "report"}
+    else:  # the leaderboard, once
+        results = dict(list(results.items())[:1])
+    if not results:
+        yield dg.SkipReason("nothing is due")
+    for name, parts in results.items():
+        yield from chain_requests(name, parts, began)
+
+
+next_part = _next_part(
+    dg.DagsterRunStatus.SUCCESS,
+    "next_part",
+    "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
+)
+results_after_failure = _next_part(
+    dg.DagsterRunStatus.FAILURE,
+    "results_after_failure",
+    "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
+)
 
 
 @dg.sensor(
@@ -198,4 +258,4 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
 
 
-SENSORS = [partitions_of_pools, pool_files, next_part, alerts]
+SENSORS = [partitions_of_pools, pool_files, next_part, results_after_failure, alerts]

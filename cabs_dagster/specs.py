@@ -21,8 +21,9 @@ from cabs_core.hashing import stable_hash
 
 OWNERS = ["team:routing"]
 STAGE_TAG = "cabs/stage"
-#: values of the tag on runs of jobs that go through all stages of a pool
-CHAIN_JOBS = ("prepare", "deploy")
+#: values of the tag on runs of the jobs that do what no other run does unless its config says so
+COLLECT = "collect_pool"
+PAYS, DEPLOYS, EVALUATES = "collect", "deploy", "evaluate"
 
 #: feature: (lifecycle stage, why we use it)
 USED: dict[str, tuple[str, str]] = {
@@ -31,6 +32,7 @@ USED: dict[str, tuple[str, str]] = {
         "check results belong to one partition, not to the asset as a whole",
     ),
     "code references": ("beta", "links from an asset to the source line that makes it"),
+    "observable sources": ("beta", "the UI compares what marts are made from with what there is now"),
     "freshness policies": ("beta", "the UI shows when outcomes or a report are older than their deadline"),
     "pool option of ops": ("beta", "one GPU step and one DuckDB writer at a time"),
 }

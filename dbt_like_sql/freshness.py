@@ -31,6 +31,15 @@ def used_sources() -> list[SourceTable]:
     return [source for source in load_project().sources.values() if source.relation in used]
 
 
+def sources_behind() -> dict[str, list[SourceTable]]:
+    """{model: the source tables that it reads, itself or through other models}."""
+    behind: dict[str, dict[str, SourceTable]] = {}
+    for model in list_models():  # each after those that it refers to
+        direct = {s.relation: s for s in used_sources() if s.relation in model.sources}
+        behind[model.name] = direct | {k: s for name in model.depends_on for k, s in behind[name].items()}
+    return {name: list(sources.values()) for name, sources in behind.items()}
+
+
 def _stages() -> list[str]:
     """The stages whose files the models read."""
     return sorted({source.path.split("/")[0] for source in used_sources() if source.path})
@@ -75,7 +84,7 @@ class Marts:
         Raises:
             ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_problem`.
         """
-        inputs = {s.relation: self._source_hash(s) for s in used_sources() if s.relation in model.sources}
+        inputs = {s.relation: self.source_hash(s) for s in used_sources() if s.relation in model.sources}
         for name in model.depends_on:
             record = self.record(name)
             inputs[name] = record.content if record else "missing"
@@ -88,16 +97,22 @@ class Marts:
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
-    def fresh(self, model: SqlModel) -> Record | None:
-        """The record of a model when nothing changed, its file is whole and none of its tests failed."""
+    def problems(self, model: SqlModel) -> list[str]:
+        """Why a model is to be run; empty when nothing changed, its file is whole and none of its tests failed.
+
+        Raises:
+            ProvenanceError: see `recipe`.
+        """
         record = self.record(model.name)
-        if record is None or self.recipe(model).outdated(record) or failed_tests(record):
-            return None
+        if record is None:
+            return ["not made yet"]
+        problems = self.recipe(model).outdated(record)
+        problems += [f"{test} failed" for test in failed_tests(record)]
         for name, entry in record.files.items():
             path = self.folder / MARTS / name
             if not path.is_file() or hash_file(path) != entry["sha256"]:
-                return None
-        return record
+                problems.append(f"{name} is missing or was altered")
+        return problems
 
     def left_out(self) -> list[str]:
         """One line for each pool and policy whose replays the marts leave out: nothing is known of the policy here."""
@@ -115,22 +130,28 @@ class Marts:
                 )
         return found
 
-    def stale(self) -> list[str]:
-        """Names of the models that would be run: all of them where the database is not as it was built."""
+    def outdated(self) -> dict[str, list[str]]:
+        """{model: why it is run}, in order; all of them where the database is not as it was built.
+
+        Raises:
+            ProvenanceError: see `recipe`.
+        """
         if not self.database_whole():
-            return [model.name for model in list_models()]
-        found: list[str] = []
+            return {model.name: [f"{self.database.name} is not as it was built"] for model in list_models()}
+        outdated: dict[str, list[str]] = {}
         for model in list_models():
-            if set(model.depends_on) & set(found) or self.fresh(model) is None:
-                found.append(model.name)
-        return found
+            before = [name for name in model.depends_on if name in outdated]
+            reasons = [f"{name} has to be made first" for name in before] or self.problems(model)
+            if reasons:
+                outdated[model.name] = reasons
+        return outdated
 
     def run(self, model: SqlModel, *, force: bool = False, run_id: str = "") -> Made:
         """Run a model and its tests unless it is fresh."""
         from dbt_like_sql.execute import run_model
 
-        record = None if force else self.fresh(model)
-        if record is not None:
+        record = None if force else self.record(model.name)
+        if record is not None and not self.problems(model):
             return Made(record, self.folder / MARTS, True)
         started = time.perf_counter()
         recipe = self.recipe(model)
@@ -169,7 +190,12 @@ class Marts:
             if self.store.remote:
                 self.store.upload(self.folder / MARTS, (MARTS,))
 
-    def _source_hash(self, source: SourceTable) -> str:
+    def source_hash(self, source: SourceTable) -> str:
+        """Hash of the files (or rows) of a source table.
+
+        Raises:
+            ProvenanceError: see `recipe`.
+        """
         if source.relation not in self._hashes:
             self._hashes[source.relation] = stable_hash(self._content(source), 32)
         return self._hashes[source.relation]

@@ -25,6 +25,7 @@ class Stage:
         code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
         volatile: files with wall-clock measurements, which are no part of the content.
         over_policies: it runs every policy of the pool, so that each one's code matters.
+        pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere else.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Stage:
     volatile: tuple[str, ...] = ()
     over_policies: bool = False
     only: str = ""
+    pays: bool = False
 
     @property
     def module(self) -> str:
@@ -57,8 +59,10 @@ POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         # Answers that were paid for are kept by content beside the artifacts, so making these again asks nothing twice.
-        Stage("answers", (), ("source", "models", "tasks", "collect"), only="collect"),
-        Stage("scores", ("answers",), ("collect",), ("cabs_core.collect.scorers.*",), only="collect"),
+        Stage("answers", (), ("source", "models", "tasks", "collect"), only="collect", pays=True),
+        Stage(
+            "scores", ("answers",), ("collect",), ("cabs_core.collect.scorers.*",), only="collect", pays=True
+        ),
         Stage("outcomes", (), (*OUTCOME_FIELDS, "accept"), ("cabs_core.outcomes.sources.*",)),
         Stage("splits", ("outcomes",), ("split", "shift", "accept")),
         Stage("prompt_embeddings", ("outcomes",), ("encoder",), ("cabs_core.encoders.tfidf",)),

@@ -1,10 +1,9 @@
-"""`cabs plan | report | prune | data | evaluate`: commands that need no orchestrator."""
+"""`cabs report | prune | data | evaluate`: commands that need no orchestrator."""
 
 from __future__ import annotations
 
 import json
 import webbrowser
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,45 +19,6 @@ if TYPE_CHECKING:
 
     from cabs_core.artifacts import ArtifactStore
     from cabs_core.pool_files.config import LogFile
-
-
-@click.command()
-@takes_pool("Name of the model pool; `cabs plan NAME` is the same.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, state, reasons}].")
-def plan(pool: str, as_json: bool) -> None:
-    """Show what `cabs run` would make and why, without making it."""
-    from cabs_core.artifacts import ArtifactStore, Chain
-    from cabs_core.pools.registry import active_pool
-
-    chain = Chain(ArtifactStore(), active_pool(pool))
-    if as_json:
-        found = [
-            {
-                "target": s.target.name,
-                "partition": s.target.partition,
-                "state": s.state,
-                "reasons": list(s.reasons),
-            }
-            for s in chain.overview()
-        ]
-        click.echo(json.dumps(found, indent=1))
-        return
-    for stage in chain.stages:
-        status = chain.status(chain.stage(stage))
-        click.echo(f"{stage:20s} {status.state:8s} {'; '.join(status.reasons)}")
-    if chain.pool.collected:
-        from cabs_core.collect.plan import plan_in_words
-
-        click.echo("\n".join(["", *plan_in_words(chain.pool_file), ""]))
-    counts: dict[str, Counter[str]] = {}
-    reasons: dict[str, dict[str, None]] = {}
-    for target in chain.replays():
-        status = chain.status(target)
-        counts.setdefault(target.policy or "", Counter())[status.state] += 1
-        reasons.setdefault(target.policy or "", {}).update(dict.fromkeys(status.reasons))
-    for policy, states in counts.items():
-        text = ", ".join(f"{count} {state}" for state, count in states.items())
-        click.echo(f"replay of {policy:27s} {text}  {'; '.join(reasons[policy])}")
 
 
 @click.command()

@@ -40,11 +40,14 @@ from cabs_core.utility import binary_share
 FEWEST = 30
 
 
-def deploy(chain: Chain) -> dict[str, Any]:
+def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
     """Promote the pool's router where it is shown to lose no more than `router.margin` to the deployed one.
 
+    Args:
+        only_compare: say what would be done, with the router as it was trained on the table, and promote nothing.
+
     Returns:
-        passed: whether the challenger is deployed now; comparable: False where nobody can tell which is better; reason: in
+        passed: whether the challenger is (or would be) deployed; comparable: False where nobody can tell which is better; reason: in
         words; champion, challenger: ids; and the figures of
         the comparison where there was one.
 
@@ -59,8 +62,8 @@ def deploy(chain: Chain) -> dict[str, Any]:
     challenger = chain.verified(target) / BUNDLE
     if not challenger.is_dir():
         return {"passed": False, "reason": "there is no router to deploy, see the checks of the asset router"}
-    if not chain.pool.router.learn_from_log:
-        return _promote(chain, inputs, challenger)
+    if only_compare or not chain.pool.router.learn_from_log:
+        return _promote(chain, inputs, challenger, only_compare)
     with tempfile.TemporaryDirectory(prefix="cabs-challenger-") as name:
         try:
             taught = train_on_log(chain, inputs, chain.pool_file.log_path, challenger, Path(name))
@@ -72,12 +75,15 @@ def deploy(chain: Chain) -> dict[str, Any]:
         }
 
 
-def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[str, Any]:
+def _promote(
+    chain: Chain, inputs: dict[str, Path], challenger: Path, only_compare: bool = False
+) -> dict[str, Any]:
     """Compare with what is deployed, and promote what is not worse by more than the margin."""
     place = deployed_folder(chain.pool.name)
     new = read_manifest(challenger).id
     if not (place / HEADER).is_file():
-        promote(challenger, place)
+        if not only_compare:
+            promote(challenger, place)
         return {"passed": True, "reason": "nothing was deployed before", "challenger": new}
     ids = {"champion": read_manifest(place).id, "challenger": new}
     if ids["champion"] == new:
@@ -91,7 +97,7 @@ def _promote(chain: Chain, inputs: dict[str, Path], challenger: Path) -> dict[st
     except RouterError as error:
         reason = f"cannot be compared, the champion stays: {error}"
         return {"passed": False, "comparable": False, "reason": reason, **ids}
-    if found.promote:
+    if found.promote and not only_compare:
         promote(challenger, place)
     figures = {k: v for k, v in asdict(found).items() if k not in ("promote", "reason")}
     return {"passed": found.promote, "reason": found.reason, **ids, "comparison": figures}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,13 @@ def page_code_version() -> str:
     return code_version(rooms, files=files)
 
 
-def page_recipe(store: ArtifactStore, marts: Path, chain: Chain | None) -> Recipe:
+def page_recipe(
+    store: ArtifactStore, marts: Path, chain: Chain | None, chains: Mapping[str, Chain] | None = None
+) -> Recipe:
     """What the report of a pool (or, without one, the leaderboard) would be made from now.
 
     Args:
-        marts: folder of the marts' parquet.
+        marts: folder of the marts' parquet. chains: as in `page_problems`.
 
     Raises:
         ProvenanceError: there are no marts yet.
@@ -58,7 +60,7 @@ def page_recipe(store: ArtifactStore, marts: Path, chain: Chain | None) -> Recip
     files = sorted(marts.glob("mart_*.parquet"))
     if not files:
         raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
-    inputs = {path.stem: _rows_hash(str(path), hash_file(path), pool) for path in files}
+    inputs = {path.stem: _rows_hash(path, pool) for path in files}
     names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
     shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
@@ -70,16 +72,25 @@ def page_recipe(store: ArtifactStore, marts: Path, chain: Chain | None) -> Recip
             "older data": str(older or ""),
         }
     else:
-        settings = {"verdicts": verdicts(store)}
+        settings = {"verdicts": verdicts(store, chains)}
     return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
 
 
-def page_fresh(store: ArtifactStore, marts: Path, chain: Chain | None) -> bool:
-    """Whether a page, the leaderboard without a chain, shows what the marts hold now and is whole."""
+def page_problems(
+    store: ArtifactStore, marts: Path, chain: Chain | None, chains: Mapping[str, Chain] | None = None
+) -> list[str]:
+    """Why a page, the leaderboard without a chain, is to be made; empty where it shows what there is and is whole.
+
+    Args:
+        chains: of all active pools, which the leaderboard shows; None: they are read from their files.
+    """
     record = _whole(store, chain.pool.name if chain else None)
-    if record is None or page_recipe(store, marts, chain).outdated(record):
-        return False
-    return chain is not None or not _not_public(marts, record)
+    if record is None:
+        return ["not made yet, or damaged"]
+    reasons = page_recipe(store, marts, chain, chains).outdated(record)
+    if not reasons and chain is None:
+        reasons = [f"{name} is not in {REPORTS}" for name in _not_public(marts, record)]
+    return reasons
 
 
 def _whole(store: ArtifactStore, pool: str | None) -> Record | None:
@@ -154,7 +165,7 @@ def _make(
     options: Options,
 ) -> Made:
     parts = page_parts(chain.pool.name if chain else None)
-    if page_fresh(store, marts, chain) and not options.force:
+    if not options.force and not page_problems(store, marts, chain):
         record = store.record(parts)
         assert record is not None
         return Made(record, store.folder(parts), True)
@@ -172,19 +183,29 @@ def _not_public(marts: Path, record: Record) -> list[str]:
     ]
 
 
-@lru_cache(maxsize=4096)
-def _rows_hash(path: str, content: str, pool: str | None) -> str:
+def _rows_hash(path: Path, pool: str | None) -> str:
     """Hash of what a page shows of a mart: the pool's rows where the mart has pools, else all of it."""
+    content = hash_file(path)
+    rows = _hashes_by_pool(str(path), content) if pool else None
+    return content[:32] if rows is None else rows.get(pool or "", "no rows")
+
+
+@lru_cache(maxsize=256)
+def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
+    """{pool: hash of its rows} of a mart, read once for all pools; None where the mart has no pools."""
     import pyarrow.compute as pc  # noqa: PLC0415  (loading the code location stays quick)
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
-    if pool is None or "pool" not in pq.read_schema(path).names:
-        return content[:32]
     table = pq.read_table(path)
-    rows = table.filter(pc.equal(table["pool"], pool)).combine_chunks()
+    if "pool" not in table.schema.names:
+        return None
     # names and types only: the rest of a schema (whether a column may be empty, say) follows from the other pools
-    columns = [[field.name, str(field.type)] for field in rows.schema]
-    return stable_hash([columns, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest()], 32)
+    columns = [[field.name, str(field.type)] for field in table.schema]
+    hashes = {}
+    for pool in pc.unique(table["pool"]).to_pylist():
+        rows = table.filter(pc.equal(table["pool"], pool)).to_pydict()
+        hashes[pool] = stable_hash([columns, hashlib.sha256(repr(rows).encode()).hexdigest()], 32)
+    return hashes
 
 
 def _data_folders(chain: Chain) -> dict[str, Path]:

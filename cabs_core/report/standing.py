@@ -4,6 +4,7 @@ verdict."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,14 @@ def older_data(chain: Chain) -> OlderData | None:
     return played.older_data([played.stage("replay_problem"), played.stage("tuning"), *played.replays()])
 
 
-def verdicts(store: ArtifactStore) -> dict[str, str]:
-    """{pool: verdict of its report, or why it has none now}, of all that have a report or outcomes."""
-    chains = {found.pool.name: Chain(store, found) for found in active_pools()[0]}
+def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:
+    """{pool: verdict of its report, or why it has none now}, of all that have outcomes.
+
+    Args:
+        chains: of all active pools; None: they are read from their files.
+    """
+    if chains is None:
+        chains = {found.pool.name: Chain(store, found) for found in active_pools()[0]}
     verdicts = {}
     for pool in store.children(("outcomes",)):
         if pool not in chains:

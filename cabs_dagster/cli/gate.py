@@ -39,7 +39,7 @@ def run_checks(
     checked = ("outcomes", "splits", "router")
     there = [stage for stage in checked if store.record((stage, pool.name)) is not None]
     if there:
-        register(instance, [pool])
+        register(instance, store, pool.name)
         notify(f"{pool.name}: {', '.join(there)}")
         keys = {spec.key for stage in there for spec in checks.check_specs(stage)}
         cases += _evaluate(instance, jobs.PREPARE, pool.name, keys)

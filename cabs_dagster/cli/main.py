@@ -46,7 +46,7 @@ def main() -> None:
 
 def _register() -> None:
     from cabs_core.bench.cli import bench
-    from cabs_core.chain.cli import data, evaluate, plan, prune, report
+    from cabs_core.chain.cli import data, evaluate, prune, report
     from cabs_core.chain.collect_cli import collect, judge
     from cabs_core.chain.trace_cli import trace
     from cabs_core.policies.cli import policies
@@ -54,6 +54,7 @@ def _register() -> None:
     from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
+    from cabs_dagster.cli.plan import plan
     from cabs_dagster.cli.pool import pool
     from cabs_dagster.cli.run import run
     from cabs_dagster.cli.ui import instance, ui

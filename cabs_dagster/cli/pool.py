@@ -23,6 +23,7 @@ def add(file: Path) -> None:
 
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not read.
     """
+    from cabs_core.artifacts import ArtifactStore
     from cabs_core.catalog import sources
     from cabs_core.pools import load_pool_file
     from cabs_core.pools.registry import add_pool
@@ -40,7 +41,7 @@ def add(file: Path) -> None:
         click.echo(overview(given).text)
     added = add_pool(file)
     with open_instance() as instance:
-        register(instance, [added.pool_file.pool])
+        register(instance, ArtifactStore(), added.pool_file.pool.name)
     click.echo(f"{added.verb} pool {added.pool_file.pool.name}: {added.pool_file.path}")
     for change in added.changes:
         click.echo(f"  {change}")
@@ -112,12 +113,12 @@ def retire(name: str, delete: bool) -> None:
     from cabs_core.artifacts import ArtifactStore
     from cabs_core.chain.retention import retire_pool
     from cabs_dagster.instance import open_instance
-    from cabs_dagster.partitions import POOLS
+    from cabs_dagster.partitions import register
 
-    retire_pool(name, ArtifactStore(), delete=delete)
+    store = ArtifactStore()
+    retire_pool(name, store, delete=delete)
     with open_instance() as instance:
-        if instance.has_dynamic_partition(POOLS, name):
-            instance.delete_dynamic_partition(POOLS, name)
+        register(instance, store)
     click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
 
 
@@ -127,11 +128,11 @@ def restore(name: str) -> None:
     """Take a retired pool back."""
     from cabs_core.artifacts import ArtifactStore
     from cabs_core.chain.retention import restore_pool
-    from cabs_core.pools import find_pool
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
 
-    restore_pool(name, ArtifactStore())
+    store = ArtifactStore()
+    restore_pool(name, store)
     with open_instance() as instance:
-        register(instance, [find_pool(name).pool])
+        register(instance, store, name)
     click.echo(f"pool {name} is active again")

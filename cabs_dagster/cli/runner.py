@@ -11,20 +11,19 @@ import dagster as dg
 
 from cabs_core.artifacts import ArtifactStore, Chain
 from cabs_core.atomic import remove_leftovers
-from cabs_core.chain.pages import page_fresh, page_parts
+from cabs_core.chain.pages import page_parts
 from cabs_core.errors import CabsError
 from cabs_core.pool_files import PoolFile
-from cabs_core.pools import find_pool
 from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
+from cabs_dagster.due import MARTS_AROUND
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
-from cabs_dagster.partitions import grid_key, observe, register
+from cabs_dagster.partitions import due_in, grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
 from dbt_like_sql import list_models
-from dbt_like_sql.freshness import Marts
 
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
@@ -67,8 +66,17 @@ class Runner:
         launched: (job, partition, assets) of every run.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, *, notify: Callable[[str], None] = lambda text: None):
-        self.instance, self.notify, self.store = instance, notify, ArtifactStore()
+    #: whether calls that are missing are paid for
+    pays = True
+
+    def __init__(
+        self,
+        instance: dg.DagsterInstance,
+        *,
+        notify: Callable[[str], None] = lambda text: None,
+        store: ArtifactStore | None = None,
+    ):
+        self.instance, self.notify, self.store = instance, notify, store or ArtifactStore()
         self.launched: list[tuple[str, str, tuple[str, ...]]] = []
 
     def run_pool(
@@ -86,8 +94,8 @@ class Runner:
             RunFailed: a run failed; what was finished before stays finished.
         """
         name, policies = pool_file.pool.name, tuple(policies)
-        register(self.instance, [pool_file.pool])
-        for change in observe(self.instance, Chain(self.store, pool_file)):
+        register(self.instance, self.store, name)
+        for change in observe(self.instance, due_in(self.instance, self.store)).get(name, ()):
             self.notify(f"changed since the last run: {change}")
         try:
             self._stages(pool_file, policies, force)
@@ -123,7 +131,7 @@ class Runner:
             RunFailed: a run failed.
         """
         name = pool_file.pool.name
-        register(self.instance, [pool_file.pool])
+        register(self.instance, self.store, name)
         self._stages(pool_file, (), False)
         self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
         made = dg.AssetRecordsFilter(dg.AssetKey("deployed_router"), asset_partitions=[name])
@@ -155,6 +163,11 @@ class Runner:
             (jobs.COLLECT, [s for s in due if s in jobs.COLLECTED]),
             (jobs.PREPARE, [s for s in due if s not in jobs.COLLECTED]),
         ):
+            if part and named == jobs.COLLECT and not self.pays:
+                raise RunFailed(
+                    f"{', '.join(part)} of pool {name} are due, and calls cost money: the job {jobs.COLLECT} or `cabs collect "
+                    f"{name}` pays for them"
+                )
             if part:
                 ops = {op: {"config": c} for op, c in config.items() if op in part}
                 self.execute(named, name, part, {"ops": ops})
@@ -172,22 +185,23 @@ class Runner:
         self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
 
     def _results(self, pool: str) -> None:
-        marts = Marts(self.store)
-        stale = marts.stale()
+        due = due_in(self.instance, self.store)
+        observe(self.instance, due, pending=False)
         models = [
-            key for m in list_models() if self._due(key := f"{m.layer}/{m.name}", None, m.name not in stale)
+            key
+            for m in list_models()
+            if self._due(key := f"{m.layer}/{m.name}", None, m.name not in due.models)
         ]
-        folder, chain = marts.database.parent, Chain(self.store, find_pool(pool))
-        due = [
+        pages = [
             page
-            for page, partition, shown in (("report", pool, chain), ("leaderboard", None, None))
-            if models or self._due(page, partition, page_fresh(self.store, folder, shown))
+            for page, partition in (("report", pool), ("leaderboard", None))
+            if models or self._due(page, partition, not due.page(partition))
         ]
-        if models or due:
-            self.notify(", ".join([f"{len(models)} SQL models", *due]))
-            self.execute(jobs.RESULTS, pool, [*models, *due], {})
+        if models or pages:
+            self.notify(", ".join([f"{len(models)} SQL models", *pages]))
+            self.execute(jobs.RESULTS, pool, [*models, *(MARTS_AROUND if models else ()), *pages], {})
             return
-        for text in marts.left_out():
+        for text in due.marts.left_out():
             self.notify(text)
         self.notify("marts, report, leaderboard: nothing changed")
 
@@ -233,3 +247,35 @@ class Runner:
             if not result.success:
                 texts = [f"  {text}\n" for text in run_texts(result.all_events)]
                 raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+
+
+class InRun(Runner):
+    """Executes jobs of the code location within a step of another run, each as a run of its own in the same process."""
+
+    pays = False
+
+    def __init__(self, context: dg.OpExecutionContext, store: ArtifactStore):
+        super().__init__(context.instance, notify=context.log.info, store=store)
+        self.context = context
+
+    def execute(
+        self,
+        name: str,
+        partition: str | dg.MultiPartitionKey,
+        assets: Iterable[str],
+        config: Mapping[str, Any],
+    ) -> None:
+        """As `Runner.execute`."""
+        assets = tuple(assets)
+        self.launched.append((name, str(partition), assets))
+        result = job(name).execute_in_process(
+            instance=self.context.instance,
+            partition_key=str(partition),
+            asset_selection=[dg.AssetKey(asset.split("/")) for asset in assets],
+            run_config=dict(config),
+            tags={POOL_TAG: str(partition).split("|")[0], "cabs/within": self.context.run_id},
+            raise_on_error=False,
+        )
+        if not result.success:
+            texts = [f"  {text}\n" for text in run_texts(result.all_events)]
+            raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")

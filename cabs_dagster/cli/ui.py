@@ -15,14 +15,14 @@ def ui(port: int) -> None:
 
     Reports are served beside it, read-only, at CABS_REPORTS_URL (default http://127.0.0.1:3033).
     """
-    from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.artifacts import ArtifactStore
     from cabs_core.atomic import remove_leftovers
     from cabs_core.chain.page_server import page_server, reports_url
     from cabs_core.pools.registry import active_pools
     from cabs_dagster.instance import open_instance, workspace
     from cabs_dagster.instance.recover import recover
     from cabs_dagster.instance.serve import require_free, serve
-    from cabs_dagster.partitions import observe, register
+    from cabs_dagster.partitions import due_in, observe, register
 
     require_free(port)
     store = ArtifactStore()
@@ -31,11 +31,9 @@ def ui(port: int) -> None:
         recover(instance)
         if not store.remote:
             remove_leftovers(store.root)
-        pools, errors = active_pools()
-        register(instance, [p.pool for p in pools])
-        for pool_file in pools:
-            observe(instance, Chain(store, pool_file))
-    for error in errors:
+        register(instance, store)
+        observe(instance, due_in(instance, store))
+    for error in active_pools()[1]:
         click.echo(f"left out: {error}", err=True)
     # `dg dev`, its successor, is in a package of its own, for developers
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]

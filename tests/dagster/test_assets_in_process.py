@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
     ):
         for name in chain_of().stages:
             make_artifact(chain_of(), chain_of().stage(name))
-        partitions.register(instance, [chain_of().pool])
+        partitions.register(instance, chain_of().store)
         yield home, instance
 
 
@@ -85,7 +86,12 @@ def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
 
 def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     _, instance = world
-    made = make(instance, [router, deployed_router], "tiny")
+    plain = make(instance, [router, deployed_router], "tiny")
+    (said,) = plain.asset_materializations_for_node("deployed_router")
+    assert plain.success and "nothing is promoted" in said.metadata["nothing to do"].value
+    assert not deployed_folder("tiny").exists()
+    deploying = {"ops": {"deployed_router": {"config": {"deploy": True}}}}
+    made = make(instance, [router, deployed_router], "tiny", **deploying)
     (event,) = made.asset_materializations_for_node("router")
     shown = event.metadata
     assert {r.data["policy"] for r in shown["table"].records} == set(chain_of().pool.policies)
@@ -149,13 +155,16 @@ def test_a_run_of_some_policies_shows_all_that_are_there(world) -> None:
     assert all(e.passed for e in again.get_asset_check_evaluations())
 
 
-def test_a_rho_of_another_pool_is_played_and_stays_out_of_the_marts(world) -> None:
+def test_a_rho_of_another_pool_is_nothing_to_do_unless_it_is_asked_for(world) -> None:
     _, instance = world
     instance.add_dynamic_partitions("rhos", ["0900"])
-    result = make(instance, [replay], partitions.grid_key("tiny", 900))
+    key, foreign = partitions.grid_key("tiny", 900), {"ops": {"replay": {"config": {"foreign": True}}}}
+    nothing = make(instance, [replay], key)
+    assert nothing.success and all(check.passed for check in nothing.get_asset_check_evaluations())
+    assert not chain_of().store.children(("replay", "tiny", "0900"))
+    assert not [e for e in instance.all_logs(nothing.run_id) if e.level >= logging.WARNING]
+    result = make(instance, [replay], key, **foreign)
     assert result.success and set(cell_states(result).values()) == {"computed"}
-    said = [entry.user_message for entry in instance.all_logs(result.run_id)]
-    assert any("rho 900 is not one of pool tiny's" in text for text in said), said
     for rho in (0, 500):
         make(instance, [replay], partitions.grid_key("tiny", rho))
     model = Marts(chain_of().store).run(get_model("stg_replay_runs"))
@@ -228,11 +237,15 @@ def test_marts_have_schema_lineage_and_tests(world) -> None:
         make(instance, [replay], partitions.grid_key("tiny", rho))
     result = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
     events = {e.asset_key: e for e in result.asset_materializations_for_node("sql_models")}
-    assert set(events) == set(MODELS)
+    assert set(events) == {*MODELS, dg.AssetKey("database")}
     board = events[dg.AssetKey(["marts", "mart_policy_leaderboard"])]
     assert {"dagster/column_schema", "dagster/column_lineage", "dagster/row_count"} <= set(board.metadata)
     again = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
-    computed = {e.metadata["computed"].value for e in again.asset_materializations_for_node("sql_models")}
+    computed = {
+        e.metadata["computed"].value
+        for e in again.asset_materializations_for_node("sql_models")
+        if e.asset_key in MODELS
+    }
     assert computed == {"reused, nothing changed"}
 
 
@@ -263,11 +276,19 @@ def test_marts_refuse_replays_that_are_not_what_was_recorded(world, damage: str)
 
 def test_what_dagster_knows_of_a_pool_file(tiny_pool: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        assert partitions.observe(instance, chain_of()) == []
-        assert partitions.observation(instance, chain_of()) is None
+
+        def due():
+            return partitions.due_in(instance, chain_of().store)
+
+        assert partitions.observe(instance, due()) == {}
+        assert partitions.observations(instance, due()).events == []
+        (record,) = instance.fetch_observations(dg.AssetKey("pool_file"), limit=1).records
+        shown = {name: value.value for name, value in record.asset_observation.metadata.items()}
+        assert shown["rhos"] == "0, 500" and shown["policies"] == "random, best_single, lin_ucb"
+        assert shown["due"] == "all of it: it was not run yet"
         tiny_pool.write_text(tiny_pool.read_text().replace("trials: 2", "trials: 3"))
-        assert partitions.observe(instance, chain_of()) == ["replay.trials: 2 -> 3"]
-        assert partitions.observe(instance, chain_of()) == []
+        assert partitions.observe(instance, due()) == {"tiny": ["replay.trials: 2 -> 3"]}
+        assert partitions.observe(instance, due()) == {}
     assert isinstance(pool_file, dg.AssetSpec)
 
 

@@ -65,13 +65,13 @@ RUN = """
 import dagster as dg
 from team.definitions import defs
 
-from cabs_core.pools.registry import active_pools
+from cabs_core.artifacts import ArtifactStore
 from cabs_dagster import partitions
 from cabs_dagster.resources import CabsResource
 
 found = defs()
 with dg.DagsterInstance.ephemeral() as instance:
-    partitions.register(instance, [p.pool for p in active_pools()[0] if p.pool.name == "tiny"])
+    partitions.register(instance, ArtifactStore())
     job = dg.define_asset_job("two", dg.AssetSelection.assets("outcomes", "splits"))
     job = dg.Definitions.merge(found, dg.Definitions(jobs=[job])).resolve_job_def("two")
     done = job.execute_in_process(instance=instance, partition_key="tiny")

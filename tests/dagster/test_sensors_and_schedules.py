@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +14,9 @@ import dagster as dg
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages
 
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.pools.registry import active_pools, edit_retired
+from cabs_dagster.due import Due
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
 from cabs_dagster.schedules import nightly_audit, weekly_rerun
@@ -34,14 +38,24 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield found
 
 
+def apply(instance: dg.DagsterInstance, result: dg.SensorResult) -> None:
+    """What the daemon does with the requests for partitions, in order."""
+    for request in result.dynamic_partitions_requests or []:
+        name, keys = request.partitions_def_name, list(request.partition_keys)
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(name, keys)
+            continue
+        for key in keys:
+            instance.delete_dynamic_partition(name, key)
+
+
 def tick(instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
     context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"cabs": CabsResource()})
     context.log.addHandler(_Keep())
     LOGGED.clear()
     result = pool_files(context)
     assert isinstance(result, dg.SensorResult)
-    for request in result.dynamic_partitions_requests or []:
-        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+    apply(instance, result)
     for event in result.asset_events:
         instance.report_runless_asset_event(event)
     return result
@@ -93,36 +107,81 @@ def test_an_invalid_file_and_a_lost_table_are_told_once_and_concern_no_other_poo
     assert "broken.yaml" in (second.skip_reason.skip_message or "")
 
 
-def test_after_the_first_part_come_the_replays_then_the_results(tiny_pool: Path) -> None:
+def due() -> Due:
+    return Due(ArtifactStore(), active_pools()[0])
+
+
+def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_pools(tiny_pool: Path) -> None:
     finished_stages()
-    asked = [r for r in follow_up(chain_of(), PREPARE, "c") if isinstance(r, dg.RunRequest)]
+    asked = [r for r in follow_up(due(), "tiny", PREPARE, "c", set()) if isinstance(r, dg.RunRequest)]
     assert [(r.job_name, str(r.partition_key)) for r in asked] == [
         (REPLAY, "tiny|0000"),
         (REPLAY, "tiny|0500"),
     ]
-    assert [type(r) for r in follow_up(chain_of(), REPLAY, "c")] == [
-        dg.SkipReason
-    ]  # the other rho is not finished
+    (skipped,) = follow_up(due(), "tiny", REPLAY, "c", set())
+    assert isinstance(skipped, dg.SkipReason)  # the other rho is not finished
     for policy in chain_of().pool.policies:
         for rho in (0.0, 500.0):
             finished_replay(rho, policy)
-    for done in (PREPARE, REPLAY):
-        (request,) = follow_up(chain_of(), done, "c")
+    (skipped,) = follow_up(due(), "tiny", REPLAY, "c", {"another"})
+    assert isinstance(skipped, dg.SkipReason) and "another" in (skipped.skip_message or "")
+    for done in (PREPARE, REPLAY, ""):  # empty: the last part of another chain failed
+        (request,) = follow_up(due(), "tiny", done, "c", set())
         assert isinstance(request, dg.RunRequest)
         assert (request.job_name, request.partition_key) == (RESULTS, "tiny")
+        assert dg.AssetKey("leaderboard") in (request.asset_selection or [])
+
+
+def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
+    tiny_pool: Path, instance, monkeypatch
+) -> None:
+    first = tick(instance)
+    later = time.time() + 3601
+    monkeypatch.setattr("time.time", lambda: later)
+    (again,) = tick(instance, first.cursor).run_requests or []
+    assert again.run_key != (first.run_requests or [])[0].run_key
+    finished_stages()
+    parts = tick(instance, first.cursor).run_requests or []
+    assert {r.job_name for r in parts} == {REPLAY}  # not from the start
+
+
+def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: Path, instance) -> None:
+    def watch() -> tuple[list[str], list[str]]:
+        with dg.build_sensor_context(instance=instance, resources={"cabs": CabsResource()}) as context:
+            result = partitions_of_pools(context)
+        assert isinstance(result, dg.SensorResult)
+        apply(instance, result)
+        return list(instance.get_dynamic_partitions("pools")), list(instance.get_dynamic_partitions("rhos"))
+
+    assert watch() == (["tiny"], ["0000", "0500"])  # nobody asked for the shipped ones
+    second = tiny_pool.with_name("second.yaml")
+    second.write_text(
+        tiny_pool.read_text().replace("name: tiny", "name: second").replace("[0, 500]", "[20000, 70]")
+    )
+    assert watch() == (["tiny", "second"], ["0000", "0070", "0500", "20000"])
+    good = second.read_text()
+    second.write_text(good + "nonsense: 1\n")  # while it is edited, nothing of it goes
+    assert watch() == (["tiny", "second"], ["0000", "0070", "0500", "20000"])
+    second.unlink()
+    assert watch() == (["tiny"], ["0000", "0500"])
+    instance.add_dynamic_partitions("pools", ["demo"])  # chosen in the UI
+    pools, rhos = watch()
+    assert pools == ["tiny", "demo"] and "0300" in rhos and rhos == sorted(rhos)
+    with edit_retired() as names:
+        names.add("demo")
+    assert watch() == (["tiny"], ["0000", "0500"])
 
 
 def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: Path, instance) -> None:
     at = datetime(2030, 1, 6, 3, tzinfo=UTC)
-    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
-    known = dg.build_sensor_context(instance=instance)
-    shown = {key for r in partitions_of_pools(known).dynamic_partitions_requests for key in r.partition_keys}
-    assert {"demo", "tiny", "sprout", "0500"} <= shown  # every pool can be chosen in the UI
-    instance.add_dynamic_partitions("pools", ["demo", "tiny", "sprout"])
+    context = dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=at, resources={"cabs": CabsResource()}
+    )
     assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed
     (weekly,) = weekly_rerun(context)
     for pool in ("demo", "tiny"):
         instance.report_runless_asset_event(dg.AssetMaterialization("outcomes", partition=pool))
+    instance.add_dynamic_partitions("pools", ["demo"])
     assert [request.partition_key for request in weekly_rerun(context)] == ["demo", "tiny"]
     (_, nightly) = nightly_audit(context)
     assert (weekly.run_key, weekly.partition_key) == ("weekly:tiny:2030-W01", "tiny")

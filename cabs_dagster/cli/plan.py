@@ -1,0 +1,43 @@
+"""`cabs plan`. It imports no Dagster, so that it answers at once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+
+import click
+
+from cabs_core.chain.options import takes_pool
+
+
+@click.command()
+@takes_pool("Name of the model pool; `cabs plan NAME` is the same.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, partition, state, reasons}].")
+def plan(pool: str, as_json: bool) -> None:
+    """Show what `cabs run` would make and why, without making it: stages, replays, marts, report, leaderboard."""
+    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.pools.registry import active_pool, active_pools
+    from cabs_dagster.due import Due
+
+    active_pool(pool)  # an error where there is none
+    due = Due(ArtifactStore(), active_pools()[0])
+    entries = due.plan(pool)
+    if as_json:
+        click.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
+        return
+    grouped: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        name = f"replay of {entry.target.removeprefix('replay/')}" if "|" in entry.partition else entry.target
+        grouped.setdefault(name, []).append(number)
+    for name, numbers in grouped.items():
+        states = Counter(entries[n].state for n in numbers)
+        reasons = dict.fromkeys(reason for n in numbers for reason in entries[n].reasons)
+        text = ", ".join(
+            f"{count} {state}" if "replay of" in name else state for state, count in states.items()
+        )
+        click.echo(f"{name:36s} {text:10s} {'; '.join(reasons)}")
+    if due.chains[pool].pool.collected:
+        from cabs_core.collect.plan import plan_in_words
+
+        click.echo("\n".join(["", *plan_in_words(due.chains[pool].pool_file)]))

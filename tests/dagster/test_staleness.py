@@ -1,0 +1,128 @@
+"""Staleness is one thing: what the UI shows as stale, what `cabs plan` lists, and what `cabs run` then makes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from dagster_graphql.test.utils import define_out_of_process_workspace, execute_dagster_graphql
+
+import cabs_dagster.definitions
+from cabs_core.pools import find_pool
+from cabs_dagster.cli import main
+from cabs_dagster.cli.runner import Runner
+from cabs_dagster.instance import open_instance
+from cabs_dagster.resources import CabsResource
+from cabs_dagster.sensors import partitions_of_pools
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+POOL = """\
+name: mine
+source: {kind: file, path: table.csv}
+split: {fractions: [0.5, 0.2, 0.3]}
+encoder: {name: tfidf-svd}
+oracle: {kind: ridge}
+features: {kind: pca, dim: 4}
+replay: {trials: 2, rhos: [0, 100]}
+tuning_budget: 0
+policies: [random, best_single, lin_ucb]
+"""
+QUERY = """query($pool: String) {
+  assetNodes { assetKey { path } isPartitioned staleStatus staleCauses { reason key { path } } }
+  assetNodeOrError(assetKey: {path: ["report"]}) { ... on AssetNode {
+    staleStatus(partition: $pool) staleCauses(partition: $pool) { reason key { path } } } } }"""
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    words = np.array(["river", "stone", "cloud", "engine", "proof", "market", "violin", "enzyme"])
+    prompts = [f"{i} " + " ".join(rng.choice(words, 6)) for i in range(120)]
+    models = (("large", 0.8, 1e-3), ("small", 0.4, 1e-4))
+    return pd.DataFrame(
+        {"prompt": p, "model": m, "score": float(rng.random() < level), "cost": cost}
+        for p in prompts
+        for m, level, cost in models
+    )
+
+
+def watched(name: str) -> bool:
+    return name.split("/")[0] in ("staging", "marts", "report", "leaderboard")
+
+
+def shown_stale(instance: dg.DagsterInstance, workspace) -> set[str]:
+    """What the stock webserver's schema says is stale, after a tick of the sensor that is always on."""
+    with dg.build_sensor_context(instance=instance, resources={"cabs": CabsResource()}) as context:
+        found = partitions_of_pools(context)
+    assert isinstance(found, dg.SensorResult)
+    for event in found.asset_events:
+        instance.report_runless_asset_event(event)
+    data = execute_dagster_graphql(workspace.create_request_context(), QUERY, {"pool": "mine"}).data
+    nodes = {"/".join(n["assetKey"]["path"]): n for n in data["assetNodes"] if not n["isPartitioned"]}
+    nodes["report"] = data["assetNodeOrError"]
+    stale = {
+        name: n["staleCauses"] for name, n in nodes.items() if watched(name) and n["staleStatus"] != "FRESH"
+    }
+    print(stale)  # the reasons, where a test fails
+    return set(stale)
+
+
+def planned() -> set[str]:
+    done = CliRunner().invoke(main, ["plan", "mine", "--json"])
+    assert done.exit_code == 0, done.output
+    entries = json.loads(done.output)
+    return {e["target"] for e in entries if watched(e["target"]) and e["state"] != "fresh"}
+
+
+def ran(instance: dg.DagsterInstance) -> set[str]:
+    runner = Runner(instance)
+    runner.run_pool(find_pool("mine"))
+    return {a for _, _, assets in runner.launched for a in assets if watched(a)}
+
+
+def test_ui_plan_and_run_agree_after_edits_of_a_pool_a_table_and_a_replay(cabs_home: Path) -> None:
+    folder, outcomes = cabs_home / "pools", table()
+    folder.mkdir()
+    pool = folder / "mine.yaml"
+    pool.write_text(POOL, encoding="utf-8")
+    outcomes.to_csv(folder / "table.csv", index=False)
+    replay = cabs_home / "artifacts" / "replay" / "mine" / "0100" / "lin_ucb" / "trials.parquet"
+
+    def another_epsilon() -> None:
+        pool.write_text(POOL + "router: {epsilon: 0.07}\n", encoding="utf-8")
+
+    def fewer_trials() -> None:
+        pool.write_text(POOL.replace("trials: 2", "trials: 1"), encoding="utf-8")
+
+    def another_table() -> None:
+        outcomes.assign(score=1 - outcomes["score"]).to_csv(folder / "table.csv", index=False)
+
+    with (
+        open_instance() as instance,
+        define_out_of_process_workspace(cabs_dagster.definitions.__file__, "defs", instance) as workspace,
+    ):
+        everything = ran(instance)
+        assert {"report", "leaderboard", "marts/mart_aiq"} <= everything
+        assert planned() == set()
+        assert shown_stale(instance, workspace) == set()
+        assert ran(instance) == set()
+        # only what reads the router's timings waits, and the pages
+        another_epsilon()
+        waiting = planned()
+        assert {"marts/mart_decision_latency", "report"} <= waiting and "marts/mart_aiq" not in waiting
+        assert shown_stale(instance, workspace) == waiting
+        assert ran(instance) <= waiting
+        assert shown_stale(instance, workspace) == planned() == set()
+        for edit in (fewer_trials, another_table, replay.unlink):
+            edit()
+            waiting = planned()
+            assert {"marts/mart_aiq", "report", "leaderboard"} <= waiting, edit
+            assert shown_stale(instance, workspace) == waiting, edit
+            made = ran(instance)
+            assert made <= waiting and "marts/mart_aiq" in made, edit
+            assert shown_stale(instance, workspace) == planned() == set(), edit
