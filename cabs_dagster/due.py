@@ -75,7 +75,7 @@ class Due:
         return [name for name in self.chains if name in there]
 
     def pending(self, pool: str) -> list[Status]:
-        """Stages of a pool that are due; where there are none, its replays that are: they wait for the stages.
+        """Stages of a pool that are due, then its replays that are; not those that wait for a stage.
 
         Raises:
             CabsError: its table is missing, say.
@@ -83,7 +83,9 @@ class Due:
         if pool not in self._pending:
             chain = self.chains[pool]
             stages = [s for s in (chain.status(chain.stage(name)) for name in chain.stages) if is_due(s)]
-            self._pending[pool] = stages or [s for s in map(chain.status, chain.replays()) if is_due(s)]
+            first = any(s.target.stage in REPLAY.inputs for s in stages)
+            replays = [] if first else [s for s in map(chain.status, chain.replays()) if is_due(s)]
+            self._pending[pool] = stages + replays
         return self._pending[pool]
 
     @cached_property
@@ -110,8 +112,8 @@ class Due:
         pending = self.pending(pool)
         if any(s.target.definition.pays for s in pending):
             return []
-        if pending and pending[0].target.policy is None:
-            return [_part("stages", [s.target.stage for s in pending], pending)]
+        if stages := [s for s in pending if s.target.policy is None]:
+            return [_part("stages", [s.target.stage for s in stages], stages)]
         cells: dict[float | None, list[Status]] = {}
         for status in pending:
             cells.setdefault(status.target.rho, []).append(status)
@@ -157,8 +159,10 @@ class Due:
             return "all of it: it was not run yet"
         if pending := self.pending(pool):
             stages = [s.target.stage for s in pending if s.target.policy is None]
-            first = ", ".join(stages) or counted(len(pending), "replay")
-            return f"{first}, then {'replays, ' * bool(stages)}marts, report, leaderboard"
+            replays = len(pending) - len(stages)
+            first = [*stages, *([counted(replays, "replay")] if replays else [])]
+            waits = any(name in REPLAY.inputs for name in stages)
+            return f"{', '.join(first)}, then {'replays, ' * waits}marts, report, leaderboard"
         words = [*([counted(len(self.models), "SQL model")] if self.models else [])]
         words += ["report"] * bool(self.page(pool)) + ["leaderboard"] * bool(self.page(None))
         return ", ".join(words) or "nothing"
