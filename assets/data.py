@@ -11,7 +11,7 @@ from cabs_core.artifacts import Made
 from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, data_results, instrument_result
-from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, of_job, schema, stage_result
+from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, of_job, pool_of, schema, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
@@ -73,23 +73,38 @@ pool_file = dg.AssetSpec(
 def answers(
     context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
+    with guarded():
+        return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
 
 
-@dg.asset(
-    **specs.stage("scores", "collection", "python", "parquet"),
-    partitions_def=partitions.pools,
+@dg.multi_asset(
+    name="scores",
+    specs=[
+        dg.AssetSpec(
+            "scores",
+            **specs.stage("scores", "collection", "python", "parquet"),
+            description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with "
+            "people, its biases, with intervals.",
+        )
+    ],
     check_specs=check_specs("scores"),
-    description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with people, "
-    "its biases, with intervals.",
+    partitions_def=partitions.pools,
+    can_subset=True,
 )
-def scores(
-    context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
-    if nothing := left_out(context, cabs, "scores"):
-        return nothing._replace(check_results=[instrument_result({})])
-    made, result = _paid(context, config, cabs, "scores")
-    return result._replace(check_results=[instrument_result(made.record.summary)])
+def scores(context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource) -> Iterator[Any]:
+    """One step for the asset and its check; the check can also run alone, on the record."""
+    with guarded():
+        names = {check.name for check in context.selected_asset_check_keys}
+        if not context.selected_asset_keys:
+            chain = cabs.chain(pool_of(context))
+            chain.verified(chain.stage("scores"))
+            record = chain.store.record(("scores", chain.pool.name))
+            yield instrument_result(record.summary if record else {})
+        elif nothing := left_out(context, cabs, "scores"):
+            yield nothing._replace(check_results=[instrument_result({})] if names else [])
+        else:
+            made, result = _paid(context, config, cabs, "scores")
+            yield result._replace(check_results=[instrument_result(made.record.summary)] if names else [])
 
 
 def _paid(
@@ -97,9 +112,8 @@ def _paid(
 ) -> tuple[Made, dg.MaterializeResult[Any]]:
     """Make a stage that may pay for calls, where the run is to pay or nothing is missing."""
     if not config.pay and not of_job(context, PAYS):
-        with guarded():
-            chain = cabs.chain(context.partition_key)
-            status = chain.status(chain.stage(name))
+        chain = cabs.chain(pool_of(context))
+        status = chain.status(chain.stage(name))
         if config.force or status.state != "fresh":
             raise dg.Failure(
                 f"{status.target.described} is {status}; nothing was asked, because calls cost money: the job {COLLECT}, "
@@ -129,7 +143,8 @@ def _paid(
 )
 def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
-    yield from _checked_stage(context, config, cabs, "outcomes")
+    with guarded():
+        yield from _checked_stage(context, config, cabs, "outcomes")
 
 
 @dg.multi_asset(
@@ -149,7 +164,8 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
 )
 def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
-    yield from _checked_stage(context, config, cabs, "splits")
+    with guarded():
+        yield from _checked_stage(context, config, cabs, "splits")
 
 
 def _checked_stage(
@@ -163,12 +179,11 @@ def _checked_stage(
         _, made, result = stage_result(context, cabs, name, config.force)
         yield result._replace(check_results=list(data_results(name, made.record.summary, names)))
         return
-    with guarded():
-        chain = cabs.chain(context.partition_key)
-        stages = ("outcomes",) if name == "outcomes" else ("outcomes", "splits")
-        inputs = {stage: chain.verified(chain.stage(stage)) for stage in stages}
-        split = split_of(inputs) if name == "splits" else None
-        found = checked(name, outcomes_of(inputs), chain.pool, split)
+    chain = cabs.chain(pool_of(context))
+    stages = ("outcomes",) if name == "outcomes" else ("outcomes", "splits")
+    inputs = {stage: chain.verified(chain.stage(stage)) for stage in stages}
+    split = split_of(inputs) if name == "splits" else None
+    found = checked(name, outcomes_of(inputs), chain.pool, split)
     yield from data_results(name, found, names)
 
 
@@ -184,4 +199,5 @@ def _checked_stage(
 def prompt_embeddings(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]
+    with guarded():
+        return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]

@@ -82,8 +82,7 @@ shown_by_reports = _page_spec(
 
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
-    with guarded():
-        versions = partitions.due_in(context.instance, cabs.store()).versions()
+    versions = partitions.due_in(context.instance, cabs.store()).versions()
     for (key, partition), version in versions.items():
         asset = dg.AssetKey(key.split("/"))
         if not partition and asset in context.selected_asset_keys:
@@ -95,7 +94,8 @@ with specs.preview("observable sources"):
     @dg.multi_observable_source_asset(name="sources", specs=_source_specs(), can_subset=True)
     def sources(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
         """Looks at what the models are made from; the sensor partitions_of_pools and every run do so, too."""
-        yield from _versions(context, cabs)
+        with guarded():
+            yield from _versions(context, cabs)
 
     @dg.multi_observable_source_asset(
         name="verdicts",
@@ -104,15 +104,13 @@ with specs.preview("observable sources"):
     )
     def verdicts(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
         """Looks at what the leaderboard is made from."""
-        yield from _versions(context, cabs)
+        with guarded():
+            yield from _versions(context, cabs)
 
 
 def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
     """Tell the instance the data versions of the sources, for the steps that follow."""
-    with guarded():
-        partitions.observe(
-            context.instance, partitions.due_in(context.instance, cabs.store()), pending=pending
-        )
+    partitions.observe(context.instance, partitions.due_in(context.instance, cabs.store()), pending=pending)
 
 
 @dg.asset(
@@ -123,8 +121,9 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
     "versions, as assets `sources/...`. It holds nothing itself.",
 )
 def source_files(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
-    _observe(context, cabs, pending=False)
-    return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
+    with guarded():
+        _observe(context, cabs, pending=False)
+        return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
 
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
@@ -170,43 +169,42 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
         models = Marts(cabs.store())
         for text in models.left_out():
             context.log.warning(text)
-    stopped: dict[str, str] = {}
-    for key, model in MODELS.items():
-        checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
-        if key not in context.selected_asset_keys:
-            if checks:
-                with guarded():
+        stopped: dict[str, str] = {}
+        for key, model in MODELS.items():
+            checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
+            if key not in context.selected_asset_keys:
+                if checks:
                     yield from sql_results(key, models.tests(model), checks)
-            continue
-        broken = [name for name in model.depends_on if name in stopped]
-        if broken:
-            stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
-            continue
-        with guarded():
+                continue
+            broken = [name for name in model.depends_on if name in stopped]
+            if broken:
+                stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
+                continue
             made = models.run(model, force=config.force, run_id=context.run.run_id)
-        results = list(sql_results(key, made.record.summary["_tests"], checks))
-        yield dg.MaterializeResult(
-            asset_key=key,
-            data_version=dg.DataVersion(made.record.content),
-            metadata=_shown(model, made),
-            check_results=results,
-        )
-        if failed := failed_tests(made.record):
-            stopped[model.name] = f"failed {', '.join(failed)}"
-    if stopped:
-        text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
-        raise dg.Failure(f"SQL tests failed:\n{text}", allow_retries=False)
-    if context.selected_asset_keys:
-        with guarded():
+            results = list(sql_results(key, made.record.summary["_tests"], checks))
+            yield dg.MaterializeResult(
+                asset_key=key,
+                data_version=dg.DataVersion(made.record.content),
+                metadata=_shown(model, made),
+                check_results=results,
+            )
+            if failed := failed_tests(made.record):
+                stopped[model.name] = f"failed {', '.join(failed)}"
+        if stopped:
+            text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
+            raise dg.Failure(f"SQL tests failed:\n{text}", allow_retries=False)
+        if context.selected_asset_keys:
             models.finish()
-        context.log.info(f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}")
-        _observe(context, cabs, pending=False)
-    if dg.AssetKey("database") in context.selected_asset_keys:
-        yield dg.MaterializeResult(
-            asset_key="database",
-            data_version=dg.DataVersion("built"),
-            metadata={"location": dg.MetadataValue.path(str(models.database))},
-        )
+            context.log.info(
+                f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}"
+            )
+            _observe(context, cabs, pending=False)
+        if dg.AssetKey("database") in context.selected_asset_keys:
+            yield dg.MaterializeResult(
+                asset_key="database",
+                data_version=dg.DataVersion("built"),
+                metadata={"location": dg.MetadataValue.path(str(models.database))},
+            )
 
 
 def _shown(model: SqlModel, made: Made) -> dict[str, Any]:

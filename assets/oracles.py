@@ -5,7 +5,7 @@ import json
 import dagster as dg
 
 from cabs_dagster import partitions, specs
-from cabs_dagster.metadata import image, stage_result
+from cabs_dagster.metadata import guarded, image, stage_result
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig, StageConfig
 
@@ -23,16 +23,17 @@ from .data import DeviceConfig
 def oracles(
     context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
-    from cabs_core.plots import diagnostic_plots
+    with guarded():
+        from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
+        from cabs_core.plots import diagnostic_plots
 
-    _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
-    if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log
-        return result
-    report = json.loads((made.folder / DIAGNOSTICS).read_text(encoding="utf-8"))
-    plots = diagnostic_plots(report, made.record.summary["_training"])
-    shown = {name: value for plot, png in plots.items() for name, value in image(plot, png).items()}
-    return result._replace(metadata={**(result.metadata or {}), **shown})
+        _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
+        if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log
+            return result
+        report = json.loads((made.folder / DIAGNOSTICS).read_text(encoding="utf-8"))
+        plots = diagnostic_plots(report, made.record.summary["_training"])
+        shown = {name: value for plot, png in plots.items() for name, value in image(plot, png).items()}
+        return result._replace(metadata={**(result.metadata or {}), **shown})
 
 
 @dg.asset(
@@ -44,7 +45,8 @@ def oracles(
 def replay_problem(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return stage_result(context, cabs, "replay_problem", config.force)[2]
+    with guarded():
+        return stage_result(context, cabs, "replay_problem", config.force)[2]
 
 
 @dg.asset(
@@ -56,4 +58,5 @@ def replay_problem(
 def tuning(
     context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]
+    with guarded():
+        return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]

@@ -21,7 +21,7 @@ from cabs_dagster.checks import (
     plausible_result,
     trace_result,
 )
-from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, schema, table
+from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, schema, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import PoliciesConfig
 
@@ -66,53 +66,56 @@ class ReplayConfig(PoliciesConfig):
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
-    from cabs_core.chain.partition import examine_partition, replay_partition
-    from cabs_core.plots import utility_plot
-
-    pool, rho = partitions.split_key(context.partition_key)
-    checks = {check.name for check in context.selected_asset_check_keys}
     with guarded():
+        from cabs_core.chain.partition import examine_partition, replay_partition
+        from cabs_core.plots import utility_plot
+
+        pool, rho = partitions.split_key(pool_of(context))
+        checks = {check.name for check in context.selected_asset_check_keys}
         asked = cabs.chain(pool).pool
         chain = cabs.chain(pool, config.policies)
-    if asked.logged:
-        why = "A log cannot be replayed. What policies would have earned on it is estimated by `off_policy`"
-        yield from _nothing(context, checks, why)
-        return
-    if rho not in asked.replay.rhos and not config.foreign:
-        why = f"`replay.rhos` of pool {pool} does not name {rho:g}; `foreign: true` in this step's config plays it all the same"
-        yield from _nothing(context, checks, why)
-        return
-    wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
-    if not context.selected_asset_keys:
-        findings, cells, failed = examine_partition(chain, rho, wanted)
-        yield from _results(checks, findings, failed, cells)
-        return
-    with guarded():
+        if asked.logged:
+            why = (
+                "A log cannot be replayed. What policies would have earned on it is estimated by `off_policy`"
+            )
+            yield from _nothing(context, checks, why)
+            return
+        if rho not in asked.replay.rhos and not config.foreign:
+            why = f"`replay.rhos` of pool {pool} does not name {rho:g}; `foreign: true` in this step's config plays it all the same"
+            yield from _nothing(context, checks, why)
+            return
+        wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
+        if not context.selected_asset_keys:
+            findings, cells, failed = examine_partition(chain, rho, wanted)
+            yield from _results(checks, findings, failed, cells)
+            return
         made = replay_partition(chain, rho, wanted, cabs.options(context, config.force))
-    for text in once(made.failed):
-        context.log.error(text)
-    if not made.made:
-        raise dg.Failure("\n".join(dict.fromkeys(made.failed.values())), allow_retries=False)
-    computed = sum(not cell.reused for cell in made.made.values())
-    missing = [policy for policy in asked.policies if policy not in made.made and policy not in made.failed]
-    context.log.info(
-        f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
-        + (f", {len(missing)} not played yet" if missing else "")
-    )
-    cells, rows = made.cells, made.rows(missing)  # the best first
-    metadata: dict[str, Any] = {
-        "policies": table(rows, {name: text for name, (_, text) in COLUMNS.items()}),
-        **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
-        "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
-    }
-    yield dg.MaterializeResult(
-        asset_key="replay",
-        data_version=dg.DataVersion(made.content),
-        metadata=metadata,
-        check_results=list(
-            _results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells, missing)
-        ),
-    )
+        for text in once(made.failed):
+            context.log.error(text)
+        if not made.made:
+            raise dg.Failure("\n".join(dict.fromkeys(made.failed.values())), allow_retries=False)
+        computed = sum(not cell.reused for cell in made.made.values())
+        missing = [
+            policy for policy in asked.policies if policy not in made.made and policy not in made.failed
+        ]
+        context.log.info(
+            f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
+            + (f", {len(missing)} not played yet" if missing else "")
+        )
+        cells, rows = made.cells, made.rows(missing)  # the best first
+        metadata: dict[str, Any] = {
+            "policies": table(rows, {name: text for name, (_, text) in COLUMNS.items()}),
+            **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
+            "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
+        }
+        yield dg.MaterializeResult(
+            asset_key="replay",
+            data_version=dg.DataVersion(made.content),
+            metadata=metadata,
+            check_results=list(
+                _results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells, missing)
+            ),
+        )
 
 
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
@@ -168,10 +171,10 @@ class AuditConfig(dg.Config):
 def replay_audit(
     context: dg.AssetExecutionContext, config: AuditConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    from cabs_core.chain.replay import play_again
-
     with guarded():
-        chain = cabs.chain(context.partition_key)
+        from cabs_core.chain.replay import play_again
+
+        chain = cabs.chain(pool_of(context))
         there = [t for t in chain.replays() if chain.status(t).state == "fresh"]
         if not there:
             raise dg.Failure(
@@ -180,25 +183,25 @@ def replay_audit(
             )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
         hashes = [play_again(chain, target, trial=0) for target in sample]
-    rows = [
-        {"policy": t.policy, "rho": t.rho, "same": then == now, "hash then": then, "hash now": now}
-        for t, (then, now) in zip(sample, hashes)
-    ]
-    differ = [f"{row['policy']} at rho {row['rho']:g}" for row in rows if not row["same"]]
-    text = (
-        f"trial 0 differs when played again: {', '.join(differ)}"
-        if differ
-        else f"{len(rows)} replays are the same"
-    )
-    return dg.MaterializeResult(
-        metadata={"replays": table(rows)},
-        check_results=[
-            dg.AssetCheckResult(
-                check_name=REPRODUCIBLE,
-                passed=not differ,
-                severity=dg.AssetCheckSeverity.ERROR,
-                description=text,
-                metadata={"replays": table(rows)},
-            )
-        ],
-    )
+        rows = [
+            {"policy": t.policy, "rho": t.rho, "same": then == now, "hash then": then, "hash now": now}
+            for t, (then, now) in zip(sample, hashes)
+        ]
+        differ = [f"{row['policy']} at rho {row['rho']:g}" for row in rows if not row["same"]]
+        text = (
+            f"trial 0 differs when played again: {', '.join(differ)}"
+            if differ
+            else f"{len(rows)} replays are the same"
+        )
+        return dg.MaterializeResult(
+            metadata={"replays": table(rows)},
+            check_results=[
+                dg.AssetCheckResult(
+                    check_name=REPRODUCIBLE,
+                    passed=not differ,
+                    severity=dg.AssetCheckSeverity.ERROR,
+                    description=text,
+                    metadata={"replays": table(rows)},
+                )
+            ],
+        )

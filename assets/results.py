@@ -9,7 +9,7 @@ from cabs_core.artifacts import ArtifactStore, Made
 from cabs_core.chain.page_server import page_url
 from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
-from cabs_dagster.metadata import figures, guarded, provenance
+from cabs_dagster.metadata import figures, guarded, pool_of, provenance
 from cabs_dagster.partitions import due_in, observe
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import StageConfig
@@ -32,15 +32,15 @@ def report(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
     with guarded():
-        chain = cabs.chain(context.partition_key)
+        chain = cabs.chain(pool_of(context))
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
         parts = page_parts(chain.pool.name)
         shown = page_metadata(made, chain.store, parts)
         if PROFILE in made.record.files:
             shown["profile of the data"] = _link(made, parts, PROFILE)
         observe(context.instance, due_in(context.instance, chain.store), pending=False)
-    context.log.info(f"report: {made.folder / 'index.html'}")
-    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
+        context.log.info(f"report: {made.folder / 'index.html'}")
+        return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 
 @dg.asset(
@@ -57,7 +57,7 @@ def leaderboard(
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
         shown = page_metadata(made, store, page_parts(None))
         observe(context.instance, due_in(context.instance, store))
-    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
+        return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 
 def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from cabs_core.errors import DataError
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY
-from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, stage_result, table
+from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result, table
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 
@@ -34,27 +34,27 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 )
 def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
-    names = {check.name for check in context.selected_asset_check_keys}
-    if not context.selected_asset_keys:
-        from cabs_core.chain.router import examine_again  # here: loading the code location stays quick
+    with guarded():
+        names = {check.name for check in context.selected_asset_check_keys}
+        if not context.selected_asset_keys:
+            from cabs_core.chain.router import examine_again  # here: loading the code location stays quick
 
-        with guarded():
-            found = examine_again(cabs.chain(context.partition_key))
-        yield from router_results(found, names)
-        return
-    chain, made, result = stage_result(context, cabs, "router", config.force)
-    summary = made.record.summary
-    shown: dict[str, Any] = {
-        "export": dg.MetadataValue.md(f"`cabs export --pool {chain.pool.name} --out router`")
-    }
-    if "_budgets" in summary:
-        shown["budgets, USD a request"] = table(summary["_budgets"])
-    if "_card" in summary:
-        shown["model card"] = dg.MetadataValue.md(summary["_card"])
-        shown["model card file"] = dg.MetadataValue.path(made.folder / "bundle" / "README.md")
-    yield result._replace(
-        metadata={**(result.metadata or {}), **shown}, check_results=list(router_results(summary, names))
-    )
+            found = examine_again(cabs.chain(pool_of(context)))
+            yield from router_results(found, names)
+            return
+        chain, made, result = stage_result(context, cabs, "router", config.force)
+        summary = made.record.summary
+        shown: dict[str, Any] = {
+            "export": dg.MetadataValue.md(f"`cabs export --pool {chain.pool.name} --out router`")
+        }
+        if "_budgets" in summary:
+            shown["budgets, USD a request"] = table(summary["_budgets"])
+        if "_card" in summary:
+            shown["model card"] = dg.MetadataValue.md(summary["_card"])
+            shown["model card file"] = dg.MetadataValue.path(made.folder / "bundle" / "README.md")
+        yield result._replace(
+            metadata={**(result.metadata or {}), **shown}, check_results=list(router_results(summary, names))
+        )
 
 
 class DeployConfig(dg.Config):
@@ -86,23 +86,23 @@ def deployed_router(
     context: dg.AssetExecutionContext, config: DeployConfig, cabs: CabsResource
 ) -> Iterator[Any]:
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
-    from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
-
-    names = {check.name for check in context.selected_asset_check_keys}
-    promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
     with guarded():
-        found = deploy(cabs.chain(context.partition_key), only_compare=not promotes)
-    results = [result for result in deployment_results(found) if result.check_name in names]
-    if promotes:
-        context.log.info(found["reason"])
-        yield dg.MaterializeResult(
-            asset_key="deployed_router", metadata=figures(found), check_results=results
-        )
-    elif context.selected_asset_keys:
-        why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {found['reason']}"
-        yield nothing_to_do(context, "deployed_router", why)._replace(check_results=results)
-    else:
-        yield from results
+        from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
+
+        names = {check.name for check in context.selected_asset_check_keys}
+        promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
+        found = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)
+        results = [result for result in deployment_results(found) if result.check_name in names]
+        if promotes:
+            context.log.info(found["reason"])
+            yield dg.MaterializeResult(
+                asset_key="deployed_router", metadata=figures(found), check_results=results
+            )
+        elif context.selected_asset_keys:
+            why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {found['reason']}"
+            yield nothing_to_do(context, "deployed_router", why)._replace(check_results=results)
+        else:
+            yield from results
 
 
 @dg.asset(
@@ -114,11 +114,11 @@ def deployed_router(
 def off_policy(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    try:
-        return stage_result(context, cabs, "off_policy", config.force)[2]
-    except dg.Failure as failure:
-        with guarded():
-            logged = cabs.chain(context.partition_key).pool.logged
-        if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
-            raise
-        return nothing_to_do(context, "off_policy", str(failure.__cause__))
+    with guarded():
+        try:
+            return stage_result(context, cabs, "off_policy", config.force)[2]
+        except dg.Failure as failure:
+            logged = cabs.chain(pool_of(context)).pool.logged
+            if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
+                raise
+            return nothing_to_do(context, "off_policy", str(failure.__cause__))

@@ -24,11 +24,11 @@ class TheoryConfig(StageConfig):
 def theory(
     context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
 ) -> dg.MaterializeResult:
-    # here: loading the code location stays quick
-    from cabs_core.theory.experiments import THEORY, make_theory
-
     with guarded():
+        # here: loading the code location stays quick
+        from cabs_core.theory.experiments import THEORY, make_theory
+
         store = cabs.store()
         made = make_theory(store, config.seeds, cabs.options(context, config.force))
-    shown = page_metadata(made, store, THEORY)
-    return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
+        shown = page_metadata(made, store, THEORY)
+        return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)

@@ -76,6 +76,10 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
         ]
 
 
+#: assets of a pool, in the order in which they are made, whose checks look at what is there
+OF_POOLS = tuple(asset for asset in _TEXTS if asset != "replay")
+
+
 def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks from what `cabs_core.chain.outcomes.checked` found."""
     for name in sorted(names):

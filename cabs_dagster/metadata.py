@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.artifacts import Chain, Made, make_artifact
-from cabs_core.errors import explained, is_transient
+from cabs_core.errors import explained, is_transient, listed
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
@@ -31,6 +31,22 @@ def guarded() -> Iterator[None]:
         if is_transient(error):
             raise
         raise dg.Failure(description=explained(error), allow_retries=False) from error
+
+
+def pool_of(context: dg.AssetExecutionContext) -> str:
+    """The pool of a run.
+
+    Raises:
+        dg.Failure: the run has no partition, as after "Execute all" of the checks of an asset.
+    """
+    if not context.has_partition_key:
+        known = list(context.instance.get_dynamic_partitions("pools"))
+        raise dg.Failure(
+            f"this run is of no pool: choose a partition ({listed(known) or 'there is no pool yet'}), or `cabs check NAME`, which "
+            "evaluates every check of a pool",
+            allow_retries=False,
+        )
+    return str(context.partition_key)
 
 
 def schema(columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -128,7 +144,7 @@ def stage_result(
         policies: of a stage that is made policy by policy: which ones; empty: all.
     """
     with guarded():
-        chain = cabs.chain(context.partition_key, policies)
+        chain = cabs.chain(pool_of(context), policies)
         target = chain.stage(name)
         made = make_artifact(chain, target, cabs.options(context, force, device))
     record, why = made.record, "; ".join(made.reasons[:3]) or "not made yet"
@@ -150,7 +166,7 @@ def left_out(
 ) -> dg.MaterializeResult[Any] | None:
     """The result for a pool without this stage, so that a run over all assets of its partition goes on; None: make it."""
     with guarded():
-        chain = cabs.chain(context.partition_key)
+        chain = cabs.chain(pool_of(context))
     if name in chain.stages:
         return None
     kind = chain.pool.source.kind

@@ -9,9 +9,13 @@ from collections.abc import Callable, Collection, Iterable
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.artifacts import ArtifactStore, Chain, Status
+from cabs_core.artifacts.stages import REPLAY
+from cabs_core.errors import counted
+from cabs_core.paths import deployed_folder
 from cabs_core.pool_files import PoolFile
 from cabs_core.report.verdicts import Case, Outcome
+from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs
 from cabs_dagster.cli.runner import QUIET, job
 from cabs_dagster.failures import run_texts
@@ -35,19 +39,32 @@ def run_checks(
         audit: play one trial of a sample of the replays again, too.
     """
     pool, store = pool_file.pool, ArtifactStore()
-    chain, cases = Chain(store, pool_file), []
-    checked = ("outcomes", "splits", "router")
-    there = [stage for stage in checked if store.record((stage, pool.name)) is not None]
+    chain, cases = Chain(store, pool_file), list[Case]()
+    rhos = [r for r in tuple(rhos) or pool.replay.rhos if _replayed(chain, r)]
+    fault = _first_fault(chain)
+    there = [asset for asset in checks.OF_POOLS if _there(chain, asset)]
+    # what a fault comes before would say the same again
+    waits = [a for a in there if fault and _follows(chain, a, fault.target.stage)]
+    there = [asset for asset in there if asset not in waits]
+    if fault:
+        late = sum(len(checks.check_specs(asset)) for asset in waits)
+        late += len(rhos) * len(checks.check_specs("replay")) * _follows(chain, "replay", fault.target.stage)
+        text = f"{fault.target.described} is {fault}: run it again" + (
+            f"; {counted(late, 'check')} of what is made from it wait" if late else ""
+        )
+        if fault.state != "blocked":  # else its own check says so
+            cases.append(Case(_place(fault.target.stage, pool.name), "up_to_date", "error", text))
     if there:
         register(instance, store, pool.name)
         notify(f"{pool.name}: {', '.join(there)}")
-        keys = {spec.key for stage in there for spec in checks.check_specs(stage)}
-        cases += _evaluate(instance, jobs.PREPARE, pool.name, keys)
+    for name, assets in _by_job(there).items():
+        keys = {spec.key for asset in assets for spec in checks.check_specs(asset)}
+        cases += _evaluate(instance, name, pool.name, keys)
+    if fault and _follows(chain, "replay", fault.target.stage):
+        return cases
     replayed = False
-    for rho in tuple(rhos) or pool.replay.rhos:
+    for rho in rhos:
         statuses = [chain.status(target) for target in chain.replays([rho])]
-        if not any(status.record for status in statuses):
-            continue
         replayed, partition = True, str(grid_key(pool.name, rho))
         old = [f"{s.target.policy}: {s}" for s in statuses if s.state != "fresh"]
         if old:
@@ -67,6 +84,42 @@ def run_checks(
         keys = {spec.key for key, model in MODELS.items() for spec in checks.sql_check_specs(key, model)}
         cases += _evaluate(instance, jobs.RESULTS, pool.name, keys)
     return cases
+
+
+def _replayed(chain: Chain, rho: float) -> bool:
+    return any(chain.store.record(target.parts) is not None for target in chain.replays([rho]))
+
+
+def _there(chain: Chain, asset: str) -> bool:
+    if asset == "deployed_router":
+        return (deployed_folder(chain.pool.name) / HEADER).is_file() and _there(chain, "router")
+    return chain.store.record((asset, chain.pool.name)) is not None
+
+
+def _first_fault(chain: Chain) -> Status | None:
+    """The first stage that is there and is not what would be made now; None where all are, or are not there."""
+    for name in chain.stages:
+        status = chain.status(chain.stage(name))
+        if status.state == "blocked" or (status.state == "stale"):
+            return status
+    return None
+
+
+def _follows(chain: Chain, asset: str, stage: str) -> bool:
+    """Whether an asset is made from a stage, directly or through others."""
+    inputs = {"replay": REPLAY.inputs, "deployed_router": ("router",)}.get(
+        asset, tuple(source.stage for source in chain.stage(asset).inputs) if asset in chain.stages else ()
+    )
+    return stage in inputs or any(_follows(chain, source, stage) for source in inputs)
+
+
+def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
+    """{job: those of the assets whose checks it has}."""
+    jobs_of = {"deployed_router": jobs.DEPLOY} | dict.fromkeys(jobs.COLLECTED, jobs.COLLECT)
+    found: dict[str, list[str]] = {}
+    for asset in assets:
+        found.setdefault(jobs_of.get(asset, jobs.PREPARE), []).append(asset)
+    return found
 
 
 def _evaluate(

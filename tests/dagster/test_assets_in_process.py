@@ -107,6 +107,11 @@ def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     ).resolve_implicit_global_asset_job_def()
     checks = {spec.key for spec in router.check_specs}
     part = job.get_subset(asset_selection=set(), asset_check_selection=checks)
+    of_no_pool = part.execute_in_process(instance=instance, raise_on_error=False)  # "Execute all" in the UI
+    (failure,) = [e for e in of_no_pool.all_events if e.is_step_failure]
+    said = failure.step_failure_data.user_failure_data.description
+    assert "choose a partition (tiny)" in said and "cabs check NAME" in said
+    assert not any(e.is_step_up_for_retry for e in of_no_pool.all_events)
     again = part.execute_in_process(instance=instance, partition_key="tiny")
     assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} >= {
         "same_decisions",

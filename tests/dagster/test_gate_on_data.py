@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,10 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     write_table.to_csv(cabs_home / "pools" / "table.csv", index=False)
     code, said = call(*export)  # the table changed; nothing was run
     assert code == 2 and "outcomes of pool mine is out of date (table changed)" in said and "--anyway" in said
+    code, said = call("check", "mine")  # the fault is told once, with what waits for it
+    errors = [line for line in said.splitlines() if line.startswith("error")]
+    assert code == 1 and len(errors) == 1 and "table changed" in errors[0], said
+    assert re.search(r"; \d+ checks of what is made from it wait", errors[0])
     code, said = call("run", "mine")
     assert code and "costs_in_range" in said
     found, page = verdict(), (reports / "mine" / "index.html").read_text(encoding="utf-8")

@@ -9,6 +9,10 @@ import pytest
 from cabs_assets.data import answers, scores
 from collect_support import Running, write_pool
 
+from cabs_core.pools import find_pool
+from cabs_dagster.build import build_defs
+from cabs_dagster.checks import OF_POOLS
+from cabs_dagster.cli.gate import run_checks
 from cabs_dagster.jobs import JOBS
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import COLLECT
@@ -47,3 +51,11 @@ def test_a_run_pays_only_where_it_is_asked_to(job, provider: Running) -> None:
         assert not run("plain", answers={"force": True}).success
         assert run("plain", answers={"force": True, "pay": True}).success
         assert provider.counts()["answered"] == paid  # what was paid for is kept
+        cases = run_checks(find_pool("asked"), instance, audit=False)
+        assert ("scores [asked]", "instrument") in {(case.place, case.name) for case in cases}
+
+
+def test_the_gate_knows_every_check_of_the_code_location() -> None:
+    found = {key.asset_key.to_user_string() for key in build_defs().resolve_asset_graph().asset_check_keys}
+    known = {*OF_POOLS, "replay", "replay_audit"}
+    assert {asset for asset in found if asset.split("/")[0] not in ("marts", "staging")} == known
