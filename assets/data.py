@@ -12,7 +12,8 @@ from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, data_results, instrument_result
 from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, of_job, pool_of, schema, stage_result
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import step
+from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
 OUTCOMES = {
@@ -55,7 +56,6 @@ class PayingConfig(StageConfig):
 
 
 pool_file = dg.AssetSpec(
-    "pool_file",
     **specs.common("pool_file", "data", "yaml"),
     partitions_def=partitions.pools,
     description="The pool file and the table that it names: what the chain of a pool reads. Observed by `cabs run`, "
@@ -64,24 +64,24 @@ pool_file = dg.AssetSpec(
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("answers", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
     description="What the models of a pool that collects (source kind collect) said to its prompts: each asked once, kept by content, "
     "within `collect.max_usd`. It costs money: the job collect_pool, `cabs run` and `cabs collect` ask, any other run only where its "
     "config says `pay: true`.",
 )
-def answers(
-    context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
 
 
 @dg.multi_asset(
-    name="scores",
+    required_resource_keys={CABS},
+    name=step("scores"),
     specs=[
         dg.AssetSpec(
-            "scores",
             **specs.stage("scores", "collection", "python", "parquet"),
             description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with "
             "people, its biases, with intervals.",
@@ -91,9 +91,10 @@ def answers(
     partitions_def=partitions.pools,
     can_subset=True,
 )
-def scores(context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource) -> Iterator[Any]:
+def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
     """One step for the asset and its check; the check can also run alone, on the record."""
     with guarded():
+        cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
         if not context.selected_asset_keys:
             chain = cabs.chain(pool_of(context))
@@ -125,10 +126,10 @@ def _paid(
 
 
 @dg.multi_asset(
-    name="outcomes",
+    required_resource_keys={CABS},
+    name=step("outcomes"),
     specs=[
         dg.AssetSpec(
-            "outcomes",
             **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
             description="Scores and costs of every model on every query: read from the pool's source, checked, and "
             "cut to the queries that every chosen model answered." + specs.FRESHNESS,
@@ -141,17 +142,18 @@ def _paid(
     can_subset=True,
     retry_policy=RETRY,
 )
-def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
+def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     with guarded():
+        cabs = cabs_of(context)
         yield from _checked_stage(context, config, cabs, "outcomes")
 
 
 @dg.multi_asset(
-    name="splits",
+    required_resource_keys={CABS},
+    name=step("splits"),
     specs=[
         dg.AssetSpec(
-            "splits",
             **specs.stage("splits", "data", "python", "parquet"),
             description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
             "validation, the online replay runs over test.",
@@ -162,9 +164,10 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsR
     partitions_def=partitions.pools,
     can_subset=True,
 )
-def splits(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
+def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     with guarded():
+        cabs = cabs_of(context)
         yield from _checked_stage(context, config, cabs, "splits")
 
 
@@ -188,6 +191,7 @@ def _checked_stage(
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
     partitions_def=partitions.pools,
     retry_policy=RETRY,
@@ -196,8 +200,7 @@ def _checked_stage(
     description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, encoder "
     "and revision in a store that all pools share, so a new pool encodes new prompts only.",
 )
-def prompt_embeddings(
-    context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def prompt_embeddings(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         return stage_result(context, cabs, "prompt_embeddings", config.force, config.device)[2]

@@ -12,17 +12,19 @@ from cabs_core.artifacts import POOL_STAGES, Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.metadata import RETRY, figures, guarded, lineage, schema
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import key as key_of
+from cabs_dagster.names import path_of, step
+from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql import SqlModel, list_models
 from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, sources_behind, used_sources
 from dbt_like_sql.project import Column
 
-MODELS = {dg.AssetKey([model.layer, model.name]): model for model in list_models()}
+MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}
 #: Asset keys by the names that column lineage uses: models, and source tables as relation and as written.
 _NAMED = _KEYS | {
-    name: dg.AssetKey(["sources", s.source, s.name])
+    name: key_of(f"sources/{s.source}/{s.name}")
     for s in used_sources()
     for name in (s.relation, f"{s.source}.{s.name}")
 }
@@ -46,18 +48,22 @@ def _linked(model: SqlModel) -> dict[str, Any]:
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
-def _writers(path: str) -> list[str]:
+def _writers(path: str) -> list[dg.AssetKey]:
     """The asset that writes the files of a source table; none for files of the package."""
     stage = path.split("/")[0]
-    return [stage] if stage in (*POOL_STAGES, "replay") else []
+    return [key_of(stage)] if stage in (*POOL_STAGES, "replay") else []
 
 
 #: The files that the models read, as tables: where column lineage ends.
 def _source_specs() -> list[dg.AssetSpec]:
     return [
         dg.AssetSpec(
-            _NAMED[source.relation],
-            **specs.common("marts", "marts", "parquet" if source.path else "python"),
+            **specs.common(
+                "marts",
+                "marts",
+                "parquet" if source.path else "python",
+                path=f"sources/{source.source}/{source.name}",
+            ),
             deps=_writers(source.path),
             description=source.description or f"The files {source.path} of the artifacts, read as one table.",
             metadata=_declared(source.columns),
@@ -68,8 +74,7 @@ def _source_specs() -> list[dg.AssetSpec]:
 
 def _page_spec(name: str, text: str, where: dg.PartitionsDefinition | None) -> dg.AssetSpec:
     return dg.AssetSpec(
-        ["pages", name],
-        **specs.common("marts", "marts", "parquet"),
+        **specs.common("marts", "marts", "parquet", path=f"pages/{name}"),
         deps=[key for key, model in MODELS.items() if model.layer == "marts"],
         partitions_def=where,
         description=f"{text} Its data version changes when what reads it is to be made again.",
@@ -83,28 +88,33 @@ shown_by_reports = _page_spec(
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
     versions = partitions.due_in(context.instance, cabs.store()).versions()
-    for (key, partition), version in versions.items():
-        asset = dg.AssetKey(key.split("/"))
+    for (path, partition), version in versions.items():
+        asset = key_of(path)
         if not partition and asset in context.selected_asset_keys:
             yield dg.ObserveResult(asset_key=asset, data_version=dg.DataVersion(version))
 
 
 with specs.preview("observable sources"):
 
-    @dg.multi_observable_source_asset(name="sources", specs=_source_specs(), can_subset=True)
-    def sources(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+    @dg.multi_observable_source_asset(
+        required_resource_keys={CABS}, name=step("sources"), specs=_source_specs(), can_subset=True
+    )
+    def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
         """Looks at what the models are made from; the sensor partitions_of_pools and every run do so, too."""
         with guarded():
+            cabs = cabs_of(context)
             yield from _versions(context, cabs)
 
     @dg.multi_observable_source_asset(
-        name="verdicts",
+        required_resource_keys={CABS},
+        name=step("verdicts"),
         specs=[_page_spec("verdicts", "The marts of all pools and the verdicts of their reports.", None)],
         can_subset=True,
     )
-    def verdicts(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+    def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
         """Looks at what the leaderboard is made from."""
         with guarded():
+            cabs = cabs_of(context)
             yield from _versions(context, cabs)
 
 
@@ -114,14 +124,16 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
 
 
 @dg.asset(
-    **specs.common("marts", "marts", "python"),
+    required_resource_keys={CABS},
+    **specs.common("marts", "marts", "python", path="source_files"),
     deps=list(dict.fromkeys(writer for s in used_sources() for writer in _writers(s.path))),
     code_version="1",
     description="The files of all pools that the SQL models read, looked at before the models run: Dagster is told their data "
     "versions, as assets `sources/...`. It holds nothing itself.",
 )
-def source_files(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.MaterializeResult:
+def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         _observe(context, cabs, pending=False)
         return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
 
@@ -129,13 +141,12 @@ def source_files(context: dg.AssetExecutionContext, cabs: CabsResource) -> dg.Ma
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     kind = "view" if model.materialized == "view" else "parquet"
     return dg.AssetSpec(
-        key,
-        **specs.common("marts", "marts", "sql", "duckdb", kind),
+        **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
             # those of other models too: Dagster marks what depends on a changed source, not what depends on that
             *(_NAMED[source.relation] for source in _BEHIND[model.name]),
-            "source_files",
+            key_of("source_files"),
         ],
         description=model.description or f"SQL model {model.name}.",
         code_version=model_code_version(model),
@@ -145,12 +156,12 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
 
 
 @dg.multi_asset(
-    name="sql_models",
+    required_resource_keys={CABS},
+    name=step("sql_models"),
     specs=[
         *(_spec(key, model) for key, model in MODELS.items()),
         dg.AssetSpec(
-            "database",
-            **specs.common("marts", "marts", "duckdb"),
+            **specs.common("marts", "marts", "duckdb", path="database"),
             deps=list(MODELS),
             code_version="1",
             skippable=True,
@@ -163,9 +174,10 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     retry_policy=RETRY,
     description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the end.",
 )
-def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
+def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """Run the selected models in order; one whose tests fail stops those that read it."""
     with guarded():
+        cabs = cabs_of(context)
         models = Marts(cabs.store())
         for text in models.left_out():
             context.log.warning(text)
@@ -199,9 +211,9 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsReso
                 f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}"
             )
             _observe(context, cabs, pending=False)
-        if dg.AssetKey("database") in context.selected_asset_keys:
+        if key_of("database") in context.selected_asset_keys:
             yield dg.MaterializeResult(
-                asset_key="database",
+                asset_key=key_of("database"),
                 data_version=dg.DataVersion("built"),
                 metadata={"location": dg.MetadataValue.path(str(models.database))},
             )

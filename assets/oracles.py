@@ -6,13 +6,14 @@ import dagster as dg
 
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import guarded, image, stage_result
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig, StageConfig
 
 from .data import DeviceConfig
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("oracles", "oracles", "python", "pytorch"),
     partitions_def=partitions.pools,
     pool="gpu",
@@ -20,10 +21,9 @@ from .data import DeviceConfig
     description="Accuracy, cost and propagation heads and the feature head, trained on the train split and stopped "
     "on validation; the better kind is chosen on validation.",
 )
-def oracles(
-    context: dg.AssetExecutionContext, config: DeviceConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
         from cabs_core.plots import diagnostic_plots
 
@@ -37,26 +37,26 @@ def oracles(
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("replay_problem", "oracles", "python", "numpy"),
     partitions_def=partitions.pools,
     description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: one problem "
     "for the test split and its twin for validation, under the pool's stress condition if it names one.",
 )
-def replay_problem(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def replay_problem(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         return stage_result(context, cabs, "replay_problem", config.force)[2]
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("tuning", "replay", "python"),
     partitions_def=partitions.pools,
     description="Settings of the pool's policies, chosen by replaying the validation problem with an equal budget. "
     "A replay depends on its own policy's settings only.",
 )
-def tuning(
-    context: dg.AssetExecutionContext, config: PoliciesConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def tuning(context: dg.AssetExecutionContext, config: PoliciesConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         return stage_result(context, cabs, "tuning", config.force, policies=config.policies)[2]

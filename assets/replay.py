@@ -22,7 +22,8 @@ from cabs_dagster.checks import (
     trace_result,
 )
 from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, schema, table
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import key, step
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
 
 Findings = Mapping[str, Mapping[str, Any]]
@@ -45,12 +46,12 @@ class ReplayConfig(PoliciesConfig):
 
 
 @dg.multi_asset(
-    name="replay",
+    required_resource_keys={CABS},
+    name=step("replay"),
     specs=[
         dg.AssetSpec(
-            "replay",
             **specs.common("replay", "replay", "python", "numba", "parquet"),
-            deps=["pool_file", "replay_problem", "tuning"],
+            deps=[key("pool_file"), key("replay_problem"), key("tuning")],
             code_version=specs.replay_code_version(),
             partitions_def=partitions.pool_by_rho,
             skippable=True,
@@ -63,10 +64,11 @@ class ReplayConfig(PoliciesConfig):
     can_subset=True,
     retry_policy=RETRY,
 )
-def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsResource) -> Iterator[Any]:
+def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
 
     with guarded():
+        cabs = cabs_of(context)
         from cabs_core.chain.partition import examine_partition, replay_partition
         from cabs_core.plots import utility_plot
 
@@ -109,7 +111,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsRe
             "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
         }
         yield dg.MaterializeResult(
-            asset_key="replay",
+            asset_key=key("replay"),
             data_version=dg.DataVersion(made.content),
             metadata=metadata,
             check_results=list(
@@ -121,7 +123,8 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig, cabs: CabsRe
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
     """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that a backfill ends well."""
     found = [
-        dg.AssetCheckResult(asset_key="replay", check_name=n, passed=True, description=why) for n in checks
+        dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)
+        for n in checks
     ]
     if context.selected_asset_keys:
         yield nothing_to_do(context, "replay", why)._replace(check_results=found)
@@ -154,24 +157,24 @@ class AuditConfig(dg.Config):
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.common("replay_audit", "replay", "python"),
     code_version=specs.replay_code_version(),
-    deps=["replay"],
+    deps=[key("replay")],
     partitions_def=partitions.pools,
     check_specs=[
         dg.AssetCheckSpec(
             REPRODUCIBLE,
-            asset="replay_audit",
+            asset=key("replay_audit"),
             description="One trial of a sample of a pool's replays, played again, gives the same order, actions, "
             "propensities and rewards, bit for bit.",
         )
     ],
     description="One trial of a sample of the pool's replays played again; every night, if the schedule is on.",
 )
-def replay_audit(
-    context: dg.AssetExecutionContext, config: AuditConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         from cabs_core.chain.replay import play_again
 
         chain = cabs.chain(pool_of(context))

@@ -10,8 +10,9 @@ from cabs_core.chain.page_server import page_url
 from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import figures, guarded, pool_of, provenance
+from cabs_dagster.names import key
 from cabs_dagster.partitions import due_in, observe
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.freshness import Marts
 
@@ -20,18 +21,18 @@ with specs.preview("freshness policies"):
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.common("report", "results", "python", "html"),
     code_version=page_code_version(),
     partitions_def=partitions.pools,
-    deps=["database", dg.AssetKey(["pages", "reports"]), "outcomes", "splits", "replay_problem"],
+    deps=[key(a) for a in ("database", "pages/reports", "outcomes", "splits", "replay_problem")],
     freshness_policy=_WEEKLY,
     description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
     "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
 )
-def report(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         chain = cabs.chain(pool_of(context))
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
         parts = page_parts(chain.pool.name)
@@ -44,15 +45,15 @@ def report(
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.common("leaderboard", "results", "python", "html"),
     code_version=page_code_version(),
-    deps=["database", dg.AssetKey(["pages", "verdicts"]), "report"],
+    deps=[key("database"), key("pages/verdicts"), key("report")],
     description="All pools side by side, with links to their reports.",
 )
-def leaderboard(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
         shown = page_metadata(made, store, page_parts(None))

@@ -14,15 +14,16 @@ from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY
 from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result, table
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import key, step
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 
 
 @dg.multi_asset(
-    name="router",
+    required_resource_keys={CABS},
+    name=step("router"),
     specs=[
         dg.AssetSpec(
-            "router",
             **specs.stage("router", "deployment", "python", "numpy"),
             description="The policy that the pool names, or else the best on validation, with everything from a prompt's "
             "text to a decision: what `cabs export` hands out. Also the time of single decisions of all policies.",
@@ -32,9 +33,10 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
     partitions_def=partitions.pools,
     can_subset=True,
 )
-def router(context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource) -> Iterator[Any]:
+def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     with guarded():
+        cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
         if not context.selected_asset_keys:
             from cabs_core.chain.router import examine_again  # here: loading the code location stays quick
@@ -66,13 +68,13 @@ class DeployConfig(dg.Config):
 
 
 @dg.multi_asset(
-    name="deployed_router",
+    required_resource_keys={CABS},
+    name=step("deployed_router"),
     specs=[
         dg.AssetSpec(
-            "deployed_router",
             **specs.common("deployed_router", "deployment", "python"),
             code_version=stage_code_version("router"),
-            deps=["router"],
+            deps=[key("router")],
             description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job deploy_pool (or with "
             "`deploy: true` in the config) the newly trained one takes its place unless it is worse on held-out prompts beyond "
             "noise; `cabs rollback` takes that back. Any other run only says what would be done.",
@@ -82,11 +84,10 @@ class DeployConfig(dg.Config):
     check_specs=check_specs("deployed_router"),
     can_subset=True,
 )
-def deployed_router(
-    context: dg.AssetExecutionContext, config: DeployConfig, cabs: CabsResource
-) -> Iterator[Any]:
+def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
     with guarded():
+        cabs = cabs_of(context)
         from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
 
         names = {check.name for check in context.selected_asset_check_keys}
@@ -96,7 +97,7 @@ def deployed_router(
         if promotes:
             context.log.info(found["reason"])
             yield dg.MaterializeResult(
-                asset_key="deployed_router", metadata=figures(found), check_results=results
+                asset_key=key("deployed_router"), metadata=figures(found), check_results=results
             )
         elif context.selected_asset_keys:
             why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {found['reason']}"
@@ -106,15 +107,15 @@ def deployed_router(
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
     partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
     "SNIPS and others, from the log that is the pool's source or that it names, or the deployed router's. A refusal gives its reason.",
 )
-def off_policy(
-    context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         try:
             return stage_result(context, cabs, "off_policy", config.force)[2]
         except dg.Failure as failure:

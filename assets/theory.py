@@ -6,7 +6,7 @@ from pydantic import Field
 from cabs_core.theory.version import theory_code_version
 from cabs_dagster import specs
 from cabs_dagster.metadata import guarded
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
 
 from .results import page_metadata
@@ -17,14 +17,14 @@ class TheoryConfig(StageConfig):
 
 
 @dg.asset(
+    required_resource_keys={CABS},
     **specs.common("theory", "theory", "python", "html", "numba"),
     code_version=theory_code_version(),
     description="Experiments E1 to E3 on the theorems, as a page with plots.",
 )
-def theory(
-    context: dg.AssetExecutionContext, config: TheoryConfig, cabs: CabsResource
-) -> dg.MaterializeResult:
+def theory(context: dg.AssetExecutionContext, config: TheoryConfig) -> dg.MaterializeResult:
     with guarded():
+        cabs = cabs_of(context)
         # here: loading the code location stays quick
         from cabs_core.theory.experiments import THEORY, make_theory
 

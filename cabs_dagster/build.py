@@ -13,9 +13,9 @@ import dagster as dg
 from cabs_core.errors import CabsError
 from cabs_dagster.executors import executor
 from cabs_dagster.jobs import JOBS, progress_logger
-from cabs_dagster.resources import resources
+from cabs_dagster.resources import CABS, resources
 from cabs_dagster.schedules import SCHEDULES
-from cabs_dagster.sensors import SENSORS
+from cabs_dagster.sensors import SENSORS, chain_sensors
 from cabs_dagster.specs import preview
 
 _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
@@ -70,9 +70,11 @@ def build_defs(**overrides: Any) -> dg.Definitions:
         "assets": assets(),
         "jobs": JOBS,
         "resources": resources(),
-        "sensors": SENSORS,
         "schedules": SCHEDULES,
         "executor": executor(),
         "loggers": {"console": dg.colored_console_logger, "progress": progress_logger},
     }
-    return dg.Definitions(**(parts | overrides))
+    parts |= overrides
+    if "sensors" not in overrides:
+        parts["sensors"] = [*SENSORS, *chain_sensors(parts["resources"][CABS])]
+    return dg.Definitions(**parts)

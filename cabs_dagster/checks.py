@@ -16,6 +16,7 @@ from cabs_core.errors import once
 from cabs_core.validation.catalog import Stage, check_names
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
+from cabs_dagster.names import key
 from cabs_dagster.specs import preview
 from dbt_like_sql import SqlModel
 
@@ -70,7 +71,7 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
     with preview("partitioned asset checks"):
         return [
             dg.AssetCheckSpec(
-                name, asset=asset, partitions_def=where, blocking=name in _BLOCKING, description=text
+                name, asset=key(asset), partitions_def=where, blocking=name in _BLOCKING, description=text
             )
             for name, text in _TEXTS[asset].items()
         ]
@@ -172,19 +173,19 @@ def instrument_result(summary: Mapping[str, Any]) -> dg.AssetCheckResult:
     return _result("scores", INSTRUMENT, "WARN", text, not warnings, {})
 
 
-def sql_check_specs(key: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:
+def sql_check_specs(asset: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:
     """One check for a model's SQL tests of each severity; failed errors stop what depends on the model."""
     specs = []
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
         tests = [test.name for test in model.tests if test.severity == severity]
         if tests:
             text = f"{len(tests)} SQL tests: {', '.join(tests)}"[:1000]
-            specs.append(dg.AssetCheckSpec(name, asset=key, description=text, blocking=severity == "error"))
+            specs.append(dg.AssetCheckSpec(name, asset=asset, description=text, blocking=severity == "error"))
     return specs
 
 
 def sql_results(
-    key: dg.AssetKey, found: list[dict[str, Any]], names: set[str]
+    asset: dg.AssetKey, found: list[dict[str, Any]], names: set[str]
 ) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks of a model, from what `Marts.tests` gave."""
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
@@ -198,7 +199,7 @@ def sql_results(
             metadata[f"sample of {test['name']}"] = dg.MetadataValue.json(test["sample"])
         text = "; ".join(f"{t['name']}: {t['failures']} rows fail" for t in failed)
         yield _result(
-            key, name, severity.upper(), text or f"all {len(tests)} tests passed", not failed, metadata
+            asset, name, severity.upper(), text or f"all {len(tests)} tests passed", not failed, metadata
         )
 
 
@@ -206,7 +207,7 @@ def _result(
     asset: dg.AssetKey | str, name: str, severity: str, text: str, passed: bool, metadata: dict[str, Any]
 ) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
-        asset_key=dg.AssetKey.from_coercible(asset),
+        asset_key=key(asset) if isinstance(asset, str) else asset,
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity[severity],

@@ -5,18 +5,19 @@ In `defs/routing/defs.yaml` of any `dg` project whose environment has this packa
     type: cabs_dagster.components.CabsPools
     attributes:
       pools: pools          # folder of pool files, beside this file
+      name: routing         # before the names of jobs, sensors, schedules, resources, partition sets, and asset keys
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import dagster as dg
 from pydantic import Field
 
 from cabs_core.errors import CabsError
-from cabs_dagster.build import build_defs
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):
@@ -32,6 +33,22 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
         None,
         description="Object store of the artifacts (CABS_ARTIFACTS), such as s3://bucket/prefix. Default: as the "
         "environment says, else in `home`.",
+    )
+
+    name: str | None = Field(
+        None,
+        description="A word before the names of jobs, sensors, schedules, resources and partition sets (CABS_NAME). Default: none.",
+    )
+    key_prefix: str | None = Field(
+        None,
+        description="Parts before every asset key, such as ml/routing (CABS_KEY_PREFIX). Default: `name`.",
+    )
+    timezone: str | None = Field(
+        None, description="Time zone of the schedules, such as Europe/Berlin (CABS_TIMEZONE). Default: UTC."
+    )
+    owners: list[str] | None = Field(
+        None,
+        description="Owners of the assets: team:NAME or e-mail addresses (CABS_OWNERS). Default: team:routing.",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -54,6 +71,23 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
             _set("CABS_HOME", str((context.path / Path(self.home).expanduser()).resolve()), "home")
         if self.artifacts is not None:
             _set("CABS_ARTIFACTS", self.artifacts, "artifacts")
+        named = {
+            "name": ("CABS_NAME", self.name),
+            "key_prefix": ("CABS_KEY_PREFIX", self.key_prefix),
+            "timezone": ("CABS_TIMEZONE", self.timezone),
+            "owners": ("CABS_OWNERS", ",".join(self.owners) if self.owners else None),
+        }
+        for field, (variable, value) in named.items():
+            if value is None:
+                continue
+            if "cabs_dagster.names" in sys.modules and os.environ.get(variable) != value:
+                raise CabsError(
+                    f"CabsPools: `{field}` comes too late: something of this code location has imported cabs_dagster before the component "
+                    f"was loaded. Import it later, or set {variable}={value} in the environment"
+                )
+            _set(variable, value, field)
+        from cabs_dagster.build import build_defs  # noqa: PLC0415  (it reads what was set above)
+
         return build_defs(executor=None, loggers=None)
 
 

@@ -11,12 +11,13 @@ from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.retention import prunable, prune
 from cabs_dagster.due import MARTS_AROUND
 from cabs_dagster.metadata import guarded
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import PREFIX, key, named
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import COLLECT as COLLECT
 from cabs_dagster.specs import DEPLOYS, EVALUATES, PAYS, STAGE_TAG
 
-PREPARE, REPLAY, RESULTS, AUDIT = "prepare_pool", "replay_pool", "build_results", "audit_pool"
-DEPLOY, EVALUATE = "deploy_pool", "evaluate_log"
+PREPARE, REPLAY, RESULTS = named("prepare_pool"), named("replay_pool"), named("build_results")
+AUDIT, DEPLOY, EVALUATE = named("audit_pool"), named("deploy_pool"), named("evaluate_log")
 #: stages that may pay for calls: no other job, no schedule and no sensor runs them
 COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if stage.pays)
 STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
@@ -51,9 +52,9 @@ class RetentionConfig(dg.Config):
     dry_run: bool = Field(True, description="Only say what would be deleted. Set to false to delete.")
 
 
-@dg.op(description="Deletes old traces; summaries, marts and reports stay.")
-def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig, cabs: CabsResource) -> None:
-    store = cabs.store()
+@dg.op(required_resource_keys={CABS}, description="Deletes old traces; summaries, marts and reports stay.")
+def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
+    store = cabs_of(context).store()
     found = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
     size = sum(trace.bytes for trace in found) / 1e6
     if not config.dry_run:
@@ -65,6 +66,7 @@ def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig, ca
 
 
 @dg.job(
+    name=named("prune_traces"),
     description="Trace retention: deletes round-by-round traces of old replays.",
     tags={STAGE_TAG: "retention"},
 )
@@ -82,17 +84,18 @@ class PoolChainConfig(dg.Config):
 
 
 @dg.op(
+    required_resource_keys={CABS},
     description="Makes what is missing or out of date of a pool's chain, from its table to its report, as `cabs run` does: each part "
     "is a run of its own. It pays for no calls and deploys nothing.",
 )
-def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig, cabs: CabsResource) -> None:
+def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     from cabs_core.chain.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
     from cabs_core.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
     from cabs_dagster.cli.runner import InRun  # noqa: PLC0415  (it imports this module)
 
     with guarded():
         pool_file = active_pool(config.pool)
-        runner = InRun(context, cabs.store())
+        runner = InRun(context, cabs_of(context).store())
         runner.run_pool(
             pool_file,
             rhos=parse_rhos(",".join(map(str, config.rhos)), pool_file.pool.replay.rhos),
@@ -103,6 +106,7 @@ def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig, cabs: Ca
 
 
 @dg.job(
+    name=named("pool_chain"),
     description="The whole chain of the pool that the launchpad names, from its table to its report.",
     tags={STAGE_TAG: "chain"},
 )
@@ -110,8 +114,11 @@ def pool_chain() -> None:
     play_chain()
 
 
-_assets = dg.AssetSelection.assets
-_sql = dg.AssetSelection.key_prefixes("staging") | dg.AssetSelection.key_prefixes("marts")
+def _assets(*paths: str) -> dg.AssetSelection:
+    return dg.AssetSelection.assets(*map(key, paths))
+
+
+_sql = dg.AssetSelection.key_prefixes([*PREFIX, "staging"], [*PREFIX, "marts"])
 #: (name, stage of the tag, assets, description)
 _JOBS = (
     (COLLECT, PAYS, _assets(*COLLECTED), "Asks the models of a pool that collects, and scores what they say: it spends money."),

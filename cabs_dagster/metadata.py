@@ -12,6 +12,7 @@ import dagster as dg
 
 from cabs_core.artifacts import Chain, Made, make_artifact
 from cabs_core.errors import explained, is_transient, listed
+from cabs_dagster.names import POOLS, key
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
@@ -40,7 +41,7 @@ def pool_of(context: dg.AssetExecutionContext) -> str:
         dg.Failure: the run has no partition, as after "Execute all" of the checks of an asset.
     """
     if not context.has_partition_key:
-        known = list(context.instance.get_dynamic_partitions("pools"))
+        known = list(context.instance.get_dynamic_partitions(POOLS))
         raise dg.Failure(
             f"this run is of no pool: choose a partition ({listed(known) or 'there is no pool yet'}), or `cabs check NAME`, which "
             "evaluates every check of a pool",
@@ -59,7 +60,8 @@ def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> d
     """`dagster/column_lineage` from {column: [(asset, column of that asset), ...]}."""
     deps = {
         name: [
-            dg.TableColumnDep(asset_key=dg.AssetKey.from_coercible(key), column_name=c) for key, c in sources
+            dg.TableColumnDep(asset_key=key(up) if isinstance(up, str) else up, column_name=c)
+            for up, c in sources
         ]
         for name, sources in columns.items()
     }
@@ -154,7 +156,7 @@ def stage_result(
         else f"{record.described}: made in {record.seconds:.1f} s, because: {why}"
     )
     result: dg.MaterializeResult[Any] = dg.MaterializeResult(
-        asset_key=name,
+        asset_key=key(name),
         data_version=dg.DataVersion(record.content),
         metadata=provenance(made, chain.store.location(target.parts)) | figures(record.summary),
     )
@@ -184,5 +186,5 @@ def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.
     """A materialization of nothing, with the reason."""
     context.log.info(f"{why}: nothing to do")
     return dg.MaterializeResult(
-        asset_key=name, data_version=dg.DataVersion("nothing"), metadata={"nothing to do": why}
+        asset_key=key(name), data_version=dg.DataVersion("nothing"), metadata={"nothing to do": why}
     )

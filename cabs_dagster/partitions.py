@@ -19,9 +19,7 @@ from cabs_core.hashing import stable_hash
 from cabs_core.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
 from cabs_core.pools.registry import active_pools, differences
 from cabs_dagster.due import Due
-
-POOLS = "pools"
-RHOS = "rhos"
+from cabs_dagster.names import POOLS, RHOS, key
 
 pools = dg.DynamicPartitionsDefinition(name=POOLS)
 rhos = dg.DynamicPartitionsDefinition(name=RHOS)
@@ -33,9 +31,9 @@ def grid_key(pool: str, rho: float) -> dg.MultiPartitionKey:
     return dg.MultiPartitionKey({"pool": pool, "rho": rho_key(rho)})
 
 
-def split_key(key: str | dg.MultiPartitionKey) -> tuple[str, float]:
+def split_key(partition: str | dg.MultiPartitionKey) -> tuple[str, float]:
     """(pool, rho) of a partition key of the grid."""
-    pool, _, rho = str(key).partition("|")
+    pool, _, rho = str(partition).partition("|")
     return pool, parse_rho_key(rho)
 
 
@@ -56,7 +54,7 @@ def due_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Due:
 
 def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
     """Those of the pools that have been run in this instance."""
-    run = instance.get_materialized_partitions(dg.AssetKey("outcomes"))
+    run = instance.get_materialized_partitions(key("outcomes"))
     return [member for member in members if member.pool.name in run]
 
 
@@ -88,8 +86,8 @@ def _requests(
     wanted: Sequence[str],
 ) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
     """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were added."""
-    gone = [key for key in known if key not in kept]
-    new = [key for key in wanted if key not in kept]
+    gone = [k for k in known if k not in kept]
+    new = [k for k in wanted if k not in kept]
     requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     if gone:
         requests.append(definition.build_delete_request(gone))
@@ -107,8 +105,8 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
             continue
-        for key in request.partition_keys:
-            instance.delete_dynamic_partition(request.partitions_def_name, key)
+        for gone in request.partition_keys:
+            instance.delete_dynamic_partition(request.partitions_def_name, gone)
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
@@ -155,8 +153,8 @@ def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True
             found.events.append(event)
         if changed:
             found.changes[chain.pool.name] = changed
-    for (key, partition), version in due.versions(pending=pending).items():
-        asset = dg.AssetKey(key.split("/"))
+    for (path, partition), version in due.versions(pending=pending).items():
+        asset = key(path)
         known = _last(instance, asset, partition or None)
         if known is None or known.tags.get("dagster/data_version") != version:
             tags = {"dagster/data_version": version}
@@ -173,7 +171,7 @@ def _of_pool(
         settings, waits = settings_of(chain.pool_file), due.in_words(pool.name)
     except CabsError:  # a missing table, say: planning the chain reports it
         return None, []
-    known = _last(instance, dg.AssetKey("pool_file"), pool.name)
+    known = _last(instance, key("pool_file"), pool.name)
     before = _plain(known, "settings")
     if before == settings and _plain(known, "due") == waits:
         return None, []
@@ -189,7 +187,7 @@ def _of_pool(
         rows = [dg.TableRecord({"changed setting": text}) for text in changed]
         metadata["changes"] = dg.MetadataValue.table(rows)
     event = dg.AssetObservation(
-        "pool_file",
+        key("pool_file"),
         partition=pool.name,
         description="; ".join(changed)[:500] or None,
         tags={"dagster/data_version": stable_hash(settings, 32)},

@@ -15,8 +15,11 @@ from pydantic import Field
 
 from cabs_core.artifacts import ArtifactStore, Chain, Options
 from cabs_core.pools import find_pool
+from cabs_dagster.names import named
 
 WEBHOOK = "CABS_WEBHOOK_URL"
+#: keys of the resources in the code location
+CABS, ALERTS = named("cabs"), named("alerts")
 
 
 class CabsResource(dg.ConfigurableResource[Any]):
@@ -72,4 +75,10 @@ class AlertResource(dg.ConfigurableResource[Any]):
 def resources() -> dict[str, Any]:
     """The default resources."""
     url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
-    return {"cabs": CabsResource(artifacts_url="", device="auto"), "alerts": AlertResource(webhook_url=url)}
+    return {CABS: CabsResource(artifacts_url="", device="auto"), ALERTS: AlertResource(webhook_url=url)}
+
+
+def cabs_of(context: Any) -> CabsResource:
+    """The resource that says where artifacts lie, of the context of a step, sensor or schedule."""
+    found: CabsResource = getattr(context.resources, CABS)
+    return found

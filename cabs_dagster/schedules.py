@@ -13,13 +13,16 @@ from cabs_core.paths import deployed_folder
 from cabs_core.pools.registry import active_pools
 from cabs_dagster.due import Due
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
+from cabs_dagster.names import TIMEZONE, named, step
 from cabs_dagster.partitions import due_in, run_here
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
 @dg.schedule(
-    name="weekly_rerun",
+    name=named("weekly_rerun"),
+    execution_timezone=TIMEZONE,
+    required_resource_keys={CABS},
     job_name=PREPARE,
     cron_schedule="0 3 * * 0",
     default_status=dg.DefaultScheduleStatus.STOPPED,
@@ -27,10 +30,10 @@ from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
     "sensor `next_part` goes on with what follows.",
 )
 def weekly_rerun(
-    context: dg.ScheduleEvaluationContext, cabs: CabsResource
+    context: dg.ScheduleEvaluationContext,
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     week = context.scheduled_execution_time.strftime("%G-W%V")
-    due = due_in(context.instance, cabs.store())
+    due = due_in(context.instance, cabs_of(context).store())
     names = [name for name in sorted(due.chains) if _anything(due, name)]
     for name in names:
         key = f"weekly:{name}:{week}"
@@ -58,7 +61,8 @@ def _nightly(
     """A schedule that requests a job every night for each run_here pool that `wanted` accepts."""
 
     @dg.schedule(
-        name=f"nightly_{name}",
+        name=named(f"nightly_{name}"),
+        execution_timezone=TIMEZONE,
         job_name=job,
         cron_schedule=f"0 {hour} * * *",
         default_status=dg.DefaultScheduleStatus.STOPPED,
@@ -85,7 +89,7 @@ nightly_audit = _nightly(
     "audit",
     2,
     _AUDIT_TEXT,
-    lambda day: {"ops": {"replay_audit": {"config": {"seed": day.toordinal()}}}},
+    lambda day: {"ops": {step("replay_audit"): {"config": {"seed": day.toordinal()}}}},
 )
 nightly_deploy = _nightly(
     DEPLOY, "deploy", 4, _DEPLOY_TEXT, wanted=lambda pool: deployed_folder(pool).is_dir()

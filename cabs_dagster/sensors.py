@@ -23,9 +23,11 @@ from cabs_dagster import partitions
 from cabs_dagster.due import Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
-from cabs_dagster.resources import AlertResource, CabsResource
+from cabs_dagster.names import key as key_of
+from cabs_dagster.names import named, tag
+from cabs_dagster.resources import ALERTS, CABS, CabsResource, cabs_of
 
-POOL_TAG, CHAIN_TAG = "cabs/pool", "cabs/chain"
+POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
 QUIET_SECONDS = 24 * 3600
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
@@ -33,14 +35,15 @@ _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTIN
 
 
 @dg.sensor(
-    name="partitions_of_pools",
+    name=named("partitions_of_pools"),
+    required_resource_keys={CABS},
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool files and the sources of marts "
     "and reports hold, so that it shows what is stale. It asks for no run.",
 )
-def partitions_of_pools(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
-    store, (active, errors) = cabs.store(), active_pools()
+def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    store, (active, errors) = cabs_of(context).store(), active_pools()
     members = partitions.chosen(context.instance, store, active)
     requests = partitions.changes(context.instance, [found.pool for found in members], errors)
     found = partitions.observations(context.instance, Due(store, members))
@@ -59,14 +62,15 @@ def _log_changes(context: dg.SensorEvaluationContext, found: partitions.Observed
 
 
 @dg.sensor(
-    name="pool_files",
+    name=named("pool_files"),
+    required_resource_keys={CABS},
     jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Watches the pool folder: registers new pools, asks for what is due of a new or changed one, says what changed in a "
     "file and what is wrong with an invalid one, once. What failed is asked for again after an hour.",
 )
-def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.SensorResult:
+def pool_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """Ask the planner at every tick what is due.
 
     The cursor holds the problems that were reported, and for each pool what was due when it was asked for, when, and how
@@ -74,7 +78,7 @@ def pool_files(context: dg.SensorEvaluationContext, cabs: CabsResource) -> dg.Se
     """
     memory = json.loads(context.cursor) if context.cursor else {}
     reported, asked = memory.get("reported", []), memory.get("asked", {})
-    store, (active, errors) = cabs.store(), active_pools()
+    store, (active, errors) = cabs_of(context).store(), active_pools()
     members = partitions.chosen(context.instance, store, active)
     due, busy = Due(store, members), under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
@@ -120,9 +124,7 @@ def chain_requests(pool: str, parts: Iterable[Part], began: str) -> Iterator[dg.
             run_key=f"{began}:{key}:{part.state}",
             job_name=_JOBS_OF[part.kind],
             partition_key=key,
-            asset_selection=[dg.AssetKey(asset.split("/")) for asset in part.assets]
-            if part.kind == "results"
-            else None,
+            asset_selection=[key_of(asset) for asset in part.assets] if part.kind == "results" else None,
             tags={POOL_TAG: pool, CHAIN_TAG: began},
         )
 
@@ -138,23 +140,40 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
     return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in found} - {""}
 
 
-def _next_part(status: dg.DagsterRunStatus, name: str, text: str) -> dg.SensorDefinition:
+def chain_sensors(cabs: CabsResource) -> list[Any]:
+    """The sensors that go on with a chain when one of its runs ends."""
+    return [
+        _next_part(
+            cabs,
+            dg.DagsterRunStatus.SUCCESS,
+            "next_part",
+            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
+        ),
+        _next_part(
+            cabs,
+            dg.DagsterRunStatus.FAILURE,
+            "results_after_failure",
+            "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
+        ),
+    ]
+
+
+def _next_part(cabs: CabsResource, status: dg.DagsterRunStatus, name: str, text: str) -> dg.SensorDefinition:
+    # sensors of run statuses take resources by the names of their arguments alone, which are not the location's
     @dg.run_status_sensor(
         run_status=status,
-        name=name,
+        name=named(name),
         request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=text,
     )
-    def sensor(
-        context: dg.RunStatusSensorContext, cabs: CabsResource
-    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         run = context.dagster_run
         if CHAIN_TAG not in run.tags:
             yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
             return
-        due = partitions.due_in(context.instance, cabs.store())
+        due = partitions.due_in(context.instance, cabs.process_config_and_initialize().store())
         done = run.job_name if status == dg.DagsterRunStatus.SUCCESS else ""
         others = under_way(context.instance, chains=True)
         yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
@@ -198,25 +217,14 @@ def follow_up(
         yield from chain_requests(name, parts, began)
 
 
-next_part = _next_part(
-    dg.DagsterRunStatus.SUCCESS,
-    "next_part",
-    "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
-)
-results_after_failure = _next_part(
-    dg.DagsterRunStatus.FAILURE,
-    "results_after_failure",
-    "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
-)
-
-
 @dg.sensor(
-    name="alerts",
+    name=named("alerts"),
+    required_resource_keys={ALERTS},
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
 )
-def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
+def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported within a day."""
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
@@ -235,7 +243,7 @@ def alerts(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.Sen
                 reported[key] = now
                 texts.append(text)
     if texts:
-        alerts.send("\n".join(texts[:20])[:3000], context.log)
+        getattr(context.resources, ALERTS).send("\n".join(texts[:20])[:3000], context.log)
     cursor = json.dumps({"until": until, "reported": reported})
     return dg.SensorResult(cursor=cursor, skip_reason=None if texts else "no new failures")
 
@@ -258,4 +266,4 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
 
 
-SENSORS = [partitions_of_pools, pool_files, next_part, results_after_failure, alerts]
+SENSORS = [partitions_of_pools, pool_files, alerts]

@@ -18,11 +18,11 @@ from pydantic import Field
 from cabs_core.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
 from cabs_core.catalog import all_policies
 from cabs_core.hashing import stable_hash
+from cabs_dagster.names import OWNERS, key, named
 
-OWNERS = ["team:routing"]
 STAGE_TAG = "cabs/stage"
 #: values of the tag on runs of the jobs that do what no other run does unless its config says so
-COLLECT = "collect_pool"
+COLLECT = named("collect_pool")
 PAYS, DEPLOYS, EVALUATES = "collect", "deploy", "evaluate"
 
 #: feature: (lifecycle stage, why we use it)
@@ -55,9 +55,15 @@ class PoliciesConfig(StageConfig):
     )
 
 
-def common(asset: str, group: str, *kinds: str) -> dict[str, Any]:
-    """Keyword arguments that `@asset` and `AssetSpec` share."""
-    return {"group_name": group, "kinds": set(kinds), "owners": OWNERS, "tags": {STAGE_TAG: asset}}
+def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any]:
+    """Keyword arguments that `@asset` and `AssetSpec` share.
+
+    Args:
+        path: of the asset, `a/b` for nested keys; default the stage's name.
+    """
+    return {
+        "key": key(path or stage), "group_name": group, "kinds": set(kinds), "owners": OWNERS, "tags": {STAGE_TAG: stage},
+    }  # fmt: skip
 
 
 def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict[str, Any]:
@@ -66,7 +72,7 @@ def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict
     Args:
         after: assets that it depends on beside its inputs.
     """
-    deps = ["pool_file", *POOL_STAGES[name].inputs, *after]
+    deps = [key(asset) for asset in ("pool_file", *POOL_STAGES[name].inputs, *after)]
     return {**common(name, group, *kinds), "code_version": stage_code_version(name), "deps": deps}
 
 

@@ -16,7 +16,7 @@ from cabs_core.paths import deployed_folder
 from cabs_core.pool_files import PoolFile
 from cabs_core.report.verdicts import Case, Outcome
 from cabs_core.router.bundle import HEADER
-from cabs_dagster import checks, jobs
+from cabs_dagster import checks, jobs, names
 from cabs_dagster.cli.runner import QUIET, job
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
@@ -75,8 +75,8 @@ def run_checks(
         cases += _evaluate(instance, jobs.REPLAY, partition, keys)
     if replayed and audit:
         notify(f"{pool.name}: one trial of a sample of replays again")
-        key = dg.AssetCheckKey(dg.AssetKey("replay_audit"), checks.REPRODUCIBLE)
-        cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {dg.AssetKey("replay_audit")})
+        key = dg.AssetCheckKey(names.key("replay_audit"), checks.REPRODUCIBLE)
+        cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {names.key("replay_audit")})
     if (replayed or pool.logged) and store.children(("marts",)):
         from cabs_assets.marts import MODELS
 
@@ -141,12 +141,12 @@ def _evaluate(
         outcome: Outcome = "passed"
         if not found.passed:
             outcome = "error" if found.severity == dg.AssetCheckSeverity.ERROR else "warning"
-        place = _place(found.asset_key.to_user_string(), "" if name == jobs.RESULTS else partition)
+        place = _place(names.path_of(found.asset_key), "" if name == jobs.RESULTS else partition)
         cases.append(Case(place, found.check_name, outcome, found.description or "", result.run_id))
     texts = [] if result.success else run_texts(result.all_events)
     for key in sorted(keys - seen):
         text = "; ".join(texts[:3]) or "it gave no result"
-        place = _place(key.asset_key.to_user_string(), partition)
+        place = _place(names.path_of(key.asset_key), partition)
         cases.append(Case(place, key.name, "broken", text, result.run_id))
     return cases
 

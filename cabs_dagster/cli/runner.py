@@ -21,6 +21,8 @@ from cabs_dagster.due import MARTS_AROUND
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
+from cabs_dagster.names import key as key_of
+from cabs_dagster.names import step
 from cabs_dagster.partitions import due_in, grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
 from dbt_like_sql import list_models
@@ -134,7 +136,7 @@ class Runner:
         register(self.instance, self.store, name)
         self._stages(pool_file, (), False)
         self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
-        made = dg.AssetRecordsFilter(dg.AssetKey("deployed_router"), asset_partitions=[name])
+        made = dg.AssetRecordsFilter(key_of("deployed_router"), asset_partitions=[name])
         (record,) = self.instance.fetch_materializations(made, limit=1).records
         event = record.asset_materialization
         assert event is not None
@@ -169,7 +171,7 @@ class Runner:
                     f"{name}` pays for them"
                 )
             if part:
-                ops = {op: {"config": c} for op, c in config.items() if op in part}
+                ops = {step(op): {"config": c} for op, c in config.items() if op in part}
                 self.execute(named, name, part, {"ops": ops})
 
     def _replay(
@@ -182,7 +184,7 @@ class Runner:
             return
         self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
         config = {"policies": list(policies), "force": force}
-        self.execute(jobs.REPLAY, key, ["replay"], {"ops": {"replay": {"config": config}}})
+        self.execute(jobs.REPLAY, key, ["replay"], {"ops": {step("replay"): {"config": config}}})
 
     def _results(self, pool: str) -> None:
         due = due_in(self.instance, self.store)
@@ -209,7 +211,7 @@ class Runner:
         """Whether an asset is to be made: it is not fresh, or not known in this instance, whose UI would not show it."""
         if force or not fresh:
             return True
-        key = dg.AssetKey(asset.split("/"))
+        key = key_of(asset)
         if partition is None:
             return self.instance.get_latest_materialization_event(key) is None
         return partition not in self.instance.get_materialized_partitions(key)
@@ -240,7 +242,7 @@ class Runner:
         with dg.execute_job(
             recipe,
             instance=self.instance,
-            asset_selection=[dg.AssetKey(asset.split("/")) for asset in assets],
+            asset_selection=[key_of(asset) for asset in assets],
             tags=tags | dict(definition.get_tags_for_partition_key(str(partition))),
             run_config=QUIET | dict(config),
         ) as result:
@@ -271,7 +273,7 @@ class InRun(Runner):
         result = job(name).execute_in_process(
             instance=self.context.instance,
             partition_key=str(partition),
-            asset_selection=[dg.AssetKey(asset.split("/")) for asset in assets],
+            asset_selection=[key_of(asset) for asset in assets],
             run_config=dict(config),
             tags={POOL_TAG: str(partition).split("|")[0], "cabs/within": self.context.run_id},
             raise_on_error=False,

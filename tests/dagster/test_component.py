@@ -62,20 +62,24 @@ def listed(said: str) -> dict[str, dict]:
 
 
 RUN = """
+import sys
+
 import dagster as dg
 from team.definitions import defs
 
 from cabs_core.artifacts import ArtifactStore
 from cabs_dagster import partitions
-from cabs_dagster.resources import CabsResource
+from cabs_dagster.names import NAME, key
 
 found = defs()
-with dg.DagsterInstance.ephemeral() as instance:
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     partitions.register(instance, ArtifactStore())
-    job = dg.define_asset_job("two", dg.AssetSelection.assets("outcomes", "splits"))
+    job = dg.define_asset_job("two", dg.AssetSelection.assets(key("outcomes"), key("splits")))
     job = dg.Definitions.merge(found, dg.Definitions(jobs=[job])).resolve_job_def("two")
     done = job.execute_in_process(instance=instance, partition_key="tiny")
-    print("made", sorted(str(e.asset_key.path[-1]) for e in done.get_asset_materialization_events()))
+    print("made", sorted(e.asset_key.to_user_string() for e in done.get_asset_materialization_events()))
+    sets = {name: list(instance.get_dynamic_partitions(name)) for name in ("pools", "rhos", "first_pools", "second_pools")}
+    print("sets", sets)
 """
 
 
@@ -89,9 +93,55 @@ def test_a_team_mounts_the_chain_in_its_own_code_location(tmp_path: Path) -> Non
     assert {"newsletter", "leaderboard", "deployed_router", "replay", "outcomes"} <= names.keys()
     assert "leaderboard" in json.dumps(names["newsletter"])
     assert "CabsPools" in call(DG, "list", "components", cwd=folder, path=folder / "src")
-    said = call(sys.executable, "-c", RUN, cwd=folder, path=folder / "src")
+    (tmp_path / "instance").mkdir()
+    said = call(sys.executable, "-c", RUN, tmp_path / "instance", cwd=folder, path=folder / "src")
     assert "made ['outcomes', 'splits']" in said
     assert (folder / "home" / "artifacts" / "splits" / "tiny" / "splits.parquet").is_file()
+
+
+OWN = """
+import dagster as dg
+
+
+@dg.asset
+def report() -> None: ...
+
+
+@dg.asset
+def answers() -> None: ...
+
+
+@dg.asset(deps=[["NAME", "leaderboard"]])
+def outcomes() -> None: ...
+
+
+@dg.sensor(name="alerts", target="report")
+def alerts(context): ...
+
+
+@dg.definitions
+def more():
+    return dg.Definitions(resources={"alerts": "ours", "cabs": "ours"})
+"""
+
+
+@pytest.mark.slow
+def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_names(tmp_path: Path) -> None:
+    (tmp_path / "instance").mkdir()
+    for name in ("first", "second"):
+        more = f"pools: pools\n  home: ../../../../home\n  name: {name}\n  timezone: Europe/Berlin\n  owners: [team:{name}]"
+        folder = project(tmp_path / name, more)
+        (folder / "src" / "team" / "defs" / "mine.py").write_text(OWN.replace("NAME", name))
+        said = call(DG, "list", "defs", "--json", cwd=folder, path=folder / "src")
+        assets = listed(said)
+        assert {"report", "answers", "outcomes", f"{name}/report", f"{name}/marts/mart_aiq"} <= assets.keys()
+        assert f"team:{name}" in json.dumps(assets[f"{name}/report"])
+        assert all(
+            f'"{name}_{job}"' in said for job in ("prepare_pool", "weekly_rerun", "alerts", "pool_chain")
+        )
+        said = call(sys.executable, "-c", RUN, tmp_path / "instance", cwd=folder, path=folder / "src")
+        assert f"made ['{name}/outcomes', '{name}/splits']" in said
+    assert "'pools': [], 'rhos': [], 'first_pools': ['tiny'], 'second_pools': ['tiny']" in said
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
