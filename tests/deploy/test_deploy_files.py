@@ -20,6 +20,7 @@ from tests_support import started
 
 from cabs_core.bench.servers import free_port
 from cabs_core.router.server.metrics import HELP
+from cabs_dagster.instance import template
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -110,8 +111,18 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
     values = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
     (code,) = values["dagster-user-deployments"]["deployments"]
-    fields = "name image codeServerArgs port env envSecrets includeConfigInLaunchedRuns"
+    fields = "name image codeServerArgs port env envSecrets includeConfigInLaunchedRuns volumes volumeMounts podSecurityContext"
     assert set(code) == set(fields.split())
+    # the chart's schema refuses other names here (`concurrency.py` and `daemon.py` of its values)
+    concurrency = values["concurrency"]
+    assert concurrency.keys() == {"enabled", "pools", "runs"}
+    assert concurrency["pools"].keys() == {"granularity", "defaultLimit", "opGranularityRunBuffer"}
+    assert concurrency["runs"].keys() == {"maxConcurrentRuns"}
+    assert values["dagsterDaemon"] == {"runRetries": {"enabled": True, "maxRetries": 1}}
+    # and they say what the instance's own template says
+    own = yaml.safe_load(template("postgres"))
+    assert concurrency["pools"]["granularity"] == own["concurrency"]["pools"]["granularity"] == "op"
+    assert values["dagsterDaemon"]["runRetries"]["maxRetries"] == own["run_retries"]["max_retries"]
     assert set(code["image"]) == {"repository", "tag", "pullPolicy"}
     container = {
         "name": code["name"],
@@ -121,14 +132,22 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
         "ports": [{"containerPort": code["port"]}],
         "env": code["env"],
         "envFrom": [{"secretRef": secret} for secret in code["envSecrets"]],
+        "volumeMounts": code["volumeMounts"],
     }
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "cabs"},
-        "spec": {"containers": [container]},
+        "spec": {
+            "containers": [container],
+            "volumes": code["volumes"],
+            "securityContext": code["podSecurityContext"],
+        },
     }
     validate(pod, "1.31", strict=True)
+    places = {entry["name"]: entry["value"] for entry in code["env"]}
+    mounted = {mount["mountPath"] for mount in code["volumeMounts"]}
+    assert {places["CABS_HOME"], places["CABS_POOLS_DIR"]} == mounted
     assert values["postgresql"]["enabled"] is values["generatePostgresqlPasswordSecret"] is False
     assert not any("password" in name.lower() for name in values["postgresql"])
 
