@@ -13,9 +13,9 @@ import dagster as dg
 from cabs_core.errors import CabsError
 from cabs_dagster.executors import executor
 from cabs_dagster.jobs import JOBS, progress_logger
-from cabs_dagster.resources import CABS, resources
+from cabs_dagster.resources import ALERTS, CABS, resources
 from cabs_dagster.schedules import SCHEDULES
-from cabs_dagster.sensors import SENSORS, chain_sensors
+from cabs_dagster.sensors import sensors
 from cabs_dagster.specs import preview
 
 _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
@@ -76,5 +76,5 @@ def build_defs(**overrides: Any) -> dg.Definitions:
     }
     parts |= overrides
     if "sensors" not in overrides:
-        parts["sensors"] = [*SENSORS, *chain_sensors(parts["resources"][CABS])]
+        parts["sensors"] = sensors(parts["resources"][CABS], parts["resources"][ALERTS])
     return dg.Definitions(**parts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from cabs_core.artifacts import ArtifactStore
 from cabs_core.errors import CabsError
 from cabs_core.paths import deployed_folder
 from cabs_core.pools.registry import active_pools
@@ -15,14 +16,12 @@ from cabs_dagster.due import Due
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
 from cabs_dagster.names import TIMEZONE, named, step
 from cabs_dagster.partitions import due_in, run_here
-from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
 @dg.schedule(
     name=named("weekly_rerun"),
     execution_timezone=TIMEZONE,
-    required_resource_keys={CABS},
     job_name=PREPARE,
     cron_schedule="0 3 * * 0",
     default_status=dg.DefaultScheduleStatus.STOPPED,
@@ -33,7 +32,7 @@ def weekly_rerun(
     context: dg.ScheduleEvaluationContext,
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     week = context.scheduled_execution_time.strftime("%G-W%V")
-    due = due_in(context.instance, cabs_of(context).store())
+    due = due_in(context.instance, ArtifactStore())
     names = [name for name in sorted(due.chains) if _anything(due, name)]
     for name in names:
         key = f"weekly:{name}:{week}"

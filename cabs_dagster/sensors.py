@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from cabs_core.artifacts import ArtifactStore
 from cabs_core.errors import CabsError
 from cabs_core.hashing import stable_hash
 from cabs_core.paths import pools_dir
@@ -25,7 +26,7 @@ from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, tag
-from cabs_dagster.resources import ALERTS, CABS, CabsResource, cabs_of
+from cabs_dagster.resources import AlertResource, CabsResource
 
 POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
 QUIET_SECONDS = 24 * 3600
@@ -34,16 +35,9 @@ ASK_AGAIN = 3600.0
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
-@dg.sensor(
-    name=named("partitions_of_pools"),
-    required_resource_keys={CABS},
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool files and the sources of marts "
-    "and reports hold, so that it shows what is stale. It asks for no run.",
-)
-def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    store, (active, errors) = cabs_of(context).store(), active_pools()
+def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
+    """What the sensor `partitions_of_pools` does at a tick."""
+    active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     requests = partitions.changes(context.instance, [found.pool for found in members], errors)
     found = partitions.observations(context.instance, Due(store, members))
@@ -61,24 +55,15 @@ def _log_changes(context: dg.SensorEvaluationContext, found: partitions.Observed
             context.log.info(f"pool {pool}: {change}")
 
 
-@dg.sensor(
-    name=named("pool_files"),
-    required_resource_keys={CABS},
-    jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
-    minimum_interval_seconds=10,
-    default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Watches the pool folder: registers new pools, asks for what is due of a new or changed one, says what changed in a "
-    "file and what is wrong with an invalid one, once. What failed is asked for again after an hour.",
-)
-def pool_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Ask the planner at every tick what is due.
+def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
+    """What the sensor `pool_files` does at a tick: ask the planner what is due.
 
     The cursor holds the problems that were reported, and for each pool what was due when it was asked for, when, and how
     often, so that the same is not asked for at every tick.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
     reported, asked = memory.get("reported", []), memory.get("asked", {})
-    store, (active, errors) = cabs_of(context).store(), active_pools()
+    active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     due, busy = Due(store, members), under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
@@ -140,47 +125,6 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
     return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in found} - {""}
 
 
-def chain_sensors(cabs: CabsResource) -> list[Any]:
-    """The sensors that go on with a chain when one of its runs ends."""
-    return [
-        _next_part(
-            cabs,
-            dg.DagsterRunStatus.SUCCESS,
-            "next_part",
-            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
-        ),
-        _next_part(
-            cabs,
-            dg.DagsterRunStatus.FAILURE,
-            "results_after_failure",
-            "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
-        ),
-    ]
-
-
-def _next_part(cabs: CabsResource, status: dg.DagsterRunStatus, name: str, text: str) -> dg.SensorDefinition:
-    # sensors of run statuses take resources by the names of their arguments alone, which are not the location's
-    @dg.run_status_sensor(
-        run_status=status,
-        name=named(name),
-        request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
-        minimum_interval_seconds=10,
-        default_status=dg.DefaultSensorStatus.STOPPED,
-        description=text,
-    )
-    def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        run = context.dagster_run
-        if CHAIN_TAG not in run.tags:
-            yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
-            return
-        due = partitions.due_in(context.instance, cabs.process_config_and_initialize().store())
-        done = run.job_name if status == dg.DagsterRunStatus.SUCCESS else ""
-        others = under_way(context.instance, chains=True)
-        yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
-
-    return sensor
-
-
 def follow_up(
     due: Due, pool: str, done: str, began: str, busy: Collection[str]
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
@@ -217,14 +161,7 @@ def follow_up(
         yield from chain_requests(name, parts, began)
 
 
-@dg.sensor(
-    name=named("alerts"),
-    required_resource_keys={ALERTS},
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
-)
-def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
     """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported within a day."""
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
@@ -243,7 +180,7 @@ def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
                 reported[key] = now
                 texts.append(text)
     if texts:
-        getattr(context.resources, ALERTS).send("\n".join(texts[:20])[:3000], context.log)
+        alerts.send("\n".join(texts[:20])[:3000], context.log)
     cursor = json.dumps({"until": until, "reported": reported})
     return dg.SensorResult(cursor=cursor, skip_reason=None if texts else "no new failures")
 
@@ -266,4 +203,76 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
 
 
-SENSORS = [partitions_of_pools, pool_files, alerts]
+def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
+    """The sensors, over these resources: sensors of run statuses take none of their location by a name of its choice."""
+
+    def store() -> ArtifactStore:
+        found: ArtifactStore = cabs.process_config_and_initialize().store()
+        return found
+
+    @dg.sensor(
+        name=named("partitions_of_pools"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool files and the sources of "
+        "marts and reports hold, so that it shows what is stale. It asks for no run.",
+    )
+    def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return keep_partitions(context, store())
+
+    @dg.sensor(
+        name=named("pool_files"),
+        jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
+        minimum_interval_seconds=10,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Watches the pool folder: registers new pools, asks for what is due of a new or changed one, says what changed in "
+        "a file and what is wrong with an invalid one, once. What failed is asked for again after an hour.",
+    )
+    def pool_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return watch_pool_files(context, store())
+
+    @dg.sensor(
+        name=named("alerts"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
+    )
+    def alerts_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return report_failures(context, alerts.process_config_and_initialize())
+
+    def next_part(status: dg.DagsterRunStatus, name: str, text: str) -> dg.SensorDefinition:
+        @dg.run_status_sensor(
+            run_status=status,
+            name=named(name),
+            request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
+            minimum_interval_seconds=10,
+            default_status=dg.DefaultSensorStatus.STOPPED,
+            description=text,
+        )
+        def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+            run = context.dagster_run
+            if CHAIN_TAG not in run.tags:
+                yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
+                return
+            due = partitions.due_in(context.instance, store())
+            done = run.job_name if status == dg.DagsterRunStatus.SUCCESS else ""
+            others = under_way(context.instance, chains=True)
+            yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
+
+        return sensor
+
+    return [
+        partitions_of_pools,
+        pool_files,
+        next_part(
+            dg.DagsterRunStatus.SUCCESS,
+            "next_part",
+            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
+        ),
+        next_part(
+            dg.DagsterRunStatus.FAILURE,
+            "results_after_failure",
+            "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
+        ),
+        alerts_sensor,
+    ]

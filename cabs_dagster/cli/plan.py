@@ -20,8 +20,9 @@ def plan(pool: str, as_json: bool) -> None:
     from cabs_core.pools.registry import active_pool, active_pools
     from cabs_dagster.due import Due
 
-    active_pool(pool)  # an error where there is none
     due = Due(ArtifactStore(), active_pools()[0])
+    if pool not in due.chains:
+        active_pool(pool)  # says why there is none
     entries = due.plan(pool)
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries], indent=1))

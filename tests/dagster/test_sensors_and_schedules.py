@@ -18,9 +18,9 @@ from cabs_core.artifacts import ArtifactStore
 from cabs_core.pools.registry import active_pools, edit_retired
 from cabs_dagster.due import Due
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
-from cabs_dagster.resources import AlertResource, CabsResource
+from cabs_dagster.resources import AlertResource
 from cabs_dagster.schedules import nightly_audit, weekly_rerun
-from cabs_dagster.sensors import alerts, follow_up, partitions_of_pools, pool_files
+from cabs_dagster.sensors import follow_up, keep_partitions, report_failures, watch_pool_files
 
 LOGGED: list[str] = []
 
@@ -50,10 +50,10 @@ def apply(instance: dg.DagsterInstance, result: dg.SensorResult) -> None:
 
 
 def tick(instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
-    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"cabs": CabsResource()})
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
     context.log.addHandler(_Keep())
     LOGGED.clear()
-    result = pool_files(context)
+    result = watch_pool_files(context, ArtifactStore())
     assert isinstance(result, dg.SensorResult)
     apply(instance, result)
     for event in result.asset_events:
@@ -147,8 +147,7 @@ def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
 
 def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: Path, instance) -> None:
     def watch() -> tuple[list[str], list[str]]:
-        with dg.build_sensor_context(instance=instance, resources={"cabs": CabsResource()}) as context:
-            result = partitions_of_pools(context)
+        result = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
         assert isinstance(result, dg.SensorResult)
         apply(instance, result)
         return list(instance.get_dynamic_partitions("pools")), list(instance.get_dynamic_partitions("rhos"))
@@ -174,9 +173,7 @@ def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: 
 
 def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: Path, instance) -> None:
     at = datetime(2030, 1, 6, 3, tzinfo=UTC)
-    context = dg.build_schedule_context(
-        instance=instance, scheduled_execution_time=at, resources={"cabs": CabsResource()}
-    )
+    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
     assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed
     (weekly,) = weekly_rerun(context)
     for pool in ("demo", "tiny"):
@@ -206,10 +203,10 @@ def checked() -> dg.MaterializeResult:
 
 
 def alert(instance: dg.DagsterInstance, cursor: str | None, sent: AlertResource) -> str | None:
-    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"alerts": sent})
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
     context.log.addHandler(_Keep())
     LOGGED.clear()
-    return alerts(context).cursor
+    return report_failures(context, sent).cursor
 
 
 def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:

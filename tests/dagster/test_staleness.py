@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from dagster_graphql.test.utils import define_out_of_process_workspace, execute_dagster_graphql
 
 import cabs_dagster.definitions
+from cabs_core.artifacts import ArtifactStore
 from cabs_core.pools import find_pool
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
-from cabs_dagster.resources import CabsResource
-from cabs_dagster.sensors import partitions_of_pools
+from cabs_dagster.sensors import keep_partitions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -57,9 +57,7 @@ def watched(name: str) -> bool:
 
 def shown_stale(instance: dg.DagsterInstance, workspace) -> set[str]:
     """What the stock webserver's schema says is stale, after a tick of the sensor that is always on."""
-    with dg.build_sensor_context(instance=instance, resources={"cabs": CabsResource()}) as context:
-        found = partitions_of_pools(context)
-    assert isinstance(found, dg.SensorResult)
+    found = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
     for event in found.asset_events:
         instance.report_runless_asset_event(event)
     data = execute_dagster_graphql(workspace.create_request_context(), QUERY, {"pool": "mine"}).data
