@@ -91,10 +91,7 @@ class Due:
     @cached_property
     def models(self) -> Mapping[str, list[str]]:
         """{SQL model: why it is to be run}."""
-        try:
-            return self.marts.outdated()
-        except CabsError as error:  # a file of a replay was altered, say
-            return {model.name: [str(error)] for model in list_models()}
+        return self.marts.outdated()
 
     def page(self, pool: str | None) -> list[str]:
         """Why the report of a pool (None: the leaderboard) is to be made; empty where it shows what there is."""

@@ -131,17 +131,16 @@ class Marts:
         return found
 
     def outdated(self) -> dict[str, list[str]]:
-        """{model: why it is run}, in order; all of them where the database is not as it was built.
-
-        Raises:
-            ProvenanceError: see `recipe`.
-        """
+        """{model: why it is run}, in order; all of them where the database is not as it was built."""
         if not self.database_whole():
             return {model.name: [f"{self.database.name} is not as it was built"] for model in list_models()}
         outdated: dict[str, list[str]] = {}
         for model in list_models():
             before = [name for name in model.depends_on if name in outdated]
-            reasons = [f"{name} has to be made first" for name in before] or self.problems(model)
+            try:
+                reasons = [f"{name} has to be made first" for name in before] or self.problems(model)
+            except ProvenanceError as error:  # a file that it reads was altered: running it says so, too
+                reasons = [str(error)]
             if reasons:
                 outdated[model.name] = reasons
         return outdated

@@ -121,7 +121,8 @@ def alerts(context): ...
 
 @dg.definitions
 def more():
-    return dg.Definitions(resources={"alerts": "ours", "cabs": "ours"})
+    ours = {"alerts": "ours", "cabs": "ours"}
+    return dg.Definitions(assets=[report, answers, outcomes], sensors=[alerts], resources=ours)
 """
 
 
