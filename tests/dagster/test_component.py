@@ -67,11 +67,12 @@ import sys
 import dagster as dg
 from team.definitions import defs
 
+found = defs()
+
 from cabs_core.artifacts import ArtifactStore
 from cabs_dagster import partitions
-from cabs_dagster.names import NAME, key
+from cabs_dagster.names import key
 
-found = defs()
 with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     partitions.register(instance, ArtifactStore())
     job = dg.define_asset_job("two", dg.AssetSelection.assets(key("outcomes"), key("splits")))
@@ -80,6 +81,8 @@ with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     print("made", sorted(e.asset_key.to_user_string() for e in done.get_asset_materialization_events()))
     sets = {name: list(instance.get_dynamic_partitions(name)) for name in ("pools", "rhos", "first_pools", "second_pools")}
     print("sets", sets)
+    (mine,) = (spec for spec in found.resolve_all_asset_specs() if spec.key == key("report"))
+    print("owners", mine.owners, {schedule.execution_timezone for schedule in found.schedules})
 """
 
 
@@ -136,12 +139,12 @@ def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_n
         said = call(DG, "list", "defs", "--json", cwd=folder, path=folder / "src")
         assets = listed(said)
         assert {"report", "answers", "outcomes", f"{name}/report", f"{name}/marts/mart_aiq"} <= assets.keys()
-        assert f"team:{name}" in json.dumps(assets[f"{name}/report"])
         assert all(
             f'"{name}_{job}"' in said for job in ("prepare_pool", "weekly_rerun", "alerts", "pool_chain")
         )
         said = call(sys.executable, "-c", RUN, tmp_path / "instance", cwd=folder, path=folder / "src")
         assert f"made ['{name}/outcomes', '{name}/splits']" in said
+        assert f"owners ['team:{name}'] {{'Europe/Berlin'}}" in said
     assert "'pools': [], 'rhos': [], 'first_pools': ['tiny'], 'second_pools': ['tiny']" in said
 
 
