@@ -119,6 +119,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         return _shown(page)
 
     def work(folder: Path) -> dict[str, Any]:
+        from cabs_core.chain.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
         older, old = older_data(chain), _whole(store, pool.name)
@@ -135,6 +136,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             older_data=str(older or ""),
             warnings=data_warnings(store, pool.name),
             answer=_answer(chain) if folders else None,
+            again=lambda policy, rho: trace_again(chain, policy, rho),
         )
         if folders:
             _profile(chain, folders, folder / PROFILE)

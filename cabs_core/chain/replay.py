@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cabs_core.artifacts.planner import Target
 from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.progress import Progress
+from cabs_core.errors import ProvenanceError
 from cabs_core.inputs import tuned_options
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
-from cabs_core.replay.storage import load_trace, save_replay_result
+from cabs_core.replay.storage import StoredTrace, load_trace, save_replay_result, trace_of
 from cabs_core.utility import clipped_utility
 
 if TYPE_CHECKING:
-    from cabs_core.artifacts import Chain, Options, Target
+    from cabs_core.artifacts import Chain, Options
     from cabs_core.replay.result import ReplayResult
 
 
@@ -70,6 +72,28 @@ def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
         chain.pool, problem, tuned_options(inputs).get(policy, {}), target.rho or 0.0, policy, [trial]
     )
     return record.summary["_lanes"][trial], lane_hashes(again)[0]
+
+
+def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
+    """The rounds of a replay whose trace was pruned, played again.
+
+    Raises:
+        ProvenanceError: the replay or an input is missing, or other rounds come out than were recorded.
+    """
+    target = Target("replay", chain.pool, rho, policy)
+    folder, record = chain.verified(target), chain.store.record(target.parts)
+    assert record is not None
+    inputs = chain.require(target)
+    problem = _problem(chain, inputs)
+    result = play(
+        chain.pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, chain.pool.replay.trials
+    )
+    if lane_hashes(result) != record.summary["_lanes"]:
+        raise ProvenanceError(
+            f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run --pool {chain.pool.name} "
+            f"--policies {policy} --force` makes them anew"
+        )
+    return trace_of(result, problem, folder)
 
 
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:

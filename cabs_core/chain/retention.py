@@ -1,7 +1,8 @@
 """Retention: delete the traces of old replays, and set aside the artifacts of retired pools.
 
-`rounds.parquet` is nearly all of a replay's size. Without it everything but round-level marts still works: the
-record says that the trace was pruned, and the check `trace` answers from what it found when the trace was written.
+`rounds.parquet` is nearly all of a replay's size. Without it all goes on: the record says that the trace was pruned, the check
+`trace` answers from what it found when the trace was written, and a report plays the few replays again whose rounds it shows.
+Pools with predicted answers keep their traces, for every estimate of theirs is taken over rounds.
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ class Prunable:
 
     parts: tuple[str, ...]
     bytes: int
+    created: str
 
 
 def prunable(
     store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
 ) -> Iterator[Prunable]:
-    """Traces at least so many days old, except those of kept pools. Those of retired pools are included."""
+    """Traces at least so many days old, except those of kept pools and of pools with predicted answers.
+
+    Those of retired pools are included.
+    """
     now = datetime.now(UTC)
     for prefix in (("replay",), ("retired", "replay")):
         for pool in store.children(prefix):
-            if pool in keep_pools:
+            if pool in keep_pools or (prefix == ("replay",) and _needs_rounds(pool)):
                 continue
             for rho in store.children((*prefix, pool)):
                 for policy in store.children((*prefix, pool, rho)):
@@ -46,13 +51,21 @@ def prunable(
                         continue
                     age = (now - datetime.fromisoformat(record.created)).total_seconds() / 86400
                     if age >= older_than_days:
-                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]))
+                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]), record.created)
+
+
+def _needs_rounds(pool: str) -> bool:
+    """Whether estimates of a pool are taken over rounds (`missing: predict`); not of one without a valid file."""
+    try:
+        return find_pool(pool).pool.missing == "predict"
+    except PoolError:
+        return False
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:
-    """Delete one trace, after noting in the record that it is gone."""
+    """Delete one trace, after noting in the record that it is gone; nothing happens where it is, or was just made anew."""
     record = store.record(trace.parts)
-    if record is not None:
+    if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
         store.rewrite_record(trace.parts, kept, delete=(TRACE_FILE,))
 

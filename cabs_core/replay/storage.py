@@ -73,6 +73,8 @@ RUN_FIELDS: dict[str, pa.DataType] = {
     "seed": pa.int64(),
     "latency_weight": pa.float64(),
     "options": pa.string(),  # JSON
+    "smallest_propensity": pa.float64(),
+    "small_propensities": pa.float64(),  # share of the rounds whose propensity is below .01
     "created_at": pa.string(),  # UTC, ISO 8601
     "versions": pa.string(),  # JSON, package -> version
     "python": pa.string(),
@@ -201,6 +203,19 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
     order, actions, propensities, rewards = (shaped(name, dtype) for name, dtype in _TRACE.items())
     return StoredTrace(
         run, order, actions, propensities, rewards, shaped("cost", np.float32) if costs else None
+    )
+
+
+def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -> StoredTrace:
+    """What `load_trace` would read, of a replay that was played again because its rounds were pruned."""
+    played = _Played(result, problem)
+    costs = None if result.turns is None else played.costs.astype(np.float32)
+    arrays = (result.order, result.actions, result.propensities, played.rewards)
+    order, actions, propensities, rewards = (
+        array.astype(kind) for array, kind in zip(arrays, _TRACE.values(), strict=True)
+    )
+    return StoredTrace(
+        _read(Path(folder), "run").to_pylist()[0], order, actions, propensities, rewards, costs
     )
 
 
@@ -430,6 +445,8 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "seed": result.seed,
         "latency_weight": result.latency_weight,
         "options": json.dumps(result.options, sort_keys=True, default=str),
+        "smallest_propensity": float(result.propensities.astype(np.float32).min()),
+        "small_propensities": float((result.propensities.astype(np.float32) < 0.01).mean()),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": json.dumps(package_versions(), sort_keys=True),
         "python": platform.python_version(),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -24,6 +24,9 @@ from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.tables import MORE, Table, write_tables
 from cabs_core.report.verdict import Verdict, routers, verdicts
 from cabs_core.report.verdict import summary as verdict_summary
+
+if TYPE_CHECKING:
+    from cabs_core.replay.storage import StoredTrace
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: Requests a month that the page starts with.
@@ -55,6 +58,7 @@ def build_report(
     warnings: Sequence[str] = (),
     answer: dict[str, Any] | None = None,
     older_data: str = "",
+    again: Callable[[str, float], StoredTrace] | None = None,
 ) -> ReportResult:
     """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and
     LaTeX and its plots as PNG.
@@ -67,6 +71,7 @@ def build_report(
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
         warnings: of the data checks, for the first screen. answer: to the pool's goal (`router.goals.Answer`).
+        again: plays (policy, rho) again, whose rounds were pruned.
         older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty: they are.
 
     Raises:
@@ -79,7 +84,7 @@ def build_report(
     evidence = None if older_data else load_evidence(
         pool, artifacts_dir, str(data.info["problem_hash"]), rhos=data.compared,
         problem=None if problem is None else Path(problem), outcomes=None if outcomes is None else Path(outcomes),
-        settings=data.settings.get("replay"),
+        settings=data.settings.get("replay"), again=again,
     )  # fmt: skip
     found = [] if older_data else verdicts(data, evidence)
     if against := compared_with(collection):

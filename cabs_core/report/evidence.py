@@ -5,6 +5,7 @@ The marts hold means. What needs single queries, rounds or prompts is computed f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -69,11 +70,17 @@ class Evidence:
         problem: scores, costs, tasks and predictions of the replayed queries.
         folders: {(policy, rho): folder of the replay}.
         prompts: {query_id: text}; empty where the outcome table is not at hand.
+        again: plays (policy, rho) again, whose rounds were pruned; None: it cannot be done.
     """
 
     problem: ReplayProblem
     folders: dict[tuple[str, float], Path]
     prompts: dict[str, str]
+    again: Callable[[str, float], StoredTrace] | None = None
+
+    @cached_property
+    def _traces(self) -> dict[tuple[str, float], StoredTrace]:
+        return {}
 
     @cached_property
     def _played(self) -> dict[tuple[str, End, str], Played]:
@@ -176,10 +183,15 @@ class Evidence:
         return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
 
     def trace(self, policy: str, rho: float) -> StoredTrace:
-        """Every round of one replay."""
+        """Every round of one replay; played again where the rounds were pruned."""
         from cabs_core.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 
-        return load_trace(self.folders[policy, rho])
+        folder = self.folders[policy, rho]
+        if self.again is None or (folder / "rounds.parquet").is_file():
+            return load_trace(folder)
+        if (policy, rho) not in self._traces:
+            self._traces[policy, rho] = self.again(policy, rho)
+        return self._traces[policy, rho]
 
 
 def load_evidence(
@@ -191,6 +203,7 @@ def load_evidence(
     problem: Path | None = None,
     outcomes: Path | None = None,
     settings: dict[str, Any] | None = None,
+    again: Callable[[str, float], StoredTrace] | None = None,
 ) -> Evidence | None:
     """The evidence behind a pool's replays, or None where the files are not at hand or are of another problem.
 
@@ -200,6 +213,7 @@ def load_evidence(
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
         settings: `replay` of the pool file. Under condition sessions costs of the problem become those of a model that
             answers whole conversations.
+        again: see `Evidence`.
     """
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
     try:
@@ -220,7 +234,7 @@ def load_evidence(
         from cabs_core.replay.conditions import with_kept_costs  # noqa: PLC0415
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
-    return Evidence(loaded, found, _prompts(outcomes or artifacts_dir / "outcomes" / pool))
+    return Evidence(loaded, found, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)
 
 
 def _prompts(folder: Path) -> dict[str, str]:
@@ -381,15 +395,12 @@ def smallest_propensities(evidence: Evidence) -> pd.DataFrame:
 
     Columns: policy, smallest, share_below (of rounds with a probability below 0.01); the smallest first.
     """
-    rows: dict[str, list[np.ndarray]] = {}
-    for (policy, _), folder in evidence.folders.items():
-        rows.setdefault(policy, []).append(
-            _table(folder / "rounds.parquet", ["propensity"])["propensity"].to_numpy()
-        )
-    found = []
-    for policy, parts in rows.items():
-        values = np.concatenate(parts)
-        found.append(
-            {"policy": policy, "smallest": float(values.min()), "share_below": float((values < 0.01).mean())}
-        )
-    return pd.DataFrame(found).sort_values(["smallest", "policy"], ignore_index=True)
+    columns = ["policy", "trials", "rounds", "smallest_propensity", "small_propensities"]
+    runs = pd.concat(_table(folder / "run.parquet", columns) for folder in evidence.folders.values())
+    runs["played"] = runs["trials"] * runs["rounds"]
+    runs["below"] = runs["small_propensities"] * runs["played"]
+    sums = runs.groupby("policy").agg(
+        smallest=("smallest_propensity", "min"), below=("below", "sum"), played=("played", "sum")
+    )
+    found = sums.assign(share_below=sums["below"] / sums["played"]).reset_index()
+    return found[["policy", "smallest", "share_below"]].sort_values(["smallest", "policy"], ignore_index=True)

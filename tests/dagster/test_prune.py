@@ -1,0 +1,105 @@
+"""What `cabs prune` leaves can be run, checked, planned and reported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests_support import TINY, home_with
+
+from cabs_core.artifacts import ArtifactStore
+from cabs_core.chain.retention import TRACE_FILE, prunable
+from cabs_core.paths import pools_dir
+from cabs_dagster.cli import main
+
+POLICIES = yaml.safe_load(TINY)["policies"]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def cabs(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, list(words))
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done.output
+
+
+def prune_all() -> None:
+    cabs("prune", "--older-than", "0", "--delete")
+    assert not list(ArtifactStore().root.glob(f"replay/*/*/*/{TRACE_FILE}"))
+
+
+def edited(**changes) -> None:
+    path = pools_dir() / "tiny.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+def shown() -> dict[str, bytes]:
+    """The verdict and the tables of the report, by name."""
+    folder = Path(cabs("report", "--pool", "tiny").strip()).parent
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.suffix in (".csv", ".json")}
+
+
+def stale() -> list[str]:
+    return [
+        row["policy"]
+        for row in json.loads(cabs("plan", "tiny", "--json"))
+        if row.get("policy") and row["state"] != "fresh"
+    ]
+
+
+def test_pruned_after_every_step(tmp_path: Path) -> None:
+    """A report made without traces is the one made with them; a policy is added; every command goes on."""
+    with home_with(TINY, tmp_path):
+        cabs("run", "tiny")
+        before = shown()
+        assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
+        prune_all()
+        assert stale() == []
+        cabs("check", "--pool", "tiny", "--quick")
+        shutil.rmtree(ArtifactStore().root / "reports" / "tiny")
+        cabs("run", "tiny")
+        assert shown() == before and stale() == []
+        edited(policies=[*POLICIES, "cabs_c_linear"])
+        assert set(stale()) == {"cabs_c_linear"}
+        cabs("run", "tiny")
+        assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
+        prune_all()
+        cabs("run", "tiny", "--force", "--policies", "random")
+        prune_all()
+        cabs("run", "tiny")
+        cabs("check", "--pool", "tiny")
+        cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")
+
+
+def test_two_runs_and_a_prune_at_once(tmp_path: Path) -> None:
+    with home_with(TINY, tmp_path):
+        cabs("run", "tiny")
+        edited(policies=[*POLICIES, "lin_ts"])
+        stop, failed = threading.Event(), []
+
+        def keep_pruning() -> None:
+            from cabs_core.chain.retention import prune
+
+            while not stop.is_set():
+                try:
+                    store = ArtifactStore()
+                    for trace in prunable(store, 0.0):
+                        prune(store, trace)
+                except Exception as error:  # what it is, is said below
+                    failed.append(error)
+                    return
+
+        pruner = threading.Thread(target=keep_pruning)
+        pruner.start()
+        try:
+            cabs("run", "tiny")
+            cabs("run", "tiny", "--force", "--policies", "random")
+        finally:
+            stop.set()
+            pruner.join()
+        assert not failed
+        cabs("check", "--pool", "tiny", "--quick")
