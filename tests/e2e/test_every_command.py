@@ -1,0 +1,104 @@
+"""Every command that the program lists is started once, with its smallest work; so are its benchmarks, and the quick ones of `benchmarks/`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests_support import TINY, home_with
+
+from cabs_core.bench.servers import free_port, wait_for
+from cabs_dagster.cli import main
+
+POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
+COLLECT = {
+    "name": "asked", "source": {"kind": "collect", "path": "prompts.csv", "columns": {"task": "kind"}}, "models": ["tiny", "grand"],
+    "collect": {
+        "upstreams": "upstreams.yaml", "max_usd": 1, "params": {"max_tokens": 50}, "sample": 30, "strategy": "sample",
+        "scores": [{"kind": "judge", "model": "judge", "max_usd": 1, "rubric": "Be right."}],
+    },
+    "encoder": {"name": "tfidf-svd"}, "oracle": {"kind": "ridge"}, "replay": {"trials": 2, "rhos": [0]}, "policies": ["best_single"],
+}  # fmt: skip
+#: commands that run until they are stopped: what starts them is below, or the test that is named
+RUN_ON = {"serve": "", "ui": "tests/e2e/test_dagster_dev.py"}
+#: in this order, each of them once; @D is a decision, @P the port of a stand-in provider
+COMMANDS = (
+    "run tiny", "plan tiny", "check --pool tiny --rho 0 --quick", "report tiny", "policies", "instance", "pool list",
+    "pool show tiny", "pool retire tiny", "pool restore tiny", "data fetch tiny",
+    "export tiny --policy lin_ucb --out router", "export tiny --policy lin_ucb --out router", "rollback --router router",
+    "route --router router --json WORDS", "feedback @D --score 1 --router router", "doctor --router router",
+    "evaluate tiny --log router.events.sqlite --policies ridge --rho 0", "log compact --older-than 0 --router router", "deploy tiny",
+    "arena predict mine --dataset data.json --router router --out inference", "arena score inference/predictions/mine.json --json",
+    "pool add asked.yaml", "collect asked", "judge sample asked --number 10 --out labels.csv", "judge show asked",
+    "bench decision --router router --decisions 20", "bench serve --router router --rate 5 --seconds 1",
+    "prune --older-than 0 --delete",
+)  # fmt: skip
+
+
+def listed(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """All commands below one, as they are written."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from listed(inner, (*path, name))
+    else:
+        yield " ".join(path)
+
+
+def test_no_command_is_left_out() -> None:
+    started = {c for c in listed(main) for words in COMMANDS if f"{words} ".startswith(f"{c} ")}
+    assert set(listed(main)) == started | set(RUN_ON)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    stand_in = [sys.executable, "-m", "cabs_core.collect.stand_in", "--port", str(port)]
+    subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
+    (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
+    rows = [{"global index": f"MMLU_{i}", "prompt": f"what is {i}?"} for i in range(3)]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    provider = subprocess.Popen(stand_in)
+    failed, decision = {}, ""
+    try:
+        wait_for(port)
+        with home_with(POOL, tmp_path / "home"):
+            for words in COMMANDS:
+                done = CliRunner().invoke(main, [decision if w == "@D" else w for w in words.split()])
+                if done.exit_code:
+                    failed[words] = f"{done.exit_code} {done.output[-500:]} {done.exception!r}"
+                elif words.startswith("route"):
+                    decision = json.loads(done.stdout)["id"]
+            own = free_port()
+            server = subprocess.Popen(
+                [
+                    str(Path(sys.executable).with_name("cabs")),
+                    "serve",
+                    "--router",
+                    "router",
+                    "--port",
+                    str(own),
+                ]
+            )
+            try:
+                wait_for(own)
+                assert urllib.request.urlopen(f"http://127.0.0.1:{own}/healthz", timeout=30).status == 200
+            finally:
+                server.terminate()
+                server.wait()
+    finally:
+        provider.terminate()
+        provider.wait()
+    assert not failed, json.dumps(failed, indent=1)
