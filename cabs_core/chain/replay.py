@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.artifacts.planner import Target
+from cabs_core.artifacts.stages import Target
 from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.progress import Progress
 from cabs_core.errors import ProvenanceError

@@ -40,7 +40,8 @@ def edited(**changes) -> None:
 def shown() -> dict[str, bytes]:
     """The verdict and the tables of the report, by name."""
     folder = Path(cabs("report", "--pool", "tiny").strip()).parent
-    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.suffix in (".csv", ".json")}
+    files = [path for path in folder.rglob("*") if path.suffix in (".csv", ".json") and path.name != "provenance.json"]
+    return {path.name: path.read_bytes() for path in files}
 
 
 def stale() -> list[str]:
