@@ -40,15 +40,20 @@ def edited(**changes) -> None:
 def shown() -> dict[str, bytes]:
     """The verdict and the tables of the report, by name."""
     folder = Path(cabs("report", "--pool", "tiny").strip()).parent
-    files = [path for path in folder.rglob("*") if path.suffix in (".csv", ".json") and path.name != "provenance.json"]
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix in (".csv", ".json") and path.name != "provenance.json"
+    ]
     return {path.name: path.read_bytes() for path in files}
 
 
 def stale() -> list[str]:
+    """What `cabs plan` would make."""
     return [
-        row["policy"]
+        row["target"] + row["partition"]
         for row in json.loads(cabs("plan", "tiny", "--json"))
-        if row.get("policy") and row["state"] != "fresh"
+        if row["state"] != "fresh"
     ]
 
 
@@ -65,7 +70,7 @@ def test_pruned_after_every_step(tmp_path: Path) -> None:
         cabs("run", "tiny")
         assert shown() == before and stale() == []
         edited(policies=[*POLICIES, "cabs_c_linear"])
-        assert set(stale()) == {"cabs_c_linear"}
+        assert any("cabs_c_linear" in name for name in stale())
         cabs("run", "tiny")
         assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
         prune_all()
