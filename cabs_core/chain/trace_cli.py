@@ -28,15 +28,17 @@ def trace(pool: str, figure: str, policy: str, rho: float, out: Path | None) -> 
 
     A row is a round: trial, prompt's identifier, model asked, its score and cost in the outcome table.
     """
-    from cabs_core.artifacts import ArtifactStore
+    from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import write_text
+    from cabs_core.chain.replay import trace_again
     from cabs_core.errors import ResultError
     from cabs_core.pools import find_pool
     from cabs_core.report.data import PoolData
     from cabs_core.report.evidence import load_evidence
     from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
 
-    store, name = ArtifactStore(), find_pool(pool).pool.name
+    pool_file, store = find_pool(pool), ArtifactStore()
+    name, chain = pool_file.pool.name, Chain(store, pool_file)
     if store.remote:
         folders = [store.mirror(parts) for parts in (("marts",), ("replay", name), ("replay_problem", name))]
         artifacts = folders[0]
@@ -44,8 +46,9 @@ def trace(pool: str, figure: str, policy: str, rho: float, out: Path | None) -> 
         artifacts = store.root
     data = PoolData(name, artifacts)
     evidence = load_evidence(
-        name, artifacts, str(data.info["problem_hash"]), settings=data.settings.get("replay")
-    )
+        name, artifacts, str(data.info["problem_hash"]), settings=data.settings.get("replay"),
+        again=lambda policy, rho: trace_again(chain, policy, rho),
+    )  # fmt: skip
     if evidence is None:
         raise ResultError(
             f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"

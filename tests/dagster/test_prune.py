@@ -61,7 +61,7 @@ def test_pruned_after_every_step(tmp_path: Path) -> None:
     """A report made without traces is the one made with them; a policy is added; every command goes on."""
     with home_with(TINY, tmp_path):
         cabs("run", "tiny")
-        before = shown()
+        before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
         assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
         prune_all()
         assert stale() == []
@@ -78,6 +78,7 @@ def test_pruned_after_every_step(tmp_path: Path) -> None:
         prune_all()
         cabs("run", "tiny")
         cabs("check", "--pool", "tiny")
+        assert cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
         cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")
 
 

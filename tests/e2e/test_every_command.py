@@ -31,7 +31,7 @@ COLLECT = {
 RUN_ON = {"serve": "", "ui": "tests/e2e/test_dagster_dev.py"}
 #: in this order, each of them once; @D is a decision, @P the port of a stand-in provider
 COMMANDS = (
-    "run tiny", "plan tiny", "check --pool tiny --rho 0 --quick", "report tiny", "policies", "instance", "pool list",
+    "run tiny", "plan tiny", "check --pool tiny --rho 0 --quick", "report tiny", "trace tiny --policy ridge --rho 0 --out rows.csv", "policies", "instance", "pool list",
     "pool show tiny", "pool retire tiny", "pool restore tiny", "data fetch tiny",
     "export tiny --policy lin_ucb --out router", "rollback --router router",
     "route --router router --json WORDS", "feedback @D --score 1 --router router", "doctor --router router",
