@@ -614,7 +614,7 @@ class Forwarder:
                 Meaning.RETRY if means in (Meaning.ANSWERED, Meaning.CALLER) else means,
                 502,
                 what,
-                usage=events.usage,
+                usage=events.reported,
                 written=events.written,
                 billed=events.written > 0,
             )
@@ -660,7 +660,7 @@ class Forwarder:
                 logger.warning("upstream %s: %s", call.model, reason)
             call.finish(
                 status,
-                usage=events.usage,
+                usage=events.reported,
                 response_id=events.id,
                 written=events.written,
                 reason=reason,

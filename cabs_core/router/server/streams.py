@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from cabs_core.endpoints.usage import count, estimated
 from cabs_core.router.server import limits
 
 #: text that a model writes, in the events of every dialect
@@ -38,6 +39,15 @@ class Events:
         self.failure: dict[str, Any] = {}
         self.written, self.seen = 0, 0
         self._rest = b""
+
+    @property
+    def reported(self) -> dict[str, Any] | None:
+        """The usage; of a stream that has not ended in Anthropic's dialect with the output that was written: its first event
+        counts a token or two, and only its last counts them all."""
+        if self.usage is None or self.done or self.dialect != "messages":
+            return self.usage
+        counted, written = count(self.usage.get("output_tokens")), estimated(0.0, self.written).output
+        return self.usage if counted is None else {**self.usage, "output_tokens": max(counted, written)}
 
     def feed(self, data: bytes) -> list[bytes]:
         """Whole events, with their empty lines, that go to the client."""

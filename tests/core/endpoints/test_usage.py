@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.endpoints.usage import CallPrice, bill_of, estimated, tokens_of
+from cabs_core.router.server.streams import Events
 
 PRICE = CallPrice(input=1.0, output=10.0, cached=0.1, cache_write=1.25)
 
@@ -88,3 +90,19 @@ def test_no_part_is_larger_than_its_whole(usage):
             0 <= tokens.cached + tokens.cache_write <= tokens.input and 0 <= tokens.reasoning <= tokens.output
         )
         assert tokens.cost(PRICE) >= 0 and math.isfinite(tokens.cost(PRICE))
+
+
+def test_a_stream_that_breaks_off_costs_what_was_written():
+    """Anthropic's first event counts one token out, and the count of all comes with the last."""
+    events = Events("messages")
+    start = {
+        "type": "message_start",
+        "message": {"id": "m", "usage": {"input_tokens": 30, "output_tokens": 1}},
+    }
+    piece = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x" * 400}}
+    for body in (start, piece):
+        events.feed(f"data: {json.dumps(body)}\n\n".encode())
+    assert (tokens_of(events.reported).input, tokens_of(events.reported).output) == (30, 100)
+    for body in ({"type": "message_delta", "usage": {"output_tokens": 77}}, {"type": "message_stop"}):
+        events.feed(f"data: {json.dumps(body)}\n\n".encode())
+    assert tokens_of(events.reported).output == 77
