@@ -37,7 +37,7 @@ from cabs_core.catalog import (
 )
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import PolicyError
-from cabs_core.metrics import standard_error, two_way_error
+from cabs_core.metrics import mean_error
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import Progress, replay
@@ -193,9 +193,7 @@ def tune(
         best = int(np.argmax([r["utility"] for r in records]))
         by_trial, by_query = (b - a for a, b in zip(traces[0], traces[best], strict=True))
         lead = float(by_trial.mean())
-        lead_se = two_way_error(
-            float(standard_error(by_trial)), float(standard_error(by_query)), trials, problem.n
-        ).se
+        lead_se = mean_error(by_query, clusters=problem.clusters, trials=by_trial).se
         winner = best if best and lead > lead_se else 0
         result.tried.extend(records)
         result.chosen[policy] = {

@@ -22,8 +22,12 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     """
     p, own, cells = evidence.problem, evidence.played(router), evidence.real()
     costs, scores = own.mean("cost"), own.mean("score")
-    costs_again = np.maximum(bootstrap_ratio(own.plays * own.cost, own.plays, replicates=_REPLICATES), 0.0)
-    scores_again = bootstrap_ratio(own.plays * own.score, own.plays, replicates=_REPLICATES)
+    costs_again = np.maximum(
+        bootstrap_ratio(own.plays * own.cost, own.plays, clusters=p.clusters, replicates=_REPLICATES), 0.0
+    )
+    scores_again = bootstrap_ratio(
+        own.plays * own.score, own.plays, clusters=p.clusters, replicates=_REPLICATES
+    )
     hulls = [non_decreasing_hull(x, y) for x, y in zip(costs_again.T, scores_again.T, strict=True)]
     rows = []
     for j, arm in enumerate(p.arms):
@@ -31,7 +35,10 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
         share = cost_saved(costs, scores, float(cost.mean()), float(score.mean()))
         low = high = np.nan
         if p.n > 1 and not math.isnan(share):
-            again = (bootstrap_ratio(values, replicates=_REPLICATES) for values in (score, cost))
+            again = (
+                bootstrap_ratio(values, clusters=p.clusters, replicates=_REPLICATES)
+                for values in (score, cost)
+            )
             values = [
                 _saved(*hull, *sample) for hull, sample in zip(hulls, zip(*again, strict=True), strict=True)
             ]

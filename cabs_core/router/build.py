@@ -16,6 +16,7 @@ from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.policies import build_policy, policy_class
@@ -117,11 +118,11 @@ def choose_policy(
             failed[policy] = str(error)
             continue
         lead = values - base
-        root = np.sqrt(problem.n)
+        errors = [mean_error(x, clusters=problem.clusters).se for x in (values, lead)]
         rows.append(
             {
-                "policy": policy, "utility": float(values.mean()), "se": float(values.std(ddof=1) / root),
-                "lead": float(lead.mean()), "lead_se": float(lead.std(ddof=1) / root), "n": problem.n,
+                "policy": policy, "utility": float(values.mean()), "se": errors[0],
+                "lead": float(lead.mean()), "lead_se": errors[1], "n": problem.n,
             }
         )  # fmt: skip
     if not rows:
