@@ -24,6 +24,7 @@ from cabs_core.pools import find_pool
 from cabs_core.router import Router, read_manifest
 from cabs_core.router.build import build_bundle
 from cabs_dagster.cli import main
+from cabs_dagster.due import Due
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import PREPARE, RESULTS
 from cabs_dagster.sensors import follow_up
@@ -234,5 +235,6 @@ def test_a_damaged_record_is_made_again_and_stops_nothing(world) -> None:
 
 
 def test_estimates_are_of_the_first_part_and_results_follow(world) -> None:
-    (following,) = follow_up(chain_of(), PREPARE, "c")
+    due = Due(chain_of().store, [chain_of().pool_file])
+    (following,) = follow_up(due, "tiny", PREPARE, "c", set())
     assert (following.job_name, following.partition_key) == (RESULTS, "tiny")

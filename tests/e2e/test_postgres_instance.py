@@ -10,13 +10,13 @@ import pytest
 from e2e_support import cabs, drop_pool, patience
 
 from benchmarks.postgres import Postgres, program
+from cabs_core.artifacts import ArtifactStore
 from cabs_core.errors import CabsError
 from cabs_dagster.build import build_defs
 from cabs_dagster.instance import open_instance, template
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag, recover
 from cabs_dagster.jobs import PREPARE
-from cabs_dagster.resources import CabsResource
-from cabs_dagster.sensors import pool_files
+from cabs_dagster.sensors import watch_pool_files
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -56,7 +56,7 @@ def test_the_sensor_ticks_and_a_killed_run_is_marked(on_postgres: Path) -> None:
     drop_pool(on_postgres, "seen")
     with open_instance() as instance:
         context = dg.build_sensor_context(instance=instance, sensor_name="pool_files")
-        tick = pool_files(context, cabs=CabsResource())
+        tick = watch_pool_files(context, ArtifactStore())
         assert [request.partition_key for request in tick.run_requests] == ["seen"]
 
         owner = process_tag().rpartition("/")[0] + "/another.lock"  # of a process that is no more
