@@ -291,10 +291,10 @@ class Forwarder:
                     once_more = False  # a tool loop stays with its model over a failure that passes
                 else:
                     gone.add(model)
+            self._settle(failed, answered=False)
         except BaseException:  # nobody will know whose fault the attempts before were
             self._settle(failed, answered=None)
             raise
-        self._settle(failed, answered=False)
         return self._worst(failed, ask, held=holders is not None)
 
     async def _holders(self, router: Router, ask: Ask) -> list[str] | None:
