@@ -235,6 +235,7 @@ def test_a_damaged_record_is_made_again_and_stops_nothing(world) -> None:
 
 
 def test_estimates_are_of_the_first_part_and_results_follow(world) -> None:
+    chain_of().store.delete(("reports", "tiny"))
     due = Due(chain_of().store, [chain_of().pool_file])
     (following,) = follow_up(due, "tiny", PREPARE, "c", set())
     assert (following.job_name, following.partition_key) == (RESULTS, "tiny")
