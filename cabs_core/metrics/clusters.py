@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 #: a text of more conversations than this share of them (and this number) is a form that traffic has, "hello": it links none
 COMMON_SHARE, COMMON_LEAST = 0.02, 10
@@ -28,6 +26,9 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
         sessions: `[n]` names of conversations; None or '': not known. A group that stands in many conversations
             (`COMMON_SHARE`) links none of them: its rows there belong to their conversations.
     """
+    from scipy.sparse import coo_matrix  # noqa: PLC0415  (memory that a server does without)
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
     group = np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
     names = [str(name) if name and name == name else "" for name in ([] if sessions is None else sessions)]
     rows = np.flatnonzero([bool(name) for name in names])

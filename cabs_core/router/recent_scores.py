@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
@@ -66,7 +66,7 @@ def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[G
         means = np.array([np.mean(values) for values in residuals.values()])
         n, mean = len(means), float(means.mean())
         error = math.sqrt((float(((means - mean) ** 2).sum()) + 1.0) / n / (n - 1))
-        quantile = float(stats.t.ppf(1.0 - LEVEL / (2 * len(manifest.names)), n - 1))
+        quantile = float(special.stdtrit(n - 1, 1.0 - LEVEL / (2 * len(manifest.names))))
         gaps.append(Gap(model, mean, quantile * error, n))
     return gaps
 

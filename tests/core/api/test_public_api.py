@@ -61,6 +61,9 @@ def test_import_is_light():
         "loaded = [m for m in ('numpy', 'pandas', 'torch', 'dagster', 'numba') if m in sys.modules]\n"
         "assert not loaded and spent < 0.5, (loaded, spent)\n"  # 4 ms on an idle machine
         "import cabs_core.router.router, cabs_core.replay\nassert 'dagster' not in sys.modules\n"
+        "import cabs_core.router.server.app\n"
+        "loaded = [m for m in ('scipy.stats', 'scipy.optimize', 'scipy.sparse', 'torch') if m in sys.modules]\n"
+        "assert not loaded, loaded\n"  # 40 MB that a server does without
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
