@@ -9,16 +9,16 @@ the steps. What is called inside policies, predictors, the encoder and the log's
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from starlette.testclient import TestClient
 
+from benchmarks.script import Script, write_figures
 from cabs_core.bench.servers import start_echo, write_upstreams
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.server.app import make_app
@@ -70,19 +70,17 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
     return found[first:]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print them with their number."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
-    parser.add_argument("--router", type=Path, required=True, help="folder of the bundle")
-    parser.add_argument("--json", type=Path, help="write them here")
-    given = parser.parse_args()
+    parser = Script(__file__, __doc__)
+    parser.add_argument("--router", type=Path, default=Path("router"), help="folder of the bundle")
+    given = parser.parse_args(argv)
     found = steps(given.router)
     handing = [name for name, hands_on in found if hands_on]
     print("\n".join(f"{i:3d} {name}" for i, name in enumerate(handing, 1)))
     print("\n".join(f"leaf {name}" for name, hands_on in found if not hands_on))
     print(f"{len(handing)} steps, {len(found)} functions")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_figures(found, given.json)
 
 
 if __name__ == "__main__":

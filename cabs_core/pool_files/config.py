@@ -539,9 +539,9 @@ class ModelPool(_Strict):
         """{name shown: names in the source that are this model}; more than one are merged. Empty: every model is taken."""
         return self.models if isinstance(self.models, dict) else {m: (m,) for m in self.models}
 
-    def later_names(self) -> dict[str, str]:
-        """{name shown: name in the source} after the change of `later_models`."""
-        return {**(self.source_names() or {}), **self.later_models}
+    def later_names(self) -> dict[str, tuple[str, ...]]:
+        """{name shown: names in the source that are this model} after the change of `later_models`."""
+        return {**self.names_in_source(), **{shown: (name,) for shown, name in self.later_models.items()}}
 
     def content_hash(self, *sections: str) -> str:
         """SHA-256 (hex, 16 characters) of the pool's settings, or of the named top-level fields alone.

@@ -228,7 +228,7 @@ def test_pool_options_apply_to_remote_sources(hub: HubServer, monkeypatch: pytes
     put_openllm(hub, monkeypatch, *openllm_files(document_scores()))
     shipped = find_pool("openllm_v2")
     pool = shipped.pool.model_copy(
-        update={"models": {"A": "01-ai/Yi-34B-Chat", "B": "google/gemma-2b-it"}, "tasks": ("mmlu_pro",)}
+        update={"models": {"A": ("01-ai/Yi-34B-Chat",), "B": ("google/gemma-2b-it",)}, "tasks": ("mmlu_pro",)}
     )
     outcomes = load_outcomes(PoolFile(pool, shipped.path, True))
     assert outcomes.arms == ["A", "B"] and len(outcomes) == 97
