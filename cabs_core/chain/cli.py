@@ -38,7 +38,7 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     from cabs_core.chain.pages import REPORTS, page_parts
     from cabs_core.errors import ProvenanceError
     from cabs_core.pools import find_pool
-    from cabs_core.report.standing import older_data
+    from cabs_core.pools.standing import older_data
 
     store = ArtifactStore()
     if goal is not None:

@@ -19,7 +19,7 @@ from cabs_core.atomic import write_bytes
 from cabs_core.chain.warnings import data_warnings
 from cabs_core.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
-from cabs_core.report.standing import older_data, verdicts
+from cabs_core.pools.standing import older_data, verdicts
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)

@@ -13,8 +13,8 @@ and the problem behind them, where they are at hand: single models, tasks, examp
 on its page.
 """
 
+from cabs_core.pools.standing import VERDICT
 from cabs_core.report.build import ReportResult, build_leaderboard, build_report
-from cabs_core.report.changes import VERDICT
 from cabs_core.report.logged import build_logged_report
 
 __all__ = ["VERDICT", "ReportResult", "build_leaderboard", "build_logged_report", "build_report"]

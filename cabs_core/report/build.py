@@ -14,8 +14,9 @@ from markupsafe import Markup
 from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
 from cabs_core.plots import render_page
+from cabs_core.pools.standing import VERDICT
 from cabs_core.report import cards, charts, findings, leaderboard, sections, stages
-from cabs_core.report.changes import VERDICT, changes, previous_facts
+from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of, compared_with
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence

@@ -10,9 +10,6 @@ from cabs_core.report.cards import money
 from cabs_core.report.names import label
 from cabs_core.report.tables import percent_text
 
-#: Name of the file beside a page that holds its verdict.
-VERDICT = "verdict.json"
-
 
 def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] | None:
     """The facts of the last report that said something else; None where there was none.

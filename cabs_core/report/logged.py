@@ -17,9 +17,9 @@ from cabs_core.outcomes import Outcomes
 from cabs_core.plots import render_page
 from cabs_core.plots.charts import intervals
 from cabs_core.plots.figure import Figure, FigureTable
+from cabs_core.pools.standing import VERDICT
 from cabs_core.report import cards, stages
 from cabs_core.report.build import TEMPLATES, ReportResult
-from cabs_core.report.changes import VERDICT
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
 from cabs_core.report.names import label, says, style

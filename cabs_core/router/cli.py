@@ -229,7 +229,7 @@ def _held_out(pool: str | None, manifest: Manifest) -> str:
     """What the pool's report says of the router on held-out prompts, or that it says nothing; '' of a cold router."""
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.pools import find_pool
-    from cabs_core.report.standing import held_out
+    from cabs_core.pools.standing import held_out
 
     if manifest.provenance.get("cold"):
         return ""

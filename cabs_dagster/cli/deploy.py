@@ -29,7 +29,7 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     from cabs_core.errors import RouterError
     from cabs_core.paths import deployed_folder
     from cabs_core.pools.registry import active_pool
-    from cabs_core.report.standing import held_out
+    from cabs_core.pools.standing import held_out
     from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 

@@ -12,8 +12,9 @@ from cabs_core.artifacts import Chain, OlderData
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.errors import ProvenanceError
 from cabs_core.pools.registry import active_pools
-from cabs_core.report.changes import VERDICT
 
+#: the report as data, beside the page
+VERDICT = "verdict.json"
 #: begins what is said of a pool whose report yields no verdict now
 WITHHELD = "No verdict: "
 
