@@ -53,7 +53,7 @@ TABLES: dict[str, Table] = {
     "a column is missing: model": lambda t: t.drop(columns="model"),
     "a column is missing: cost": lambda t: t.drop(columns="usd"),
     "a column has another name": lambda t: t.rename(columns={"correct": "Correct "}),
-    "text in the scores": _cell("correct", "good"),
+    "text in the scores": _cell("correct", "B+"),
     "N/A in the scores": _cell("correct", "N/A"),
     "an error message in the scores": _cell("correct", "Error: timeout"),
     "a score out of range": _cell("correct", 7),

@@ -10,7 +10,7 @@ from benchmarks.faults import every_form, provoked, terms
 
 #: {mistake: what the text must name: the place, the value, what to do}
 NAMED = {
-    "text in the scores": ("table.csv, row 43", "column 'correct'", "'good'", "write 0"),
+    "text in the scores": ("table.csv, row 43", "column 'correct'", "'B+'", "write 0"),
     "a score out of range": ("row 43", "is 7", "(1 such row)", "other 1,799 scores", "correct the row"),
     "stars without score_range": ("row 2", "1,194 such rows", "set score_range: [1, 5]"),
     "a negative cost": ("row 43", "column 'usd'", "-0.002"),
@@ -37,7 +37,7 @@ NAMED = {
     "cabs pool add table.csv": ("is a table", "write a pool file"),
     "export --pool my_pool": ("has not been run yet", "`cabs run --pool my_pool`"),
     "check --pool my_pool": ("run `cabs run --pool my_pool` first",),
-    "report my_pool --goal 95 %": ("unknown field", "quality: 0.95, of: gpt-4o"),
+    "report my_pool --goal 95 %": ("unknown field", "quality: 0.95, of: best"),
     "route": ("there is no router at", "cabs export"),
 }  # fmt: skip
 

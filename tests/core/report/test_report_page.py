@@ -265,9 +265,7 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
 def test_replays_of_another_problem_are_not_taken_for_evidence(pages, tmp_path):
     artifacts, _, _ = pages
     shutil.copytree(artifacts, tmp_path / "a", ignore=shutil.ignore_patterns("*.duckdb", "reports"))
-    shutil.copytree(
-        tmp_path / "a/replay_problem/two/test", tmp_path / "a/replay_problem/one/test", dirs_exist_ok=True
-    )
+    fake_problem(60, 5, seed=9).save(tmp_path / "a/replay_problem/one/test")
     assert "savings" not in build_report("one", tmp_path / "a").images
 
 
