@@ -21,7 +21,7 @@ from cabs_core.tables.records import read_records
 
 COLUMNS = ("prompt", "model", "score", "cost", "propensity", "session", "task", "time", "tokens")
 #: what may be named under `columns` -> the column of a table that is read without
-PLACES = {name: name for name in COLUMNS} | {
+PLACES = dict(zip(COLUMNS, COLUMNS, strict=True)) | {
     "input_tokens": "n_input_tokens", "output_tokens": "n_output_tokens", "split": None, "pmf": "pmf",
 }  # fmt: skip
 FORMATS: dict[str, Format] = {

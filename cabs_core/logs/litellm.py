@@ -11,6 +11,7 @@ from cabs_core.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
 _CHATS = (
     "completion text_completion responses anthropic_messages generate_content generate_content_stream".split()
 )
+_AWAITED = "acompletion atext_completion aresponses aanthropic_messages agenerate_content agenerate_content_stream".split()
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
@@ -22,7 +23,7 @@ FORMAT = Format(
     split,
     kind=("call_type",),
     # a provider's own endpoint may be anything: where there is a prompt, it is a chat
-    chats=frozenset({*_CHATS, *(f"a{c}" for c in _CHATS), "_aresponses_websocket", "pass_through_endpoint"}),
+    chats=frozenset({*_CHATS, *_AWAITED, "_aresponses_websocket", "pass_through_endpoint"}),
     status=("status", "metadata.status"),
     errors=("error_str", "error_information.error_message", "error_information.error_class",
             "metadata.error_information.error_message", "metadata.error_information.error_class"),
