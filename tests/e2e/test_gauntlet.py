@@ -11,7 +11,10 @@ from tests.gauntlet.play import THEMES, behaviours, play_all, row
 from tests.gauntlet.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
-SHORT = {theme: [b for b in behaviours(short=True) if b.theme == theme] for theme in THEMES}
+#: `attacks` is about memory and waits beside hostile clients: it says something on a machine with nothing else to do only
+SHORT = {
+    theme: [b for b in behaviours(short=True) if b.theme == theme] for theme in THEMES if theme != "attacks"
+}
 
 
 @pytest.fixture(scope="module")

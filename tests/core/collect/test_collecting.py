@@ -124,8 +124,8 @@ def test_models_in_trouble_stop_no_other(provider: Running, tmp_path, cabs_home)
     states = {line.split(":")[0].strip(): line for line in text.splitlines() if line.startswith("  ")}
     for model in ("tiny", "coder-limited", "coder-cut", "coder-broken"):
         assert "80 answered" in states[model] and "given up" not in states[model]
-    assert "no such model" in states["writer-vanishes"] and "50 answered" in states["writer-vanishes"]
-    assert "key was refused" in states["grand-locked"] and "0 answered" in states["grand-locked"]
+    assert "does not exist" in states["writer-vanishes"] and "50 answered" in states["writer-vanishes"]
+    assert "its key" in states["grand-locked"] and "0 answered" in states["grand-locked"]
     assert provider.counts()["requests"]["grand-locked"] <= 16
     # without them, nothing that was answered is asked again
     before = provider.counts()["answered"]

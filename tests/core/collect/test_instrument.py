@@ -66,7 +66,7 @@ def test_an_unbiased_judge_is_not_blamed_and_a_biased_one_is():
     assert not [t for t in fair if "long" in t or "family" in t]
     long = instrument.warnings(measure("judge", *simulated(rng, 150, long=0.3)))
     assert any("favours long answers" in t for t in long)
-    own = instrument.warnings(measure("gpt-j", *simulated(rng, 150, own=0.3)))
+    own = instrument.warnings(measure("gpt-j", *simulated(rng, 400, own=0.3)))
     assert any("own family (openai)" in t for t in own)
     assert any(
         "agreement with people is low" in t
