@@ -50,7 +50,7 @@ def test_a_retry_computes_only_what_failed(finished: Path) -> None:
     blocker.symlink_to("nowhere")  # no folder can be put in its place
 
     said = cabs(finished, "run", "--pool", "chaos", expect=2)
-    assert "1 of 2 rhos are incomplete, so there is no report yet" in said and "lin_ucb" in said
+    assert "1 of 2 rhos are incomplete, so there is no new verdict" in said and "lin_ucb" in said
     assert not (finished / "artifacts" / "reports").exists(), "marts and report wait"
     kept = records(finished)
     assert kept.keys() == before.keys() - {"chaos/0777/lin_ucb"}
