@@ -43,11 +43,19 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
         here = path and host == socket.gethostname()  # others look after their own
         if here and not _is_locked(Path(path)):
-            text = "The process of this run is gone: killed, or the machine was restarted."
-            instance.report_run_failed(run, text)
+            _end(instance, run, "The process of this run is gone: killed, or the machine was restarted.")
             Path(path).unlink(missing_ok=True)
             ended.append(run.run_id)
     return ended
+
+
+def _end(instance: dg.DagsterInstance, run: dg.DagsterRun, text: str) -> None:
+    """Mark a run as failed and give back its steps' slots of pools (gpu, duckdb): else the next step waits for ever.
+
+    Dagster's daemon gives slots back as well, but `cabs run` needs no daemon.
+    """
+    instance.report_run_failed(run, text)
+    instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def _is_locked(path: Path) -> bool:
@@ -64,5 +72,5 @@ def end_own_runs(instance: dg.DagsterInstance) -> None:
     """Mark what this process was running as failed, for when it is interrupted and about to exit."""
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
-        instance.report_run_failed(run, "Interrupted.")
+        _end(instance, run, "Interrupted.")
     Path(_own_lock().lock_file).unlink(missing_ok=True)

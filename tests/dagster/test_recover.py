@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,19 @@ def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130 and said.strip() == "interrupted; run again to go on"
+
+
+def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:
+    """No daemon is needed for it: `cabs run` after a kill would else wait for the killed step's pool for ever."""
+    job, gone = defs.resolve_job_def(PREPARE), f"{socket.gethostname()}:{tmp_path / 'gone.lock'}"
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        storage = instance.event_log_storage
+        storage.set_concurrency_slots("gpu", 1)
+        dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags={PROCESS_TAG: gone})
+        assert storage.claim_concurrency_slot("gpu", dead.run_id, "oracles").is_claimed
+        assert not storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
+        assert recover(instance) == [dead.run_id]
+        assert storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
 
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
