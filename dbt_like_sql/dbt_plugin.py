@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 from dbt.adapters.duckdb.plugins import BasePlugin
 
-from dbt_like_sql.functions import packaged_table, register
+from dbt_like_sql.functions import register
+from dbt_like_sql.packaged import packaged_table
 
 
 class Plugin(BasePlugin):

@@ -22,8 +22,9 @@ from filelock import FileLock
 from cabs_core.atomic import atomic_path
 from cabs_core.errors import SqlModelError
 from cabs_core.hashing import hash_file
-from dbt_like_sql.functions import packaged_table, register
+from dbt_like_sql.functions import register
 from dbt_like_sql.lineage import column_lineage, tables_read
+from dbt_like_sql.packaged import packaged_table
 from dbt_like_sql.project import (
     ARTIFACTS,
     Project,

@@ -20,6 +20,7 @@ from cabs_core.atomic import write_bytes
 from cabs_core.catalog import check_policy_name
 from cabs_core.errors import PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
+from dbt_like_sql.packaged import packaged_table
 from dbt_like_sql.project import SourceTable, SqlModel, list_models, load_project
 
 MARTS = "marts"
@@ -33,9 +34,9 @@ def used_sources() -> list[SourceTable]:
 
 def sources_behind() -> dict[str, list[SourceTable]]:
     """{model: the source tables that it reads, itself or through other models}."""
-    behind: dict[str, dict[str, SourceTable]] = {}
+    used, behind = used_sources(), dict[str, dict[str, SourceTable]]()
     for model in list_models():  # each after those that it refers to
-        direct = {s.relation: s for s in used_sources() if s.relation in model.sources}
+        direct = {s.relation: s for s in used if s.relation in model.sources}
         behind[model.name] = direct | {k: s for name in model.depends_on for k, s in behind[name].items()}
     return {name: list(sources.values()) for name, sources in behind.items()}
 
@@ -60,6 +61,7 @@ class Marts:
             for stage in _stages():
                 self.folder = store.mirror((stage,))
         self.changed = False
+        self._sources = used_sources()
         self._hashes: dict[str, str] = {}
 
     @property
@@ -84,7 +86,7 @@ class Marts:
         Raises:
             ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_problem`.
         """
-        inputs = {s.relation: self.source_hash(s) for s in used_sources() if s.relation in model.sources}
+        inputs = {s.relation: self.source_hash(s) for s in self._sources if s.relation in model.sources}
         for name in model.depends_on:
             record = self.record(name)
             inputs[name] = record.content if record else "missing"
@@ -205,8 +207,6 @@ class Marts:
         Raises:
             ProvenanceError: a file of an artifact is missing, was altered or stands in no record.
         """
-        from dbt_like_sql.functions import packaged_table
-
         if not source.path:
             return packaged_table(f"{source.source}.{source.name}").to_pylist()
         while True:

@@ -1,4 +1,4 @@
-"""Functions of `cabs_core.metrics` that SQL can call, and tables that come with the package: one implementation for both.
+"""Functions of `cabs_core.metrics` that SQL can call: one implementation for both.
 
 Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within one gives NULL.
 """
@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from importlib import resources
 from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from cabs_core import metrics
-from cabs_core.catalog import policy_table, regime_of
-from cabs_core.errors import SqlModelError
+from cabs_core.catalog import regime_of
 from cabs_core.threads import one_blas_thread
 
 #: what SQL knows of an error: fields of `metrics.Error`
@@ -47,18 +44,6 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     for name, kind, function, arguments, returned in functions:
         connection.create_function(name, function, [*arguments], returned, type=kind, null_handling=special)
     connection.execute("CREATE OR REPLACE MACRO standard_error_of(x) AS stddev_samp(x) / sqrt(count(x))")
-
-
-def packaged_table(name: str) -> pa.Table:
-    """Rows of a source table whose `meta` says `plugin: cabs`, by its name as `source.table`."""
-    if name == "catalog.policies":
-        return pa.Table.from_pylist(policy_table())
-    if name == "paper.published":
-        with (resources.files("cabs_core.paper") / "published.csv").open("rb") as file:
-            return pyarrow.csv.read_csv(file)
-    raise SqlModelError(
-        f"source {name}: the package has no such table; remove `plugin`, or give an external_location"
-    )
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:

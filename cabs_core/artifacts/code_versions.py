@@ -45,23 +45,41 @@ def expand(module: str) -> Iterator[str]:
         yield ".".join((PACKAGE, *parts)).removesuffix(".__init__")
 
 
-class _Behaviour(ast.NodeTransformer):
-    """Drops docstrings and `if TYPE_CHECKING:` blocks, which do not change what code does."""
+#: fields of statements that hold statements; docstrings, imports and `if TYPE_CHECKING:` are found without looking elsewhere
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
-    def _visit(self, node: ast.AST) -> ast.AST:
-        self.generic_visit(node)
-        body = node.body  # type: ignore[attr-defined]  # it is called for nodes with a body only
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            if isinstance(body[0].value.value, str):
-                node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]  # as above
-        return node
 
-    visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit
+def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do not change what code does; its imports."""
+    for name in _BLOCKS:
+        block = getattr(node, name, None)
+        if not isinstance(block, list):
+            continue
+        statements = [inner for child in block for inner in _without_types(child)]
+        if name == "body" and isinstance(node, _DOCUMENTED) and _is_docstring(statements[:1]):
+            del statements[0]
+        for child in statements:
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, "") for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
+                yield from ((child.module, alias.name) for alias in child.names)
+            yield from _keep_behaviour(child)
+        block[:] = statements or [ast.Pass()] if block else []
 
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        name = node.test.attr if isinstance(node.test, ast.Attribute) else getattr(node.test, "id", "")
-        return (node.orelse or [ast.Pass()]) if name == "TYPE_CHECKING" else node
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_docstring(first: list[ast.AST]) -> bool:
+    value = first[0].value if first and isinstance(first[0], ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _without_types(node: ast.AST) -> list[ast.AST]:
+    """The statement itself; of `if TYPE_CHECKING:` what runs, which is its `else`."""
+    test = node.test if isinstance(node, ast.If) else None
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return (node.orelse or [ast.Pass()]) if name == "TYPE_CHECKING" else [node]  # type: ignore[attr-defined]  # of an If
 
 
 @dataclass(frozen=True)
@@ -80,13 +98,8 @@ def read_source(path: Path) -> Source:
 
 @cache
 def _parsed(path: Path, stamp: tuple[int, ...]) -> Source:
-    tree = _Behaviour().visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
-    names: list[tuple[str, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.extend((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.extend((node.module, alias.name) for alias in node.names)
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    names = list(_keep_behaviour(tree))
     body = ast.dump(tree, annotate_fields=False)
     ours = tuple(dict.fromkeys(pair for pair in names if pair[0].partition(".")[0] == PACKAGE))
     return Source(hashlib.sha256(body.encode()).hexdigest(), ours)

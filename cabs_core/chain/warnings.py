@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from cabs_core.artifacts.store import ArtifactStore
-from cabs_core.outcomes.gaps import gaps_text
-from cabs_core.outcomes.judges import judges_text
 from cabs_core.validation.catalog import CheckResult
 
 
@@ -20,10 +18,13 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
         found += [r.warning for r in results if r.accepted or r.means]
         loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
         if loading.get("judges"):
+            from cabs_core.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: for few pools only)
+
             found.append(judges_text(loading["judges"]))
-        gaps = loading.get("gaps", {})
-        found += gaps_text(gaps)
-        if gaps:
+        if gaps := loading.get("gaps", {}):
+            from cabs_core.outcomes.gaps import gaps_text  # noqa: PLC0415  (pandas, scipy: for few pools only)
+
+            found += gaps_text(gaps)
             found.append(
                 "The verdict and the goal rest on real answers; tables and figures further down count predicted answers like real ones."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -58,3 +59,14 @@ def test_the_version_is_said_once() -> None:
     deploy = (path.read_text(encoding="utf-8") for path in (ROOT / "deploy").rglob("*.yaml"))
     images = re.findall(r"cabs-(?:router:|dagster, tag: )([\d.]+)", "".join(deploy))
     assert len(images) == 2 and set(images) == {cabs_core.__version__}
+
+
+def test_what_looks_at_the_whole_chain_loads_nothing_heavy() -> None:
+    """`cabs plan`, the sensors and the code location answer in a second or two of processor, not in five."""
+    code = "import sys, {}; print([m for m in {} if m in sys.modules])"
+    heavy = ["pandas", "scipy.stats", "duckdb", "torch", "numba", "sklearn"]
+    for module, more in {"cabs_dagster.due": ["dagster"], "cabs_dagster.definitions": []}.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(module, [*heavy, *more])], capture_output=True, text=True
+        )
+        assert done.stdout.strip() == "[]", done.stdout + done.stderr
