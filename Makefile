@@ -21,7 +21,7 @@ help:
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make gauntlet set up, play 150 behaviours of providers and clients against the server and the LiteLLM plug-in"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
-	@echo "make bench  set up with the peers, run the benchmarks"
+	@echo "make bench  set up with the peers, measure speed beside them"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
@@ -66,7 +66,7 @@ ui: venv
 bench: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))peers
 bench:
 	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS)
-	@$(BIN)/cabs bench all
+	@for name in solver replay embed; do $(BIN)/python -m benchmarks.speed.$$name || exit 1; done
 
 verdicts: venv
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.verdicts $(VERDICTS_ARGS)

@@ -27,7 +27,7 @@ import requests
 
 from benchmarks.postgres import Postgres
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
+from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.router.bundle import read_manifest

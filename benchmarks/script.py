@@ -31,7 +31,7 @@ class Script(argparse.ArgumentParser):
         work: bool = False,
     ):
         super().__init__(
-            prog=f"python -m benchmarks.{Path(file).stem}", description=doc,
+            prog=f"python -m {_module(Path(file))}", description=doc,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         self.add_argument("--json", type=Path, help="write the figures here")
@@ -41,6 +41,13 @@ class Script(argparse.ArgumentParser):
             self.add_argument("--split-seeds", nargs="+", type=int, default=list(split_seeds))
         if work:
             self.add_argument("--work", type=Path, default=cabs_home() / "study-field")
+
+
+def _module(file: Path) -> str:
+    """Name of a script as `python -m` takes it: `benchmarks.study`, `benchmarks.speed.solver`."""
+    return ".".join(
+        ("benchmarks", *file.resolve().relative_to(Path(__file__).parent.resolve()).with_suffix("").parts)
+    )
 
 
 def write_figures(figures: Any, path: Path | None) -> None:

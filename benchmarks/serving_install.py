@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 
 ROOT = Path(__file__).parents[1]
 #: (figure, most that it may be)

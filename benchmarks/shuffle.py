@@ -1,4 +1,4 @@
-"""`cabs bench serve`, and beside it LiteLLM's own router with its default strategy (`simple_shuffle`).
+"""`python -m benchmarks.speed.serve`, and beside it LiteLLM's own router with its default strategy (`simple_shuffle`).
 
     python -m benchmarks.shuffle --router router [--rate 50] [--seconds 20] [--workers 1] [--json FILE]
 
@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.serve import add_options, measure
+from benchmarks.speed.serve import add_options, measure
 
 _SETTINGS = "CABS_BENCH_SHUFFLE"
 

@@ -19,7 +19,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from benchmarks.script import Script, write_figures
-from cabs_core.bench.servers import start_echo, write_upstreams
+from benchmarks.speed.servers import start_echo, write_upstreams
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.server.app import make_app
 

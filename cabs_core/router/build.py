@@ -27,7 +27,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.replay.latency import typical_rho
 from cabs_core.router.budget import spending
-from cabs_core.router.bundle import SEEN, check_mode, prompt_hashes, read_manifest, writing
+from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
@@ -264,7 +264,7 @@ def build_bundle(
             )
         trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
         np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
-        (folder / "README.md").write_text(model_card(manifest), encoding="utf-8")
+        (folder / CARD).write_text(model_card(manifest), encoding="utf-8")
         needed = serving_requirements(name, settings["name"])
         (folder / REQUIREMENTS).write_text(needed, encoding="utf-8")
     return choice

@@ -1,7 +1,7 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
     router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
-    README.md     model card; not among the verified files where it was written for a hub, whose users edit it
+    README.md     model card
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -38,7 +38,7 @@ CARD = "README.md"
 #: what the pool's report said on held-out prompts when the router was exported, in words
 HELD_OUT = "held_out.md"
 #: files that an export, a hub or its users put beside those of a bundle; they are not verified
-_BESIDE = (CARD, HELD_OUT, "LICENSE", ".gitattributes")
+_BESIDE = (HELD_OUT, "LICENSE", ".gitattributes")
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,8 @@ class Manifest:
 
 
 @contextmanager
-def writing(
-    folder: str | Path, manifest: dict[str, Any], unlisted: Mapping[str, str] | None = None
-) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well.
-
-    Args:
-        unlisted: {name: text} of files that lie beside and are not verified.
-    """
+def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
+    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well."""
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {
@@ -103,8 +97,6 @@ def writing(
         draft = Manifest(**{**manifest, "files": files, "id": "", "format": FORMAT})
         content = asdict(draft) | {"id": draft.digest()}
         (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
-        for name, text in (unlisted or {}).items():
-            (temporary / name).write_text(text, encoding="utf-8")
 
 
 def held_out_text(folder: str | Path) -> str:
@@ -119,7 +111,7 @@ def contents_of(folder: str | Path) -> Contents:
     """What a bundle at `folder` consists of, so that nothing else that lies there is ever replaced."""
     try:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
-        files = (CARD, HELD_OUT, *data["files"])
+        files = (HELD_OUT, *data["files"])
     except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
         parts = ("policy", "oracles", "encoder", "neighbours")
         files = (SEEN, CARD, HELD_OUT, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))

@@ -116,22 +116,18 @@ STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option(
     "--prompts/--no-prompts",
-    default=None,
-    help="Keep train prompts, to explain decisions. Default: yes; with --hub no.",
+    default=True,
+    show_default=True,
+    help="Keep train prompts, to explain decisions.",
 )
 @click.option(
     "--anyway",
     is_flag=True,
     help="Export although the artifacts are of older data, or the data failed a check since.",
 )
-@click.option(
-    "--hub",
-    is_flag=True,
-    help="Write a folder that the Hugging Face hub shows as it is, for `hf upload`. Nothing is uploaded.",
-)
 def export(
     name: str | None, pool: str | None, goal: str | None, cold: bool, models: Path | None, encoder: str, out: Path | str,
-    policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool | None, hub: bool,
+    policy: str | None, rho: float | None, epsilon: float | None, mode: str, free: tuple[str, ...], prompts: bool,
     anyway: bool,
 ) -> None:  # fmt: skip
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
@@ -150,14 +146,9 @@ def export(
 
     if name and pool and name != pool:
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
-    if hub and not isinstance(out, Path):
-        raise click.UsageError("--hub writes a folder: name one with --out")
     pool = name or pool
-    keep = not hub if prompts is None else prompts
     write, ready = (
-        _cold(models, pool, encoder)
-        if cold
-        else _measured(pool, free=free, prompts=keep or hub, anyway=anyway)
+        _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
     )
     if not cold and policy is None and rho is None:
         policy, rho = _wanted(pool, goal, anyway)
@@ -175,11 +166,6 @@ def export(
             candidate = ready_made
         else:
             write(candidate, **choices)
-        if hub:
-            from cabs_core.router.hub import write_hub_folder
-
-            write_hub_folder(candidate, Path(temporary) / "hub", prompts=keep)
-            candidate = Path(temporary) / "hub"
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
@@ -213,11 +199,6 @@ def export(
         click.echo(
             f"what it gains cannot be counted where answers are missing: `cabs report --pool {pool}` says what it is estimated to earn"
         )
-    if hub:
-        click.echo(
-            f"{out}\nread README.md (what it tells of your prompts, models and prices), then: hf upload OWNER/NAME {out} ."
-        )
-        return
     if cold:
         text = f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can decide"
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from cabs_core.command import CommandGroup
-from cabs_core.router.arena_cli import arena
 from cabs_core.router.cli import doctor, feedback, log, rollback, route, serve
 
 
@@ -17,5 +16,5 @@ def main() -> None:
     """Serve a router that `cabs export` made. Needs only what its requirements.txt lists."""
 
 
-for command in (route, serve, feedback, doctor, rollback, log, arena):
+for command in (route, serve, feedback, doctor, rollback, log):
     main.add_command(command)

@@ -45,12 +45,10 @@ def main() -> None:
 
 
 def _register() -> None:
-    from cabs_core.bench.cli import bench
     from cabs_core.chain.cli import data, evaluate, prune, report
     from cabs_core.chain.collect_cli import collect, judge
     from cabs_core.chain.trace_cli import trace
     from cabs_core.policies.cli import policies
-    from cabs_core.router.arena_cli import arena
     from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
@@ -70,13 +68,12 @@ def _register() -> None:
         check,
         report,
         trace,
-        bench,
         ui,
         instance,
         prune,
     ):
         main.add_command(command)
-    for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate, arena):
+    for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate):
         main.add_command(command)
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests_support import started
 
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 from cabs_core.router.server.metrics import HELP
 from cabs_dagster.instance import template
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks.arena.__main__ import arena
 from cabs_core.router.main import main as router_main
 from cabs_dagster.cli.main import main
 
@@ -74,15 +75,17 @@ def test_a_command_in_a_line_exists(page: str, command: str, capsys: pytest.Capt
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
         assert {w for w in words[1:] if "=" not in w} <= set(targets), command
         return
-    if words[0] == "python":
-        module, rest, known = words[2], words[3:], set()
+    script = ""
+    if words[:3] == ["python", "-m", "benchmarks.arena"]:
+        rest, known = parameters(words[3:], arena)
+    elif words[0] == "python":
+        script, rest, known = words[2], words[3:], set()
+        assert importlib.util.find_spec(script), command
     else:
         rest, known = parameters(words[1:], main if words[0] == "cabs" else router_main)
-        module = f"cabs_core.bench.{rest[0]}" if words[1] == "bench" and rest not in ([], ["all"]) else ""
-    assert not module or importlib.util.find_spec(module), command
     options = {w.partition("=")[0] for w in rest if w.startswith("-") and len(w) > 1}
-    if module and options:  # its own parser takes them
+    if script and options:  # its own parser takes them
         with pytest.raises(SystemExit):
-            importlib.import_module(module).main(["--help"])
+            importlib.import_module(script).main(["--help"])
         known |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
     assert options <= known, command

@@ -1,4 +1,4 @@
-"""Every command that the program lists is started once, with its smallest work; so are its benchmarks, and the quick ones of `benchmarks/`."""
+"""Every command that the program lists is started once, with its smallest work; so are the timings of a router."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import yaml
 from click.testing import CliRunner
 from tests_support import TINY, home_with
 
-from cabs_core.bench.servers import free_port, wait_for
+from benchmarks.speed.decision import main as decision_speed
+from benchmarks.speed.serve import main as serve_speed
+from benchmarks.speed.servers import free_port, wait_for
 from cabs_dagster.cli import main
 
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
@@ -36,16 +38,13 @@ COMMANDS = (
     "export tiny --policy lin_ucb --out router", "rollback --router router",
     "route --router router --json WORDS", "feedback @D --score 1 --router router", "doctor --router router",
     "evaluate tiny --log router.events.sqlite --policies ridge --rho 0", "log compact --older-than 0 --router router", "deploy tiny",
-    "arena predict mine --dataset data.json --router router --out inference", "arena score inference/predictions/mine.json --json",
     "pool add asked.yaml", "collect asked", "judge sample asked --number 10 --out labels.csv", "judge show asked",
-    "bench decision --router router --decisions 20", "bench serve --router router --rate 5 --seconds 1",
     "prune --older-than 0 --delete",
 )  # fmt: skip
 #: commands that such a small world has nothing for: (exit code, what they say)
 NOTHING = {
     "rollback": (2, "nothing was promoted over"),
     "evaluate": (1, "refused: all decisions are of one prompt"),
-    "arena score": (2, "no entry has an accuracy and a cost"),
 }
 
 
@@ -74,9 +73,7 @@ def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     stand_in = [sys.executable, "-m", "cabs_core.collect.stand_in", "--port", str(port)]
     subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
-    rows = [{"global index": f"MMLU_{i}", "prompt": f"what is {i}?"} for i in range(3)]
     (tmp_path / "home").mkdir()
-    (tmp_path / "data.json").write_text(json.dumps(rows))
     provider = subprocess.Popen(stand_in)
     failed, decision = {}, ""
     try:
@@ -89,6 +86,8 @@ def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                     failed[words] = f"{done.exit_code} {done.output[-500:]} {done.exception!r}"
                 elif words.startswith("route"):
                     decision = json.loads(done.stdout)["id"]
+            assert decision_speed(["--router", "router", "--decisions", "20"])["policy"] == "lin_ucb"
+            assert serve_speed(["--router", "router", "--rate", "5", "--seconds", "1"])["workers"] == 1
             own = free_port()
             server = subprocess.Popen(
                 [

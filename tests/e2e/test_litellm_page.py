@@ -16,7 +16,7 @@ import requests
 import yaml
 from e2e_support import wait_for
 
-from cabs_core.bench.servers import free_port, start_echo
+from benchmarks.speed.servers import free_port, start_echo
 from cabs_core.endpoints.upstreams import Upstreams
 from cabs_core.router import EventLog
 from cabs_core.router.cold import build_cold

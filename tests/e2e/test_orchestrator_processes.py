@@ -18,7 +18,7 @@ from tests_support import started
 
 from benchmarks.postgres import Postgres, program
 from benchmarks.serving_install import build_wheel
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DEPLOY = ROOT / "deploy"

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 
 from .play import Seen, behaviour
 from .stage import ROOT, Stage, wait

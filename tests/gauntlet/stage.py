@@ -16,7 +16,7 @@ from typing import Any
 
 import requests
 
-from cabs_core.bench.servers import free_port, start_echo
+from benchmarks.speed.servers import free_port, start_echo
 from cabs_core.router import EventLog, read_manifest
 from cabs_core.router.event_rows import Logged
 

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from benchmarks import study_problems, study_ranking
+from benchmarks.speed.peers import numpy_peer
+from benchmarks.speed.replay import Ours, Peer
 from benchmarks.study import main, run
 from benchmarks.study_plan import Plan, cell_path
 from benchmarks.study_tables import table
-from cabs_core.bench.cli import NAMES, bench
-from cabs_core.bench.peers import numpy_peer
-from cabs_core.bench.replay import Ours, Peer
 from cabs_core.errors import CabsError, PoolError
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import ReplayProblem, replay
@@ -65,31 +63,23 @@ def test_study_resumes_and_adds_up(work):
     assert paired["difference"] == pytest.approx(values["random"]["mean"] - values["lin_ts"]["mean"])
 
 
-@pytest.mark.parametrize("what", NAMES)
-def test_an_unknown_option_is_refused(what):
-    found = CliRunner().invoke(bench, [what, "--no-such-option"])
-    message = "takes no further arguments" if what == "all" else "unrecognized arguments"
-    assert found.exit_code == 2 and message in found.output
-
-
-def test_a_study_is_found_in_a_checkout():
-    found = CliRunner().invoke(bench, ["study", "--no-such-option"])
-    assert found.exit_code == 2 and "python -m benchmarks.study: error: unrecognized" in found.output
-    for name in ("no_such_script", "../study"):
-        found = CliRunner().invoke(bench, [name])
-        assert found.exit_code == 2 and f"no benchmark is called '{name}'" in found.output
-
-
 STUDIES = Path(__file__).parents[3] / "benchmarks"
-SCRIPTS = sorted(path for path in STUDIES.glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+SCRIPTS = [
+    f"benchmarks.{folder}{path.stem}"
+    for folder in ("", "speed.")
+    for path in sorted((STUDIES / folder.rstrip(".")).glob("*.py"))
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+]
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_every_study_of_the_checkout_reads_its_own_options_and_is_listed(path, capsys):
+@pytest.mark.parametrize("module", SCRIPTS)
+def test_every_script_reads_its_own_options_and_is_listed(module, capsys):
     with pytest.raises(SystemExit) as ended:
-        importlib.import_module(f"benchmarks.{path.stem}").main(["--no-such-option"])
-    assert ended.value.code == 2 and "unrecognized arguments: --no-such-option" in capsys.readouterr().err
-    assert f"`python -m benchmarks.{path.stem}`" in (STUDIES / "README.md").read_text(encoding="utf-8")
+        importlib.import_module(module).main(["--no-such-option"])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert f"python -m {module}: error: unrecognized arguments: --no-such-option" in error
+    assert f"`python -m {module}`" in (STUDIES / "README.md").read_text(encoding="utf-8")
 
 
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):

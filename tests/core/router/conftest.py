@@ -12,7 +12,7 @@ import pytest
 from server_support import MODELS
 from small_encoders import small_bert
 
-from cabs_core.bench.servers import start_echo
+from benchmarks.speed.servers import start_echo
 from cabs_core.encoders import embed_prompts
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.errors import DataError, StorageError
-from cabs_core.router.arena import (
+from benchmarks.arena.__main__ import arena
+from benchmarks.arena.submission import (
     Chooser,
     arena_score,
     class_for,
@@ -21,7 +21,7 @@ from cabs_core.router.arena import (
     score,
     write_submission,
 )
-from cabs_core.router.arena_cli import arena
+from cabs_core.errors import DataError, StorageError
 
 NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240307"}
 

@@ -284,6 +284,20 @@ def test_both_learn_from_real_answers_alone(make_bundle, problem, test_prompts):
     ).any()
 
 
+def test_what_a_hub_adds_is_no_damage(make_bundle, tmp_path):
+    shutil.copytree(make_bundle("ridge", prompts=False), tmp_path / "public")
+    public = tmp_path / "public"
+    assert not (public / "neighbours").exists()
+    (public / ".gitattributes").write_text("*.npz filter=lfs\n")
+    (public / "LICENSE").write_text("MIT\n")
+    (public / ".cache" / "huggingface").mkdir(parents=True)
+    (public / ".cache" / "huggingface" / "x.metadata").write_text("1")
+    promote(public, tmp_path / "router")
+    (public / "policy" / "state.npz").write_bytes(b"other")
+    with pytest.raises(ProvenanceError, match=r"state\.npz was altered"):
+        read_manifest(public)
+
+
 def test_latency_is_measured(make_bundle, test_prompts):
     found = measure_latency(make_bundle("carrot"), test_prompts, decisions=5, warmup=1)
     assert 0 < found.encoder_p50 <= found.encoder_p99 and found.total_p50 > found.rest_p50 > 0

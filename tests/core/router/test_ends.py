@@ -20,7 +20,7 @@ import requests
 from server_support import ASK, MODELS, client, log, settle, wait
 from tests_support import started
 
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 from cabs_core.errors import LogError, RouterError, one_line
 from cabs_core.router import EventLog, Router
 from cabs_core.router.events import LONGEST_LEASE

@@ -304,7 +304,7 @@ def test_what_this_machine_lacks_opens_no_breaker_and_costs_nothing(served, monk
 
 def test_what_was_never_sent_costs_nothing(place, write_upstreams):
     """A connection that is not made in time is no call."""
-    from cabs_core.bench.servers import free_port
+    from benchmarks.speed.servers import free_port
 
     write_upstreams({m: {"url": f"http://127.0.0.1:{free_port()}/v1"} for m in MODELS})
     with client(place) as c:

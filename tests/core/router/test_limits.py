@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from cabs_core.bench.servers import free_port, wait_for
+from benchmarks.speed.servers import free_port, wait_for
 from cabs_core.endpoints.request import LONGEST
 from cabs_core.router.server import bodies, limits
 from cabs_core.router.server.callers import Refused

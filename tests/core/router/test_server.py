@@ -12,7 +12,7 @@ import pytest
 from server_support import ASK, JSON, MODELS, client, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cabs_core.bench.servers import free_port
+from benchmarks.speed.servers import free_port
 from cabs_core.endpoints.upstreams import read_upstreams
 from cabs_core.errors import LogError, RouterError
 from cabs_core.router import EventLog, Router, promote, read_manifest

@@ -7,7 +7,6 @@ tokenising included. Without the peer, ours alone is measured.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
@@ -104,11 +104,12 @@ def through_the_store(count: int, device: str) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the benchmark, print it and return the figures."""
-    parser = argparse.ArgumentParser(prog="cabs bench embed")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--quick", action="store_true", help="Few prompts: to see that it runs")
-    quick = parser.parse_args(argv).quick
+    options = parser.parse_args(argv)
+    quick = options.quick
     device = choose_device("auto")
     count, repeats = (48, 1) if quick else (192, 3)
     if device.startswith("cuda"):
@@ -122,6 +123,7 @@ def main(argv: Sequence[str] = ()) -> dict[str, Any]:
         "store": through_the_store(count, device),
     }
     print("\n".join(show(figures)))
+    write_figures(figures, options.json)
     return figures
 
 
@@ -143,3 +145,7 @@ def show(figures: dict[str, Any]) -> list[str]:
         f"{store['stored_seconds']:.2f} s"
     )
     return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""`cabs bench replay`: replay speed on one thread, ours and the peers' side by side, as ratios.
+"""`python -m benchmarks.speed.replay`: replay speed on one thread, ours and the peers' side by side, as ratios.
 
 Measurements of a pair alternate in short slices of processor time (waiting for a busy machine does not count);
 each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the two. K = 15 arms,
@@ -7,7 +7,6 @@ d = 128 features; with `quick`, fewer. Each record holds the ratio that it is re
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.bench.peers import PEERS, Round, numpy_peer
+from benchmarks.script import Script, write_figures
+from benchmarks.speed.peers import PEERS, Round, numpy_peer
 from cabs_core.graph import edge_probabilities
 from cabs_core.policies import build_policy
 from cabs_core.policies.lanes import Lane, Stream
@@ -165,13 +165,13 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
     return play
 
 
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure, print a table and return the figures.
 
     `--quick` uses few rounds (smoke test, not for claims); `--sweep` also runs and times the whole sweep of a pool
     (some minutes).
     """
-    parser = argparse.ArgumentParser(prog="cabs bench replay")
+    parser = Script(__file__, __doc__)
     parser.add_argument(
         "--sweep", action="store_true", help="Run a whole pool's sweep of linear policies too"
     )
@@ -182,6 +182,7 @@ def main(argv: Sequence[str] = ()) -> dict[str, Any]:
         if args.sweep:
             figures["sweep"] = sweep(args.quick)
     print("\n".join(show(figures)))
+    write_figures(figures, args.json)
     return figures
 
 
@@ -316,3 +317,7 @@ def show(figures: dict[str, Any]) -> list[str]:
             f"(required: under {found['required_minutes']:g})",
         ]
     return lines
+
+
+if __name__ == "__main__":
+    main()

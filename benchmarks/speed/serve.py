@@ -1,6 +1,6 @@
 """What `cabs serve` adds to a call: beside a plain forward to the same stand-in upstream, in the same run.
 
-    cabs bench serve --router router --rate 50 --seconds 20 --workers 1
+    python -m benchmarks.speed.serve --router router --rate 50 --seconds 20 --workers 1
 
 Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
 server for a model by name, so that it forwards and decides nothing; `routed` lets it decide. They alternate second by
@@ -25,7 +25,8 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from cabs_core.bench.servers import free_port, start_echo, start_server, wait_for, write_upstreams
+from benchmarks.script import Script, write_figures
+from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
 
 
@@ -161,10 +162,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1)
 
 
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
-    """`cabs bench serve`."""
-    parser = argparse.ArgumentParser(prog="cabs bench serve")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print, return the figures."""
+    parser = Script(__file__, __doc__)
     add_options(parser)
-    figures = measure(**vars(parser.parse_args(argv)))
+    options = vars(parser.parse_args(argv))
+    path = options.pop("json")
+    figures = measure(**options)
     print(json.dumps(figures, indent=1))
+    write_figures(figures, path)
     return figures
+
+
+if __name__ == "__main__":
+    main()

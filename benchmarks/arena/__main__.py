@@ -1,4 +1,4 @@
-"""`cabs arena`: a router on RouterArena."""
+"""`python -m benchmarks.arena`: a router on RouterArena. Options, and what is printed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.arena import submission
 from cabs_core.command import HelpGroup
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -54,13 +55,11 @@ def predict(
     name: str, dataset: Path, robustness: Path | None, folder: Path, out: Path, models: tuple[str, ...]
 ) -> None:  # fmt: skip
     """Write config/NAME.json, predictions/NAME.json and predictions/NAME-robustness.json. Never replaces a file."""
-    from cabs_core.router.arena import Chooser, write_submission
-
     pairs = [text.partition("=") for text in models]
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not (a and b)), None):
         raise click.UsageError(f"--model {bad!r}: expected OURS=THEIRS, such as gpt4omini=gpt-4o-mini")
-    chooser = Chooser(folder, {ours: theirs for ours, _, theirs in pairs})
-    for path in write_submission(
+    chooser = submission.Chooser(folder, {ours: theirs for ours, _, theirs in pairs})
+    for path in submission.write_submission(
         chooser,
         name,
         dataset,
@@ -78,9 +77,7 @@ def predict(
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def score(predictions: Path, robustness: Path | None, as_json: bool) -> None:
     """RouterArena's figures of PREDICTIONS that its llm_evaluation/run.py has evaluated."""
-    from cabs_core.router.arena import score as score_of
-
-    figures = score_of(predictions, robustness)
+    figures = submission.score(predictions, robustness)
     if as_json:
         click.echo(json.dumps(figures))
         return
@@ -95,3 +92,7 @@ def score(predictions: Path, robustness: Path | None, as_json: bool) -> None:
         )
     if figures.get("robustness") is not None:
         click.echo(f"robustness {figures['robustness']:.4f}")
+
+
+if __name__ == "__main__":
+    arena(prog_name="python -m benchmarks.arena")

@@ -1,6 +1,6 @@
 """How long a decision takes from a prompt's text on: the encoder, the rest, and both, on one thread.
 
-    cabs bench decision --router router [--encoders]
+    python -m benchmarks.speed.decision --router router [--encoders]
 
 `--encoders`, for a router behind a transformer: the same decisions with torch's encoder, the bundle's ONNX Runtime and int8
 in turns, how much faster each is (medians of processor time), and whether vectors and decisions are the same. Prompts have about 100 tokens and are all different; the log is in memory. Everything is measured twice: in wall time,
@@ -9,7 +9,6 @@ which other work on the machine lengthens, and in processor time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from cabs_core.bench.serve import prompt
+from benchmarks.script import Script, write_figures
+from benchmarks.speed.serve import prompt
 from cabs_core.encoders.onnx import OnnxEncoder, export
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.transformer import TransformerEncoder
@@ -91,9 +91,9 @@ def compare_encoders(folder: str, prompts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
-    """`cabs bench decision`."""
-    parser = argparse.ArgumentParser(prog="cabs bench decision")
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print, return the figures."""
+    parser = Script(__file__, __doc__)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--decisions", type=int, default=300, help="of each turn")
     parser.add_argument("--encoders", action="store_true", help="compare torch, ONNX Runtime and int8")
@@ -101,11 +101,16 @@ def main(argv: Sequence[str] = ()) -> dict[str, Any]:
     manifest = read_manifest(options.router)
     prompts = [prompt(i) for i in range(options.decisions + WARM)]
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"policy": manifest.policy, "encoder": manifest.encoder["name"], "unit": "ms"}
+    figures: dict[str, Any] = {"policy": manifest.policy, "encoder": manifest.encoder["name"], "unit": "ms"}
     for turn, clock in (("clock", time.perf_counter), ("processor", time.process_time)):
         timed = measure_latency(options.router, prompts, decisions=options.decisions, clock=clock)
-        found[turn] = timed.to_dict()
+        figures[turn] = timed.to_dict()
     if options.encoders:
-        found["encoders"] = compare_encoders(options.router, prompts)
-    print(json.dumps(found, indent=1))
-    return found
+        figures["encoders"] = compare_encoders(options.router, prompts)
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

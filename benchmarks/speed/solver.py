@@ -7,7 +7,6 @@ The objective is always F(p) of the distribution that a method returns, and its 
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import statistics
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.script import Script, write_figures
 from cabs_core.compiled.jit import kernel
 from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.solver import workspace as layout
@@ -283,11 +283,12 @@ def _print(
          [(names[n], f"{t['wanted']:,.0f} x", f"{t['measured']:,.0f} x", "yes" if t["met"] else "no") for n, t in targets.items()])  # fmt: skip
 
 
-def main(argv: Sequence[str] = ()) -> dict[str, Any]:
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run, print the tables, return the figures; `--quick` takes few instances, one gamma, K = 5, 15 and 64."""
-    parser = argparse.ArgumentParser(prog="cabs bench solver")
+    parser = Script(__file__, __doc__)
     parser.add_argument("--quick", action="store_true", help="Few instances: to see that it runs")
-    quick = parser.parse_args(argv).quick
+    options = parser.parse_args(argv)
+    quick = options.quick
     gammas = (10.0,) if quick else GAMMAS
     with one_blas_thread():
         small = [_small(K, gammas, quick) for K in ((5, 15) if quick else SMALL)]
@@ -299,4 +300,16 @@ def main(argv: Sequence[str] = ()) -> dict[str, Any]:
         for name, wanted in TARGETS.items()
     }
     _print(small, large, compiled, targets)
-    return {"gammas": list(gammas), "small": small, "large": large, "compile": compiled, "targets": targets}
+    figures = {
+        "gammas": list(gammas),
+        "small": small,
+        "large": large,
+        "compile": compiled,
+        "targets": targets,
+    }
+    write_figures(figures, options.json)
+    return figures
+
+
+if __name__ == "__main__":
+    main()
