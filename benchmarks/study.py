@@ -1,21 +1,26 @@
-"""The comparison of policies on real outcomes: several splits, stress conditions, paired differences with errors.
+"""The comparison of policies on real outcomes: several splits, stress conditions, paired differences with
+errors.
 
     python -m benchmarks.study --protocol field                                 all tables, conditions, splits
     python -m benchmarks.study --pool openllm_lb_v2_carrot --split-seeds 0 1 2 --work DIR [--json FILE]
 
-Oracles and everything offline from the train split; the same orders, features and rounds for every policy; policies at
-their defaults. Protocol `full` (default): the first split at 21 rhos in 10 trials, further ones at 9 rhos in 5 trials;
-`short`: all at 9 and 5; `field`: as short, with the tables, conditions, policies and the setup of `study_plan.FIELD_*`
-where nothing else is asked for. Regime value = mean over the regime's rhos; overall = mean of the three.
+Oracles and everything offline from the train split; the same orders, features and rounds for every policy;
+policies at their defaults. Protocol `full` (default): the first split at 21 rhos in 10 trials, further ones
+at 9 rhos in 5 trials; `short`: all at 9 and 5; `field`: as short, with the tables, conditions, policies and
+the setup of `study_plan.FIELD_*` where nothing else is asked for; `choose`: what `benchmarks.study_choice`
+chooses options by, 3 rhos and 5 trials of `study_plan.CHOICE_*` in the setup of `field`. Regime value = mean
+over the regime's rhos; overall = mean of the three.
 
-Conditions on the data (shift, severe, corrupted, noisy) have a problem of their own; severe only where somebody has said
-which tasks are another kind of work. Conditions on the stream (drift, arms_arrive, arms_disappear, delayed_rewards) are
-options of the replay and use the clean problem. Where a condition leaves the test queries as they are, what it costs every
-policy is reported too: clean minus stressed, paired by query and trial, if `clean` has been run.
+Conditions on the data (shift, severe, corrupted, noisy) have a problem of their own, upgrade is the clean one
+with other scores of one model; severe only where somebody has said
+which tasks are another kind of work. Conditions on the stream (drift, arms_arrive, arms_disappear,
+delayed_rewards) are options of the replay and use the clean problem. Where a condition leaves the test
+queries as they are, what it costs every policy is reported too: clean minus stressed, paired by query and
+trial, if `clean` has been run.
 
-Every (condition, split, policy, rho) is one small file under DIR/cells, written when it is done: interrupt and run
-again at will. The first split of all pools and conditions comes first. Problems are built under DIR/problems
-(<pool>/<condition>/seed<k>/test) unless they are there.
+Every (condition, split, policy, rho) is one small file under DIR/cells, written when it is done: interrupt
+and run again at will. The first split of all pools and conditions comes first. Problems are built under
+DIR/problems (<pool>/<condition>/seed<k>/test) unless they are there.
 """
 
 from __future__ import annotations
@@ -39,12 +44,10 @@ from benchmarks import study_ranking
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import (
     CONDITIONS,
-    FIELD_CONDITIONS,
-    FIELD_POLICIES,
-    FIELD_POOLS,
+    DEFAULTS,
+    FEW_RHOS,
     FIELD_SETUP,
     LONG_RHOS,
-    POLICIES,
     SHORT_RHOS,
     SILENT,
     VARIANTS,
@@ -70,14 +73,14 @@ def run(plan: Plan, work: Path, threads: int | None = None, jobs: int = 1) -> No
 
     threads: lanes at once in a replay; jobs: processes, each with places (pool, condition, split) of its own.
     """
-    passes = [SHORT_RHOS, LONG_RHOS] if plan.protocol == "full" else [SHORT_RHOS]
-    for wanted in passes:
+    grids = {"full": (SHORT_RHOS, LONG_RHOS), "choose": (FEW_RHOS,)}
+    for rhos in grids.get(plan.protocol, (SHORT_RHOS,)):
         places = [
             (seed, condition, pool)
             for seed, condition, pool in product(plan.split_seeds, plan.conditions, plan.pools)
-            if wanted is SHORT_RHOS or plan.grid(seed)[0] is LONG_RHOS
+            if rhos is not LONG_RHOS or plan.grid(seed)[0] is LONG_RHOS
         ]
-        one = partial(_run_place, plan, work, wanted, threads)
+        one = partial(_run_place, plan, work, rhos, threads)
         if jobs == 1:
             for place in places:
                 one(place)
@@ -171,8 +174,9 @@ def _check_setup(work: Path, setup: Setup) -> None:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run what is missing and return the figures; see the module."""
-    parser = Script(__file__, __doc__, split_seeds=[0, 1, 2])
-    parser.add_argument("--protocol", choices=("full", "short", "field"), default="full")
+    parser = Script(__file__, __doc__)
+    parser.add_argument("--split-seeds", nargs="+", type=int)
+    parser.add_argument("--protocol", choices=("full", "short", "field", "choose"), default="full")
     parser.add_argument("--pool", nargs="+", metavar="NAME")
     parser.add_argument("--conditions", nargs="+", choices=sorted(CONDITIONS))
     parser.add_argument("--policies", nargs="+")
@@ -183,15 +187,16 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--jobs", type=int, default=1, help="Processes; give --threads 1 with several")
     parser.add_argument("--table-only", action="store_true", help="Only read what is on disk")
     args = parser.parse_args(argv)
-    field = args.protocol == "field"
+    field = args.protocol in ("field", "choose")
+    pools, conditions, splits, policies = DEFAULTS.get(args.protocol, DEFAULTS["full"])
     base = FIELD_SETUP if field else Setup()
     setup = Setup(args.encoder or base.encoder, args.oracle or base.oracle, base.mean_cost, base.most)
     work = args.work or cabs_home() / ("study-field" if field else "study")
     plan = Plan(
-        tuple(args.pool or (FIELD_POOLS if field else ["openllm_lb_v2_carrot"])),
-        tuple(args.conditions or (FIELD_CONDITIONS if field else ["clean"])),
-        tuple(args.split_seeds),
-        tuple(args.policies or (FIELD_POLICIES if field else POLICIES)),
+        tuple(args.pool or pools),
+        tuple(args.conditions or conditions),
+        tuple(args.split_seeds or splits),
+        tuple(args.policies or policies),
         args.protocol,
         setup,
     )

@@ -1,9 +1,11 @@
-"""What a router gains over one fixed model, from the cells of a study: quality at equal cost, cost at equal quality, AIQ.
+"""What a router gains over one fixed model, from the cells of a study: quality at equal cost, cost at equal
+quality, AIQ.
 
-A policy swept over rho is a set of points (mean cost, mean score) on the test queries; mixtures of two settings reach
-the non-decreasing convex hull (`metrics.frontier`). The fixed model is the one of largest mean score on the train
-split. Intervals: bootstrap over the queries of every split, all policies and the fixed model resampled together;
-splits are resampled on their own and then averaged. They are conditional on the splits and on the orders played.
+A policy swept over rho is a set of points (mean cost, mean score) on the test queries; mixtures of two
+settings reach the non-decreasing convex hull (`metrics.frontier`). The fixed model is the one of largest mean
+score on the train split. Intervals: bootstrap over the queries of every split, all policies and the fixed
+model resampled together; splits are resampled on their own and then averaged. They are conditional on the
+splits and on the orders played.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ FIGURES = {"gain": "gain at equal cost", "saved": "cost saved at equal quality",
 class FixedModels:
     """The arms of a test problem as fixed models.
 
-    costs, scores: realised means over queries and their bootstrap replicates `[1 + replicates, K]`, row 0 the means.
-    best: the arm of largest mean train score.
+    costs, scores: realised means over queries and their bootstrap replicates `[1 + replicates, K]`, row 0 the
+    means. best: the arm of largest mean train score.
     """
 
     costs: np.ndarray
@@ -36,7 +38,8 @@ class FixedModels:
 
     @classmethod
     def of(cls, test: ReplayProblem, seed: int) -> FixedModels:
-        """The fixed models of a test problem; give `sweep` the same seed, so that it resamples the same queries.
+        """The fixed models of a test problem; give `sweep` the same seed, so that it resamples the same
+        queries.
 
         Without offline scores, `best` is the arm of largest mean test score.
         """
@@ -54,10 +57,12 @@ def _resampled(values: np.ndarray, seed: int) -> np.ndarray:
 
 
 def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) -> dict[str, np.ndarray]:
-    """{figure: [1 + replicates]} of a policy with per-query mean costs and scores [rhos, n], row 0 the figure itself.
+    """{figure: [1 + replicates]} of a policy with per-query mean costs and scores [rhos, n], row 0 the figure
+    itself.
 
-    gain: hull at the cost of the best fixed model, less its score. saved: share of its cost that the hull saves at its
-    score; NaN where the hull does not reach it. aiq: mean height of the hull from the cheapest to the dearest arm.
+    gain: hull at the cost of the best fixed model, less its score. saved: share of its cost that the hull
+    saves at its score; NaN where the hull does not reach it. aiq: mean height of the hull from the cheapest
+    to the dearest arm.
     """
     x, y = np.maximum(_resampled(costs, seed), 0.0), _resampled(scores, seed)
     out = {name: np.empty(len(x)) for name in FIGURES}
@@ -73,8 +78,8 @@ def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) 
 def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
     """{figure: {value, low, high, reached}} over splits: means, 95 % intervals of the averaged replicates.
 
-    reached: share of the replicates of all splits in which the figure exists (cost saved: the quality was reached);
-    value and interval are of those, NaN where the figure itself exists in no split.
+    reached: share of the replicates of all splits in which the figure exists (cost saved: the quality was
+    reached); value and interval are of those, NaN where the figure itself exists in no split.
     """
     out = {}
     for name in FIGURES:

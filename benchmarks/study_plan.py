@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.catalog import STREAM_CONDITIONS, asset_name
-from cabs_core.policies.hier_options import WIDE_ANCHOR
+from cabs_core.policies.hier_mix import CORRECTIONS, WIDE_ANCHOR
 
 LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
 SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
+FEW_RHOS = (150.0, 550.0, 900.0)
 #: folder -> stress condition
 CONDITIONS = {
     "clean": "none",
@@ -18,6 +19,7 @@ CONDITIONS = {
     "severe": "severe_shift",
     "corrupted": "corrupted_oracle",
     "noisy": "noisy_oracle",
+    "upgrade": "none",  # `study_problems.upgraded`
     **{name: name for name in STREAM_CONDITIONS},
 }
 #: conditions under which the same queries are routed as under `clean`
@@ -35,6 +37,19 @@ POLICIES = (
 SILENT = {
     name: {"propensity": "sampled"} for name in ("lin_ts", "lin_ts@warm", "hier_mix", "hier_mix@two_models")
 }
+
+
+def _weights(least: float, ease: float | None = None, without: str = "") -> dict[str, Any]:
+    """Options of hier_mix with other prior weights: `least` for all but the ease (half of it) and the
+    anchored model."""
+    weights = {c.offset: least for c in CORRECTIONS} | {"ease": least / 2 if ease is None else ease}
+    corrections = [
+        c.model_copy(update={"weight": weights[c.offset]}) for c in CORRECTIONS if c.offset != without
+    ]
+    rest = 1.0 - sum(c.weight for c in corrections)
+    return {"corrections": tuple(corrections), "anchor_weight": 1.0 - least / rest}
+
+
 #: policies with options, under a name of their own
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lin_ts_score": ("lin_ts", {"propensity": "sampled", "target": "score"}),
@@ -42,6 +57,25 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "cabs_c_tuned_warm": ("cabs_c_linear@tuned", {"warm": 0.3}),
     "hier_mix_wide": ("hier_mix@two_models", {**WIDE_ANCHOR, "propensity": "sampled"}),
 }
+#: options of hier_mix that are tried one at a time, under names of their own; each is the ablation of one
+#: part
+HIER_SETS: dict[str, tuple[str, dict[str, Any]]] = {
+    name: ("hier_mix", {**options, "propensity": "sampled"})
+    for name, options in {
+        **{f"hier_mix_no_{c.offset}": _weights(0.1, without=c.offset) for c in CORRECTIONS},
+        "hier_mix_no_cold": {"anchor_weight": 0.9999},
+        "hier_mix_least_05": _weights(0.05),
+        "hier_mix_least_20": _weights(0.2, ease=0.05),
+        "hier_mix_no_exploration": {"exploration": 0.0},
+        "hier_mix_exploration_1": {"exploration": 1.0},
+        "hier_mix_no_power": {"inverse_temperature": 1.0},
+        "hier_mix_no_restart": {"restart": None},
+        "hier_mix_no_costs": {"cost_prior": None},
+        "hier_mix_no_dispersion": {"dispersion": False},
+        "hier_mix_changes": {"changes": 0.001},
+    }.items()
+}
+VARIANTS |= HIER_SETS
 #: (policy, reference, condition, least mean difference); None: no bound, reported only
 MARGINS = (
     ("cabs_c_all_arms", "lin_ts", "clean", 0.02),
@@ -66,7 +100,7 @@ FIELD_POOLS = (
     "llmdrift", "simple_evals_ru", "routerbench_sub3", "zeroeval", "paretobandit_k4", "llmrouter_dcrouter",
     "mmlu_pro_tiger", "openllm_lb_v2_carrot",
 )  # fmt: skip
-FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe")
+FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe", "upgrade")
 FIELD_POLICIES = (
     "random", "oracle_best", "best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix", "hier_mix",
     "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "uniroute",
@@ -75,15 +109,27 @@ FIELD_POLICIES = (
 )  # fmt: skip
 #: simple routers; a default policy must never be clearly worse than one of them
 SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix")
+#: a cold bandit that gets the offline labels, too
+WARM = "lin_ts@warm"
+#: what options are chosen by: the tables of few queries, a split that no figure is of
+CHOICE_POOLS, CHOICE_SPLITS = FIELD_POOLS[:6], (3,)
+CHOICE_CONDITIONS = ("clean", "shift", "corrupted")
+CANDIDATES = ("hier_mix", "hier_mix@two_models", *HIER_SETS)
+#: protocol -> (tables, conditions, split seeds, policies) where nothing else is asked for
+DEFAULTS = {
+    "full": (("openllm_lb_v2_carrot",), ("clean",), (0, 1, 2), POLICIES),
+    "field": (FIELD_POOLS, FIELD_CONDITIONS, (0, 1, 2), FIELD_POLICIES),
+    "choose": (CHOICE_POOLS, CHOICE_CONDITIONS, CHOICE_SPLITS, (*SIMPLE, WARM, *CANDIDATES)),
+}
 
 
 @dataclass(frozen=True)
 class Setup:
     """How the problems of a study are built, where that differs from the pools: None is the pool's own.
 
-    encoder, oracle: names of the encoder and kind of the oracle. mean_cost: grand mean cost in USD of the pools whose
-    rhos are not the paper's, so that one grid of rhos means the same on every table. most: test queries, drawn at
-    random where a split has more.
+    encoder, oracle: names of the encoder and kind of the oracle. mean_cost: grand mean cost in USD of the
+    pools whose rhos are not the paper's, so that one grid of rhos means the same on every table. most: test
+    queries, drawn at random where a split has more.
     """
 
     encoder: str | None = None
@@ -108,6 +154,8 @@ class Plan:
 
     def grid(self, split_seed: int) -> tuple[tuple[float, ...], int]:
         """(rhos, trials) of a split: the first one is replayed at length under the protocol `full`."""
+        if self.protocol == "choose":
+            return FEW_RHOS, 5
         if self.protocol == "full" and split_seed == self.split_seeds[0]:
             return LONG_RHOS, 10
         return SHORT_RHOS, 5
@@ -115,7 +163,7 @@ class Plan:
     @property
     def shared(self) -> tuple[tuple[float, ...], int]:
         """(rhos, trials) that every split of the plan has: what the tables are about."""
-        return self.grid(self.split_seeds[0]) if len(self.split_seeds) == 1 else (SHORT_RHOS, 5)
+        return self.grid(self.split_seeds[0] if len(self.split_seeds) == 1 else -1)
 
 
 def cell_path(work: Path, pool: str, condition: str, split_seed: int, policy: str, rho: float) -> Path:

@@ -22,13 +22,17 @@ from cabs_core.pool_files.rhos import PAPER_GRID
 from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
 
-#: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks go first
+#: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks
+#: go first
 SEVERE_TASKS = {
     "openllm_lb_v2_carrot": ("mmlu_pro_*",),  # knowledge questions after BBH's puzzles
     "openllm_lb_v2_carrot_tfidf": ("mmlu_pro_*",),
     "routerbench_sub3": ("mbpp",),  # programs after multiple choice
     "zeroeval": ("crux",),  # reading code after mathematics
 }
+
+#: condition `upgrade`: how much better the new model is than the best one, as a share of all prompts
+UPGRADE = 0.1
 
 AS_IS = Setup()
 
@@ -38,13 +42,33 @@ def problem(
 ) -> ReplayProblem:
     """The problem of a pool under a condition, from DIR/problems or built there (encodes and trains oracles).
 
-    Prompts are encoded once for all conditions of a split with the same train prompts: the embeddings' store knows them.
+    Prompts are encoded once for all conditions of a split with the same train prompts: the embeddings' store
+    knows them.
     """
-    condition = "clean" if condition in STREAM_CONDITIONS else condition
-    folder = work / "problems" / pool_name / condition / f"seed{split_seed}"
+    data = "clean" if condition in (*STREAM_CONDITIONS, "upgrade") else condition
+    folder = work / "problems" / pool_name / data / f"seed{split_seed}"
     if not (folder / which / "meta.json").is_file():
-        _build(folder, pool_name, condition, split_seed, setup)
-    return ReplayProblem.load(folder / which, verify=False)
+        _build(folder, pool_name, data, split_seed, setup)
+    stored = ReplayProblem.load(folder / which, verify=False)
+    return upgraded(stored, split_seed) if condition == "upgrade" else stored
+
+
+def upgraded(test: ReplayProblem, seed: int) -> ReplayProblem:
+    """The problem in which the middling model was replaced by a better one before the first round; nobody
+    said so.
+
+    That model, of median mean train score, now scores what the best one of the train split scores, and 1 on
+    some of the prompts that this one fails, drawn at random: UPGRADE of all prompts, or half of the failed
+    ones where these are fewer. Its costs, offline labels and predictions are those of before.
+    """
+    rank = np.argsort(test.offline_scores.mean(axis=0), kind="stable")
+    arm, best = rank[len(rank) // 2 - 1], rank[-1]
+    scores = test.scores.copy()
+    failed = 1.0 - scores[:, best]
+    share = min(0.5, UPGRADE / max(float(failed.mean()), 1e-9))
+    right = np.random.default_rng([seed, 42]).random(test.n) < share
+    scores[:, arm] = np.where(right, 1.0, scores[:, best])
+    return dataclasses.replace(test, scores=scores)
 
 
 def can_be_severe(pool_name: str) -> bool:

@@ -1,10 +1,12 @@
-"""Policies over the tables of a study, one condition at a time: means, ranks, ties, and gaps to the best simple router.
+"""Policies over the tables of a study, one condition at a time: means, ranks, ties, and gaps to the best
+simple router.
 
-Conditions are never averaged: a gain of .03 under reversed labels would hide a loss of .005 everywhere else. A cell is a
-(pool, condition), averaged over the splits that all its policies have. A policy is tied for the first place where its
-paired difference to the best of the cell is within two standard errors. The best policy is chosen from many on the same
-data, so differences to it are overestimated rather than underestimated. Tables are independent of each other, so the
-error of a mean over the cells of a condition is the root of the summed squares of theirs, over their number.
+Conditions are never averaged: a gain of .03 under reversed labels would hide a loss of .005 everywhere else.
+A cell is a (pool, condition), averaged over the splits that all its policies have. A policy is tied for the
+first place where its paired difference to the best of the cell is within two standard errors. The best policy
+is chosen from many on the same data, so differences to it are overestimated rather than underestimated.
+Tables are independent of each other, so the error of a mean over the cells of a condition is the root of the
+summed squares of theirs, over their number.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ SHOWN = 4
 
 
 def ranking(plan: Plan, work: Path, simple: Sequence[str] = SIMPLE) -> dict[str, Any]:
-    """{cells: figures of every cell, conditions: {condition: {policy: summary}}}, for cells with every simple router.
+    """{cells: figures of every cell, conditions: {condition: {policy: summary}}}, for cells with every simple
+    router.
 
     A policy that a cell lacks has no rank there; `cells` of its summary counts those that it has.
     """
@@ -99,7 +102,8 @@ def ties(policies: dict[str, Any]) -> str:
 
 
 def lines(found: dict[str, Any]) -> Iterable[str]:
-    """Markdown, one chapter a condition: a summary of every policy, and the gaps of the first ones in every cell."""
+    """Markdown, one chapter a condition: a summary of every policy, and the gaps of the first ones in every
+    cell."""
     if not found["cells"]:
         return
     yield "\n### Over the tables, by condition\n"

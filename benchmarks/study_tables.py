@@ -57,8 +57,9 @@ def paired_errors(
 ) -> tuple[np.ndarray, float]:
     """(per-split means, standard error of their mean), of `first` or of the difference `first` - `second`.
 
-    The error is over trials and queries together (`metrics.two_way_error`), averaged over splits as independent unless
-    all splits test the same queries; with three or more splits, the spread over splits where that is larger.
+    The error is over trials and queries together (`metrics.two_way_error`), averaged over splits as
+    independent unless all splits test the same queries; with three or more splits, the spread over splits
+    where that is larger.
     """
     means, variances = [], []
     for seed in sorted(first):
@@ -77,7 +78,8 @@ def paired_errors(
 
 
 def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, Any]:
-    """{policy: figures} of `study_frontier`, for policies whose cells hold costs and scores, at the shared rhos.
+    """{policy: figures} of `study_frontier`, for policies whose cells hold costs and scores, at the shared
+    rhos.
 
     Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
     """
@@ -99,7 +101,8 @@ def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> d
 
 
 def table(plan: Plan, work: Path) -> dict[str, Any]:
-    """All figures as JSON: per pool and condition each policy's regime values, and the differences with errors."""
+    """All figures as JSON: per pool and condition each policy's regime values, and the differences with
+    errors."""
     out: dict[str, Any] = {"values": {}, "fixed": {}, "differences": [], "margins": [], "costs": []}
     weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):

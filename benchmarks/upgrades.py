@@ -1,11 +1,12 @@
 """Is a model that became better found? One of 18 models is upgraded before the first round of a stream.
 
-    python -m benchmarks.upgrades [--streams 12] [--rounds 3000] [--changes 0 0.0005 0.001 0.002] [--json FILE]
+    python -m benchmarks.upgrades [--streams 12] [--rounds 3000] [--changes 0 0.0005 0.001 0.002] [--json
+    FILE]
 
-Synthetic tables (`cabs_core.synthetic_problem`; single models earn .32 to .68), whose offline labels are of before. The model whose
-mean is nearest to `old` answers right with probability `new` on every prompt. Printed: the share of streams that end with it (more than
-half of the last tenth of the rounds) and the mean score, with its standard error over streams; rho is 0. The last column is the stream
-in which nothing changed.
+Synthetic tables (`cabs_core.synthetic_problem`; single models earn .32 to .68), whose offline labels are of
+before. The model whose mean is nearest to `old` answers right with probability `new` on every prompt.
+Printed: the share of streams that end with it (more than half of the last tenth of the rounds) and the mean
+score, with its standard error over streams; rho is 0. The last column is the stream in which nothing changed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def upgraded(seed: int, rounds: int, old: float, new: float | None) -> tuple[Rep
 
 
 def measure(policy: str, options: dict[str, Any], streams: int, rounds: int) -> list[dict[str, Any]]:
-    """A dict for every upgrade: old, new, share of streams that end with the arm, mean score and its error."""
+    """A dict for every upgrade: old, new, share of streams that end with the arm, mean score and its
+    error."""
     figures = []
     for old, new in UPGRADES:
         ends, scores = [], []

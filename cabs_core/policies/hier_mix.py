@@ -1,59 +1,52 @@
-"""`hier_mix`: hierarchical Bayesian models of the score, one for every simple router that it is judged against.
+"""`hier_mix`: Bayesian linear models of the score, one for every simple router that it is judged against, and
+their mixture.
 
-All of these linear models (`hier_kernels`) see every outcome; the rounds are compiled in `hier_loop`:
+docs/hier-mix.md has it all in equations; `hier_model` has the models, `hier_loop` the rounds: its `decide`
+and `learn`.
 
-    anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared corrections of
-                its level, slope and dependence on the context, and a small one per arm;
-    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and context. The
-                offset o_j (`hier_options.Correction`) is mu_j with the prompt's ease (arms differ by a constant: the best
-                single model), half way between that and f0, the ease alone, or a ridge regression on the train split;
-                the ease is the mean over arms of f0 - mu;
+    anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared
+                corrections of its level, slope and dependence on the context, and a small one per arm;
+    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and
+                context. The offset o_j (`Correction`) is mu_j with the prompt's ease (arms differ by a
+                constant: the best single model), half way between that and f0, the ease alone, or a ridge
+                regression on the train split; the ease is the mean over arms of f0 - mu;
     cold        the same with o_j = 1/2: no offline label in it.
 
-z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. The levels alpha
-are free in the models that trust the order of the arms, but for the anchored one's. In the others they are tight: of an arm
-that was not yet played they expect 1/2, not the level of the favourites. The prior of the ridge model is a power prior
-(Ibrahim and Chen 2000), the posterior of b_j and delta_j after the train split with its likelihood to the power `power`:
-tight where train prompts lie, wide where only new ones do, which no isotropic prior is.
+z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. The
+prior of the ridge is a power prior (Ibrahim and Chen 2000), the posterior of b_j and delta_j after the train
+split with its likelihood to the power `power`: tight where train prompts lie, wide where only new ones do,
+which no isotropic prior is.
 
-Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its prediction
-(clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less than scores of 0
-and 1: `dispersion` scales noise and log likelihood by how binary they are (`utility.binary_share`), as a
-quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a Bayesian mixture loses at most log(1 / w_m) nats to
-model m, so a loss of l nats a round is accepted with
+Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its
+prediction (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less
+than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary they are
+(`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a
+Bayesian mixture loses at most log(1 / w_m) nats to model m, so a loss of l nats a round is accepted with w_m
+>= exp(-l n) for every m: with l = .0046 and n = 500 rounds .1. What these least weights leave is the anchored
+model's. No weight depends on a table.
 
-    w_m >= exp(-l n)    for every m; with l = .0046 and n = 500 rounds this is .1.
+Models that trust the offline order of the arms are averaged by weight, for averages of good predictors are
+good. Models that distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms
+that the others like: every round either the average or one of them is drawn, in proportion to their weights.
+While the anchored model is likelier than each of these, weights are raised to the power `inverse_temperature`
+first; otherwise not, for a rival that is ahead after a few bad outcomes of a good arm might never be left.
+With g the greedy arm of a model, the value of arm j under it is its expected utility plus `exploration` times
+the margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in
+common costs no exploration.
 
-The ease model is no router of its own and has half of it. What these least weights leave is the static prediction's
-(anchored): .55. No weight depends on a table.
+The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of
+its favourite arm by a shift and goes on playing it, so each such model needs a rival with the same freedom
+that distrusts the labels.
 
-Models that trust the offline order of the arms are averaged by weight: their values, and the deviations explored below.
-Drawing one of them would pay for each as often as it is drawn, and averages of good predictors are good. Models that
-distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms that the others like: every
-round either the average or one of them is drawn, in proportion to their weights. While the anchored model is likelier than
-each of these, weights are raised to the power `inverse_temperature` first, so that they are played less often; otherwise
-not, for a rival that is ahead after a few bad outcomes of a good arm might never be left. With g the greedy arm of a
-model, the value of arm j under it is its expected utility plus `exploration` times the margin times N(0, 1) times the
-posterior deviation of (score of j - score of g): what the arms have in common costs no exploration. With `force_above`,
-where the horizon is long enough, every third round plays the least played arm until each has been played once.
+The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: every round adds the mixture's
+surprise beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes
+`restart`, everything learnt online is forgotten. A model that became better is another matter, for an arm
+that is not played teaches nothing: `changes` buys probes, at a price that is bounded, and what they find
+moves an arm's level in all models.
 
-The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of its favourite
-arm by a shift and goes on playing it, so each such model needs a rival with the same freedom that distrusts the labels.
-The preset `two_models` is the anchored and the cold model alone: a new level refutes the former, and all knowledge of the
-arms is lost with it.
-
-Costs are learnt too: an arm's predicted cost is multiplied by the ratio of paid to predicted costs of its calls, shrunk
-to 1 as if `cost_prior` more calls had cost what was predicted.
-
-The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: every round adds the mixture's surprise
-beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes `restart`,
-everything learnt online is forgotten.
-
-A model that became better is another matter: an arm that is not played teaches nothing. `changes` buys probes, at a price
-that is bounded (`hier_changes`); what they find moves an arm's level in all models.
-
-Scores are learnt, not utilities: one model serves every rho. The propensity is exact up to quadrature: the
-probabilities of winning, mixed by those of being drawn and, where a probe is bought, by its coin; 1 in a forced round.
+Scores are learnt, not utilities: one model serves every rho. Costs are learnt too. The propensity is exact up
+to quadrature: the probabilities of winning, mixed by those of being drawn and, where a probe is bought, by
+its coin; 1 in a forced round.
 """
 
 from __future__ import annotations
@@ -62,25 +55,26 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from cabs_core.policies import checks
-from cabs_core.policies.base import DEFAULT_HORIZON
-from cabs_core.policies.hier_arrays import (
+from cabs_core.policies.base import DEFAULT_HORIZON, Options
+from cabs_core.policies.hier_loop import Constants, Data, Parts, Scratch, decide, fill_weights, learn
+from cabs_core.policies.hier_model import (
+    OFFSETS,
+    STEPS,
     Anchored,
     Changes,
-    Constants,
-    Data,
-    Parts,
     Residual,
-    Scratch,
-    scratch,
+    eases,
+    forget_changes,
+    new_fit,
+    power_prior,
+    scaling_of,
 )
-from cabs_core.policies.hier_changes import STEPS, forget_changes
-from cabs_core.policies.hier_loop import decide, eases, fill_weights, learn
-from cabs_core.policies.hier_options import OFFSETS, TWO_MODELS, Correction, HierOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
@@ -89,6 +83,156 @@ LEAST_DISPERSION = 0.02
 #: bytes of state from which on it warns: a decision reads all of it
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
+
+#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
+WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
+#: the policy without corrections
+TWO_MODELS = {
+    "corrections": (),
+    "anchor_weight": 0.9,
+    "dispersion": False,
+    "cold_level": 0.3,
+    "exploration": 0.5,
+    "cost_prior": None,
+    "inverse_temperature": 1.0,
+    "force_above": 100.0,
+}
+
+
+class Correction(Options):
+    """A model beside the anchored and the cold one: it predicts what `offset` leaves, by arm and context.
+
+    Deviations are prior standard deviations, in units of the score.
+    """
+
+    offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
+        description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: the "
+        "static prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; shrunk: "
+        "half way between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the arm; "
+        "ridge: a ridge regression on the contexts of the train split, whose posterior is the prior of b_j and "
+        "delta_j"
+    )
+    weight: float = Field(gt=0, lt=1, description="Prior weight")
+    level: float = Field(0.3, gt=0, description="Deviation of alpha")
+    arm: float = Field(gt=0, description="Deviation of b_j")
+    context: float = Field(0.1, gt=0, description="Deviation of eta")
+    arm_context: float = Field(gt=0, description="Deviation of delta_j")
+    power: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        description="For offset ridge, whose arm and arm_context are the deviations before the train split is seen: "
+        "the power of the train split's likelihood in the prior",
+    )
+
+
+#: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as
+#: many as the shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500). The ease model
+#: is none of the simple routers that the mix is judged against and has half of it
+LEAST_WEIGHT = 0.1
+
+#: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm
+#: that was not yet played is expected to be as good as those that were, and these are favourites
+DISTRUSTING_LEVEL = 0.02
+
+#: of what the offline labels say of the arms: half, their order alone (the best single model is one of
+#: these), nothing but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
+CORRECTIONS = (
+    Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(
+        offset="ease",
+        weight=LEAST_WEIGHT / 2,
+        level=DISTRUSTING_LEVEL,
+        arm=0.2,
+        context=0.05,
+        arm_context=0.05,
+    ),
+    Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
+)
+#: what they leave is the anchored model's, but for the cold model's least weight
+ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTIONS)), 4)
+
+
+class HierOptions(Options):
+    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
+
+    base: str = Field(
+        "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
+    )
+    anchor_weight: float = Field(
+        ANCHOR_WEIGHT,
+        gt=0,
+        lt=1,
+        description="Prior weight of the anchored model, of what the corrections leave",
+    )
+    anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
+    anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
+    anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
+    anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
+    cold_level: float = Field(DISTRUSTING_LEVEL, gt=0)
+    cold_arm: float = Field(0.2, gt=0)
+    cold_context: float = Field(0.2, gt=0)
+    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
+    corrections: tuple[Correction, ...] = Field(CORRECTIONS, max_length=8)
+    noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
+    dispersion: bool = Field(
+        True,
+        description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
+    )
+    exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
+    clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
+    share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
+    inverse_temperature: float = Field(
+        3.0,
+        gt=0,
+        description="While the anchored model is likelier than every model that distrusts the order of the arms, "
+        "what a round is played by is drawn in proportion to its weight to this power; otherwise in proportion to "
+        "its weight",
+    )
+    force_above: float | None = Field(
+        None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
+    )
+
+    cost_prior: float | None = Field(
+        10.0,
+        ge=0,
+        description="Plays that a predicted cost counts for against what the arm has cost; "
+        "None: as predicted",
+    )
+
+    changes: float = Field(
+        0.0,
+        ge=0,
+        le=0.05,
+        description="Look for models that became better: expected utility a round that probes of other arms may "
+        "cost, 0: none",
+    )
+    restart: float | None = Field(
+        40.0,
+        gt=0,
+        description="Forget what was learnt online once outcomes were this much more surprising than expected "
+        "(nats); None: never",
+    )
+    propensity: Literal["integral", "sampled"] = Field(
+        "integral",
+        description="Logged: the probability of the arm, or 1 given the draws (quicker, same plays)",
+    )
+
+    @property
+    def trusting(self) -> tuple[bool, ...]:
+        """Of the anchored model, the corrections and the cold model: whether it starts from the offline order
+        of arms."""
+        return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
+
+    @model_validator(mode="after")
+    def _known_base(self) -> Self:
+        bases = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
+        if self.base not in bases:
+            raise ValueError(f"base must be one of {', '.join(bases)}")
+        if sum(c.weight for c in self.corrections) >= 1.0:
+            raise ValueError("the weights of the corrections must add up to less than 1")
+        return self
 
 
 class HierMix(CompiledPolicy):
@@ -106,7 +250,8 @@ class HierMix(CompiledPolicy):
     loop = staticmethod(round_loop(decide, learn))
 
     def start(self, offline: Offline | None) -> None:
-        """Priors; the scaling of the contexts and the mean prediction of every arm come from the train split."""
+        """Priors; the scaling of the contexts and the mean prediction of every arm come from the train
+        split."""
         o, k, d = self.settings, len(self.arms), self.dim
         self.scaling = np.stack([np.zeros(d), np.ones(d)])
         level = np.full(k, 0.5)
@@ -114,9 +259,10 @@ class HierMix(CompiledPolicy):
             self.scaling = offline.once("hier_mix scaling", lambda: scaling_of(offline.contexts)).copy()
             level = offline.scores.mean(axis=0)
         shared = np.array([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d]) ** 2
+        nothing = np.zeros((k, d + 2)), np.zeros(k)
         self.anchored = Anchored(
-            np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), np.zeros((k, d + 2)), np.zeros(k), level,
-        )  # fmt: skip
+            np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), *nothing, level
+        )
         self.residual = self._residual_priors(k, offline)
         self.log_weights = np.log(self.prior_weights())
         self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
@@ -128,20 +274,18 @@ class HierMix(CompiledPolicy):
     def _models(self) -> tuple[Correction, ...]:
         """The residual models: the corrections, and the cold model last."""
         o = self.settings
-        cold = Correction(
-            offset="none", weight=0.5, level=o.cold_level, arm=o.cold_arm, context=o.cold_context,
-            arm_context=o.cold_arm_context,
-        )  # fmt: skip
-        return (*o.corrections, cold)
+        cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
+        return (*o.corrections, Correction(offset="none", weight=0.5, **cold))
 
     def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
         d, models = self.dim, self._models()
         size = 8.0 * len(models) * k * (d + 1) ** 2
         if size > LARGE_STATE:
             logger.warning(
-                "hier_mix keeps %.0f MB for %d models and %d features, and every decision reads them: give fewer features "
-                "(features: {dim: 32}), or take another policy", size / 1e6, k, d,
-            )  # fmt: skip
+                "hier_mix keeps %.0f MB for %d models and %d features, and every decision reads them: "
+                "give fewer features (features: {dim: 32}), or take another policy",
+                *(size / 1e6, k, d),
+            )
         shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
         arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
         kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
@@ -160,7 +304,8 @@ class HierMix(CompiledPolicy):
         return Residual(np.zeros_like(shared), covariance, own, start, arm, kinds, ridge.copy())
 
     def prior_weights(self) -> np.ndarray:
-        """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum 1."""
+        """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum
+        1."""
         o = self.settings
         corrections = [m.weight for m in o.corrections]
         rest = 1.0 - sum(corrections)
@@ -202,8 +347,7 @@ class HierMix(CompiledPolicy):
             singles=np.flatnonzero(~trusting),
             prior_weights=self.prior_weights(),
             exploration=o.exploration,
-            anchored_variances=np.array([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm])
-            ** 2,
+            anchored_variances=np.square([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm]),
             residual_variances=np.array([[m.level, m.context] for m in models]) ** 2,
         )
 
@@ -246,7 +390,8 @@ class HierMix(CompiledPolicy):
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from the realised score of the played arm."""
         kept, k = outcome.memory, len(self.arms)
-        # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays no part
+        # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays
+        # no part
         places = np.arange(k) if outcome.places is None else outcome.places
         row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
@@ -265,10 +410,10 @@ class HierMix(CompiledPolicy):
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
         """Settings, at the policy's rho or another, posteriors and work space."""
-        return Parts(
-            self.keys, self._force(), self.constants(self.rho if rho is None else rho), self.log_weights, self.plays, self.paid,
-            self.alarm, self.changes, self.anchored, self.residual, self.work,
-        )  # fmt: skip
+        constants = self.constants(self.rho if rho is None else rho)
+        learnt = (self.log_weights, self.plays, self.paid, self.alarm)
+        models = (self.changes, self.anchored, self.residual)
+        return Parts(self.keys, self._force(), constants, *learnt, *models, self.work)
 
     def data(self, stream: Stream) -> Data:
         """Scaled contexts, static predictions, outcomes."""
@@ -303,16 +448,30 @@ class HierMix(CompiledPolicy):
     def layout(self) -> dict[str, checks.Field]:
         """Variances are positive: they are divided by."""
         m, k, d, s, low = len(self._models()), len(self.arms), self.dim, checks.state, checks.POSITIVE
+        rounds, kinds = checks.MOST_ROUNDS, len(OFFSETS) - 1
         return {
-            "scaling": s(2, d), "log_weights": s(self.experts),
-            "played": s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "paid": s(3, k, low=0.0), "alarm": s(1, low=0.0),
-            "c_chance": s(k, STEPS.size, low=0.0, high=1.0), "c_shift": s(k, low=-1.0, high=1.0), "c_purse": s(1, low=0.0),
-            "a_mean": s(d + 2), "a_cov": s(d + 2, d + 2), "a_var": s(k, low=low), "a_cross": s(k, d + 2), "a_total": s(k),
+            "scaling": s(2, d),
+            "log_weights": s(self.experts),
+            "played": s(k, low=0, high=rounds, dtype=checks.I8),
+            "paid": s(3, k, low=0.0),
+            "alarm": s(1, low=0.0),
+            "c_chance": s(k, STEPS.size, low=0.0, high=1.0),
+            "c_shift": s(k, low=-1.0, high=1.0),
+            "c_purse": s(1, low=0.0),
+            "a_mean": s(d + 2),
+            "a_cov": s(d + 2, d + 2),
+            "a_var": s(k, low=low),
+            "a_cross": s(k, d + 2),
+            "a_total": s(k),
             "a_level": s(k),
-            "r_mean": s(m, d + 1), "r_cov": s(m, d + 1, d + 1), "r_cov_arm": s(m, k, d + 1, d + 1),
-            "r_mean_arm": s(m, k, d + 1), "r_prior": s(m, d + 1, low=low),
-            "r_kind": s(m, low=0, high=len(OFFSETS) - 1, dtype=checks.I8), "r_ridge": s(k, d + 1),
-        }  # fmt: skip
+            "r_mean": s(m, d + 1),
+            "r_cov": s(m, d + 1, d + 1),
+            "r_cov_arm": s(m, k, d + 1, d + 1),
+            "r_mean_arm": s(m, k, d + 1),
+            "r_prior": s(m, d + 1, low=low),
+            "r_kind": s(m, low=0, high=kinds, dtype=checks.I8),
+            "r_ridge": s(k, d + 1),
+        }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError for negative variances."""
@@ -322,13 +481,28 @@ class HierMix(CompiledPolicy):
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
         """What `choose` keeps."""
         return {
-            "z": checks.Field((self.dim,)), "base": checks.Field((arms,)), "ease": checks.Field((1,)),
-            "costs": checks.Field((arms,), 0.0), "weights": checks.probabilities(self.experts),
-        }  # fmt: skip
+            "z": checks.Field((self.dim,)),
+            "base": checks.Field((arms,)),
+            "ease": checks.Field((1,)),
+            "costs": checks.Field((arms,), 0.0),
+            "weights": checks.probabilities(self.experts),
+        }
 
     def _scratch(self) -> Scratch:
-        choices = 1 + self.settings.trusting.count(False)
-        return scratch(len(self.arms), self.dim, self.experts, choices)
+        k, choices = len(self.arms), 1 + self.settings.trusting.count(False)
+        return Scratch(
+            fit=new_fit(k, self.dim),
+            sd=np.zeros(k),
+            mean=np.zeros(k),
+            pmf=np.zeros(k),
+            part=np.zeros(k),
+            cost=np.zeros(k),
+            below=np.zeros((2, k)),
+            weights=np.zeros(self.experts),
+            chances=np.zeros(choices),
+            logs=np.zeros(choices),
+            group=np.zeros((2, k)),
+        )
 
     def resized(self) -> None:
         self.work = self._scratch()
@@ -348,13 +522,10 @@ class HierMix(CompiledPolicy):
             mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
             ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
         )
-        new = Changes(np.zeros((1, STEPS.size)), np.zeros(1), self.changes.purse)
-        forget_changes(new.chance, new.shift)
-        self.changes = Changes(
-            np.vstack([self.changes.chance, new.chance]),
-            np.append(self.changes.shift, 0.0),
-            self.changes.purse,
-        )
+        chance, shift = np.zeros((1, STEPS.size)), np.zeros(1)
+        forget_changes(chance, shift)
+        c = self.changes
+        self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
         self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
     def shrink(self, index: int) -> None:
@@ -368,29 +539,3 @@ class HierMix(CompiledPolicy):
         c = self.changes
         self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
         self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
-
-
-def scaling_of(contexts: np.ndarray) -> np.ndarray:
-    """[2, d]: centre and factor that make mean |z|^2 = 1; the factor of constant features is 0."""
-    x = np.asarray(contexts, dtype=np.float64)
-    center, variance = x.mean(axis=0), x.var(axis=0)
-    variance = np.where(variance > 1e-12 * (1.0 + center**2), variance, 0.0)
-    factor = 1.0 / np.sqrt(variance.sum()) if variance.sum() > 0 else 0.0
-    return np.stack([center, np.where(variance > 0, factor, 0.0)])
-
-
-def power_prior(
-    offline: Offline, scaling: np.ndarray, prior: np.ndarray, weight: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(ridge [K, d + 1], precision [d + 1] that the train split adds) of a Bayesian regression of every arm's score on
-    x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` for every train row.
-
-    The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in contexts of
-    another kind counts for the coefficients and not for the precision.
-    """
-    x = np.hstack([np.ones((len(offline), 1)), (offline.contexts - scaling[0]) * scaling[1]])
-    mean = offline.scores.mean(axis=0)
-    gram = weight * (x.T @ x)
-    theta = np.linalg.solve(gram + np.diag(1.0 / prior), weight * (x.T @ (offline.scores - mean)))
-    theta[0] += mean
-    return np.ascontiguousarray(theta.T), np.diag(gram).copy()

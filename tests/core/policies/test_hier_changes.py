@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cabs_core.policies import Request, build_policy
-from cabs_core.policies.hier_changes import STEPS, information, learn_change, prior_chance
+from cabs_core.policies.hier_model import STEPS, information, learn_change, prior_chance
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream

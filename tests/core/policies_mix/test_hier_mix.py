@@ -13,7 +13,7 @@ from tests_support import built
 from cabs_core.compiled.rng import query_order
 from cabs_core.errors import PolicyError
 from cabs_core.policies.hier_loop import ALLOWANCE, calibrate_costs, fill_values
-from cabs_core.policies.hier_mix import scaling_of
+from cabs_core.policies.hier_model import scaling_of
 from cabs_core.policies.requests import Request
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import replay
@@ -125,22 +125,8 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
             mean, covariance = dense[model].posterior()
             f = offset + rows @ mean
             if t % 15 == 0:
-                constants = policy.algorithm.constants(300.0)
-                args = (
-                    z,
-                    base,
-                    problem.predicted_costs[row],
-                    np.ones(K, bool),
-                    constants,
-                    policy.algorithm.anchored,
-                )
-                fill_values(
-                    model,
-                    *args,
-                    policy.algorithm.residual,
-                    policy.algorithm.changes.shift,
-                    policy.algorithm.work,
-                )
+                costs, parts = problem.predicted_costs[row], policy.algorithm.parts(rho=300.0)
+                fill_values(model, z, base, costs, np.ones(K, bool), parts)
                 value = expected_utility(f, problem.predicted_costs[row], 300.0)
                 np.testing.assert_allclose(policy.algorithm.work.mean, value, atol=1e-9)
                 contrast = rows - rows[np.argmax(value)]
@@ -168,7 +154,6 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
         "inverse_temperature": inverse_temperature,
     }
     policy, stream = fresh(problem, **options)
-    constants = policy.algorithm.constants(policy.rho)
     offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
     trusting = np.array([o not in ("none", "ease") for o in offsets])
     assert trusting.sum() >= 4 and (~trusting).sum() == 2
@@ -180,16 +165,8 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
         decision = policy.decide(stream.request(t, t))
         values = []
         for model in range(policy.algorithm.experts):
-            args = (decision.memory["z"], decision.memory["base"], decision.memory["costs"], np.ones(K, bool))
-            fill_values(
-                model,
-                *args,
-                constants,
-                policy.algorithm.anchored,
-                policy.algorithm.residual,
-                policy.algorithm.changes.shift,
-                policy.algorithm.work,
-            )
+            kept = [decision.memory[name] for name in ("z", "base", "costs")]
+            fill_values(model, *kept, np.ones(K, bool), policy.algorithm.parts())
             values.append(policy.algorithm.work.mean.copy())
         values = np.array(values)
         average = weights[trusting] @ values[trusting] / weights[trusting].sum()
@@ -373,17 +350,10 @@ def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
         arm, y = decision.arm, 1.0 - problem.scores[t, decision.arm]  # not what was predicted
         predicted = []
         for model in range(policy.algorithm.experts):
-            constants = policy.algorithm.constants(0.0)
-            args = (decision.memory["z"], decision.memory["base"], np.zeros(3), np.ones(3, bool), constants)
-            fill_values(
-                model,
-                *args,
-                policy.algorithm.anchored,
-                policy.algorithm.residual,
-                policy.algorithm.changes.shift,
-                policy.algorithm.work,
-            )
-            predicted.append(policy.algorithm.work.f[arm])  # scores, before they are cut to [0, 1]
+            kept = [decision.memory[name] for name in ("z", "base")]
+            parts = policy.algorithm.parts(rho=0.0)
+            fill_values(model, *kept, np.zeros(3), np.ones(3, bool), parts)
+            predicted.append(parts.work.fit.f[arm])  # scores, before they are cut to [0, 1]
         p = np.clip(policy.algorithm.weights() @ np.array(predicted), 0.02, 0.98)
         loss = -y * np.log(p) - (1 - y) * np.log(1 - p)
         alarm = max(0.0, alarm + loss + p * np.log(p) + (1 - p) * np.log(1 - p) - ALLOWANCE)

@@ -115,6 +115,20 @@ def test_severe_tasks_are_named_and_not_guessed_from_underscores():
         study_problems.severe_tasks("mmlu_pro_tiger", tasks)
 
 
+def test_an_upgrade_is_a_better_middling_model_that_no_offline_label_knows_of(work):
+    setup = study_problems.AS_IS
+    clean, upgrade = (study_problems.problem(work, "toy", c, 0, setup) for c in ("clean", "upgrade"))
+    (arm,) = np.flatnonzero((clean.scores != upgrade.scores).any(axis=0))
+    train = clean.offline_scores.mean(axis=0)
+    best = int(train.argmax())
+    assert np.sort(train).tolist().index(train[arm]) == 1, "the second of four"
+    assert (upgrade.scores[:, arm] >= clean.scores[:, best]).all()
+    gain = upgrade.scores[:, arm].mean() - clean.scores[:, best].mean()
+    assert 0.03 < gain < 0.18, "a tenth of 80 prompts"
+    for name in ("offline_scores", "costs", "predicted_scores"):
+        np.testing.assert_array_equal(getattr(clean, name), getattr(upgrade, name))
+
+
 def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
     """Replayed under the condition on the clean problem; the cost of it is clean minus stressed."""
     conditions = ["clean", "drift", "arms_arrive", "arms_disappear", "delayed_rewards"]
