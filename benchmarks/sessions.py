@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem
-from cabs_core import paired_difference, replay
+from cabs_core import paired_difference
 from cabs_core.paths import cabs_home
-from cabs_core.replay import ReplayResult
+from cabs_core.replay import ReplayResult, replay
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")
 RHOS = (50.0, 150.0, 400.0)

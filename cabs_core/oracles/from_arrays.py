@@ -54,7 +54,8 @@ def problems_from_arrays(
 
     Examples:
         >>> import numpy as np
-        >>> from cabs_core import problems_from_arrays, replay
+        >>> from cabs_core import problems_from_arrays
+        >>> from cabs_core.replay import replay
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=(300, 16))
         >>> scores = (rng.random((300, 3)) < 1 / (1 + np.exp(-x[:, :3]))).astype(float)

@@ -98,7 +98,8 @@ def plot_regret(
         DataError: there are no results, or two have one name.
 
     Examples:
-        >>> from cabs_core import plot_regret, replay, synthetic_problem
+        >>> from cabs_core import plot_regret, synthetic_problem
+        >>> from cabs_core.replay import replay
         >>> problem = synthetic_problem(n=100, K=3, d=4)
         >>> figure = plot_regret([replay(problem, name, trials=2) for name in ("random", "lin_ucb")])
         >>> figure.svg[:4]

@@ -9,49 +9,10 @@
 `compare` has several policies and paired differences, `external` the replay of another library's policy,
 `conditions` the stress conditions, `tuning` the choice of settings on the validation problem, `latency` the time of
 single decisions, `policy_checks` what every policy promises, `compile_ahead` the compilation before a first run.
-
-`from cabs_core import replay` gives this package, which can be called: `replay(problem, ...)` is `engine.replay`.
 """
-
-import importlib
-import inspect
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import ReplayCancelled, replay
 from cabs_core.replay.result import ReplayResult
 
-if TYPE_CHECKING:
-    from cabs_core.replay.compare import PairedDifference, frontier, paired_difference, replay_many
-
-__all__ = [
-    "PairedDifference",
-    "ReplayCancelled",
-    "ReplayProblem",
-    "ReplayResult",
-    "frontier",
-    "paired_difference",
-    "replay",
-    "replay_many",
-]
-
-
-class _Callable(ModuleType):
-    """This package under the name that its main function has too."""
-
-    __signature__ = inspect.signature(replay)
-
-    def __call__(self, *args: Any, **settings: Any) -> ReplayResult:
-        return replay(*args, **settings)
-
-
-sys.modules[__name__].__class__ = _Callable
-
-
-def __getattr__(name: str) -> Any:
-    """Comparisons are for notebooks: no artifact depends on them, so they are imported when they are used."""
-    if name in ("PairedDifference", "frontier", "paired_difference", "replay_many"):
-        return getattr(importlib.import_module("cabs_core.replay.compare"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["ReplayCancelled", "ReplayProblem", "ReplayResult", "replay"]

@@ -143,7 +143,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         DataError: the two did not play the same queries in the same order at the same rho, so they are not paired.
 
     Examples:
-        >>> from cabs_core import paired_difference, replay, synthetic_problem
+        >>> from cabs_core import paired_difference, synthetic_problem
+        >>> from cabs_core.replay import replay
         >>> problem = synthetic_problem(n=200, K=3, d=4)
         >>> a, b = (replay(problem, name, rho=300.0, trials=2) for name in ("best_single", "ridge"))
         >>> found = paired_difference(a, b)

@@ -131,7 +131,8 @@ def replay(
         PolicyError: unknown policy, preset, option or condition, or a value out of range.
 
     Examples:
-        >>> from cabs_core import replay, synthetic_problem
+        >>> from cabs_core import synthetic_problem
+        >>> from cabs_core.replay import replay
         >>> problem = synthetic_problem(n=200, K=4, d=5)
         >>> result = replay(problem, "lin_ucb", rho=300.0, trials=2, alpha=0.2)
         >>> result.trials, result.rounds, result.utility > 0

@@ -31,7 +31,8 @@ class ReplayResult:
             it kept the last turn's model without a decision, and mean clipped utility of all arms; else None.
 
     Examples:
-        >>> from cabs_core import replay, synthetic_problem
+        >>> from cabs_core import synthetic_problem
+        >>> from cabs_core.replay import replay
         >>> result = replay(synthetic_problem(n=50, K=3, d=4), "lin_ucb", rho=300.0, trials=2)
         >>> result.actions.shape, len(result.to_frame()), 0 <= result.score <= 1, result.cost > 0
         ((2, 50), 100, True, True)

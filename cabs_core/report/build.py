@@ -22,7 +22,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples, load_evidence
 from cabs_core.report.made_from import files_of
 from cabs_core.report.names import condition_name, condition_text, label, says
-from cabs_core.report.tables import MORE, Table, write_tables
+from cabs_core.report.tables import Table, write_tables
 from cabs_core.report.verdict import Verdict, routers, verdicts
 from cabs_core.report.verdict import summary as verdict_summary
 
@@ -92,7 +92,7 @@ def build_report(
         found = [replace(v, against=against, value_usd=None, gain=None) for v in found]
     figures = charts.figures(data, evidence)
     origin = collection_of(collection, evidence, found)
-    more = {table.key: table for make in MORE if (table := make(data))}
+    more = {table.key: table for make in sections.BEHIND if (table := make(data))}
     tables = _tables(data, evidence, found) | origin.tables | more
     facts = _facts(data, found)
     before = previous_facts(Path(previous or folder / VERDICT), facts)

@@ -16,13 +16,13 @@ from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label, with_experts
+from cabs_core.report.stages import oracle_arms, oracle_heads
 from cabs_core.report.tables import (
     Cell,
     Table,
     best_of,
     estimate,
     missing,
-    more,
     number,
     percent,
     saving,
@@ -266,7 +266,6 @@ def efficiency(data: PoolData) -> Table | None:
     )  # fmt: skip
 
 
-@more
 def latency(data: PoolData) -> Table | None:
     """Wait of a single online call, and beside it the throughput of replay."""
     mart = data.mart("decision_latency").set_index("policy")
@@ -378,7 +377,6 @@ def encoders(data: PoolData) -> Table | None:
                  "differ only by their random streams.")  # fmt: skip
 
 
-@more
 def solver(data: PoolData) -> Table | None:
     """Certificates of the exploration program."""
     columns = {
@@ -490,3 +488,7 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
 def _listed(rhos: list[float]) -> str:
     shown = ", ".join(f"{r:g}" for r in rhos[:12])
     return shown if len(rhos) <= 12 else f"{shown} and {len(rhos) - 12} more"
+
+
+#: tables of the section "Speed, oracles, solver, tuning", in their order there
+BEHIND = (latency, solver, oracle_heads, oracle_arms)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import Cell, Table, estimate, more, number, table_of, words
+from cabs_core.report.tables import Cell, Table, estimate, number, table_of, words
 
 _LONGEST = 80
 
@@ -20,7 +20,6 @@ def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
     return found
 
 
-@more
 def oracle_heads(data: PoolData) -> Table | None:
     """Squared error of every candidate of every head, on test where diagnosed, and on validation."""
     card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
@@ -55,7 +54,6 @@ def oracle_heads(data: PoolData) -> Table | None:
     return table_of("oracles", "Oracle quality by head", records, columns, note)
 
 
-@more
 def oracle_arms(data: PoolData) -> Table | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
     columns = {

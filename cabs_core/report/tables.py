@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.atomic import write_text
-from cabs_core.report.data import PoolData
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -252,13 +251,3 @@ def best_of(values: Iterable[Any], *, lowest: bool = False) -> float | None:
     """Best of the numbers that are there."""
     present = [float(v) for v in values if not missing(v)]
     return (min if lowest else max)(present, default=None)
-
-
-#: makers of the tables of the section "Speed, oracles, solver, tuning", in the order in which they stand there
-MORE: list[Callable[[PoolData], Table | None]] = []
-
-
-def more(make: Callable[[PoolData], Table | None]) -> Callable[[PoolData], Table | None]:
-    """Show the table that a function makes of a pool's marts in that section; None shows nothing."""
-    MORE.append(make)
-    return make

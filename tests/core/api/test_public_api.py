@@ -20,14 +20,13 @@ from cabs_core import (
     plot_frontier,
     plot_regret,
     problems_from_arrays,
-    replay,
     replay_many,
     synthetic_problem,
 )
 from cabs_core.catalog import policies as catalog_policies
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.policies import classes
-from cabs_core.replay import ReplayProblem
+from cabs_core.replay import ReplayProblem, replay
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 
@@ -38,8 +37,6 @@ def problem() -> ReplayProblem:
 
 
 def test_contexts_of_other_size_are_played_or_refused() -> None:
-    from cabs_core import replay, synthetic_problem
-
     problem = synthetic_problem(n=120, K=3, d=4)
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(problem.n, 7)), rng.normal(size=(len(problem.offline_scores), 7))
@@ -76,13 +73,11 @@ def test_the_page_lists_every_name_and_no_other():
         _ = cabs_core.nothing
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in cabs_core.__all__ if n != "Router"]
-)  # that needs a bundle: tests/core/router
+# of a router in tests/core/router: that needs a bundle
+@pytest.mark.parametrize("name", [n for n in (*cabs_core.__all__, "replay") if n != "Router"])
 def test_every_name_has_an_example_that_runs(name):
-    found = getattr(cabs_core, name)
-    found = cabs_core.replay.replay if name == "replay" else found
-    example = [t for t in doctest.DocTestFinder(recurse=False).find(found, name) if t.examples]
+    public = replay if name == "replay" else getattr(cabs_core, name)
+    example = [t for t in doctest.DocTestFinder(recurse=False).find(public, name) if t.examples]
     assert example, f"{name} has no example"
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for test in example:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core import replay, synthetic_problem
+from cabs_core import synthetic_problem
 from cabs_core.artifacts.stages import policy_code_version
 from cabs_core.catalog import (
     asset_name,
@@ -20,6 +20,7 @@ from cabs_core.catalog import (
 from cabs_core.errors import PolicyError, PoolError
 from cabs_core.policies import build_policy
 from cabs_core.pools import load_pool_file
+from cabs_core.replay import replay
 from cabs_core.replay.tuning import why_untuned
 
 HEAD = "source: {kind: synthetic}\n"
