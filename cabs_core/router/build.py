@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -15,9 +14,7 @@ from cabs_core.catalog import BEST_SINGLE, encoder_record, policy_record, random
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
-from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
 from cabs_core.metrics import mean_error
-from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.policies import build_policy, policy_class
 from cabs_core.policies.lanes import Offline
@@ -31,6 +28,7 @@ from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
+from cabs_core.router.ingredients import Ingredients
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.pacer import highest_rho
 from cabs_core.router.requirements import NAME as REQUIREMENTS
@@ -135,11 +133,10 @@ def choose_policy(
 def build_bundle(
     target: str | Path,
     pool: ModelPool,
-    inputs: Mapping[str, Path],
+    inputs: Mapping[str, Path] | Ingredients,
     *,
     policy: str | None = None,
     rho: float | None = None,
-    encoding: Mapping[str, Any] | None = None,
     epsilon: float | None = None,
     mode: str = "route",
     free: Sequence[str] = (),
@@ -150,12 +147,10 @@ def build_bundle(
     """Write the bundle of a pool into `target`, whole or not at all.
 
     Args:
-        inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+        inputs: folders of the artifacts that `Ingredients.read` reads, or these ingredients.
         policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation at this
             rho.
         rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
-        encoding: identity and dtype of the stored embeddings (the embedding report); None: read from the record
-            that lies beside them.
         mode: route, shadow or guarded.
         free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused, because it
             is usually a missing price.
@@ -173,19 +168,19 @@ def build_bundle(
     policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
     rho = router_rho(pool) if rho is None else float(rho)
     check_mode(mode, epsilon)
-    table, split, vectors = outcomes_of(inputs), split_of(inputs), embeddings_of(inputs)
-    options = tuned_options(inputs)
+    given = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
+    table, split, vectors, options = given.outcomes, given.split, given.embeddings, given.options
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     # problems and oracles are as large as the train split: one of them at a time
-    validation = _problem(inputs, "validation")
+    validation = given.problem("validation")
     unknown = unknown_arms(validation)
     choice = choose_policy(
         validation, pool.policies if policy is None else [policy], rho, options=options,
         seed=pool.replay.order_seed, latency_weight=pool.replay.latency_weight,
     )  # fmt: skip
     del validation
-    test = _problem(inputs, "test")
+    test = given.problem("test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
     built = build_policy(
@@ -203,14 +198,14 @@ def build_bundle(
     spends = None
     if built.algorithm.any_rho_now() and ends[0] < ends[1]:
         spends = spending(
-            _problem(inputs, "validation"),
+            given.problem("validation"),
             name,
             (ends[0], highest_rho(*ends)),
             seed=seed,
             pool=pool.name,
             options=options.get(name),
         )
-    oracles = Oracles.load(inputs["oracles"])
+    oracles = given.oracles()
     if oracles.arms != names or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
         raise ProvenanceError(
             f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({names}, "
@@ -218,7 +213,7 @@ def build_bundle(
         )
     train = np.flatnonzero(split == "train")
     arms = arms_of(table, train, (*defaults.free, *free))
-    encoding = dict(encoding or _encoding(inputs["prompt_embeddings"]))
+    encoding = given.encoding
     settings = pool.encoder.model_dump(mode="json")
     record = encoder_record(settings["name"])
     transformer = record is None or not record.path
@@ -247,7 +242,7 @@ def build_bundle(
             write_transformer(pool.encoder, encoding, folder / ENCODER, int8=defaults.int8)
             if defaults.int8:
                 held_out = [table.prompts[i] for i in validation_rows(split)]
-                check_int8(folder, settings, _problem(inputs, "validation"), held_out, rho)
+                check_int8(folder, settings, given.problem("validation"), held_out, rho)
         else:
             write_fitted(
                 pool.encoder, [table.prompts[i] for i in train], encoding["identity"], folder / ENCODER
@@ -290,21 +285,6 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
         {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}
         for arm, s, c in zip(table.arms, scores, costs, strict=True)
     ]
-
-
-def _problem(inputs: Mapping[str, Path], split: str) -> ReplayProblem:
-    return ReplayProblem.load(inputs["replay_problem"] / split)
-
-
-def _encoding(folder: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-        encoding: dict[str, Any] = record["summary"]["encoding"]
-        return encoding
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProvenanceError(
-            f"{folder} does not say which encoder made its embeddings ({error!r}): embed the prompts again"
-        ) from None
 
 
 def bundle_size(folder: str | Path) -> int:

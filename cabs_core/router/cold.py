@@ -1,21 +1,18 @@
 """A router before anything was measured: models and their prices alone.
 
 The prior says that dearer models are better: ten times the price is worth PER_DECADE of score, around MEAN. Policy
-`pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as scores arrive (`hier_mix` would
-trust it for thousands: a prior without noise looks certain); a uniform floor of exploration keeps the log evaluable. Its bundle has no
-evidence, so mode `guarded` answers with the fallback until the log gives some, and `shadow` always does.
+`pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as scores arrive
+(`hier_mix` would trust it for thousands: a prior without noise looks certain); a uniform floor of exploration keeps the
+log evaluable. Its bundle has no evidence, so mode `guarded` answers with the fallback until the log gives some, and
+`shadow` always does. Contexts are fitted on prompts that are made up.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cabs_core.catalog import COLD_START
 from cabs_core.encoders import embed_prompts
@@ -31,6 +28,7 @@ from cabs_core.paths import cabs_home
 from cabs_core.pool_files import ModelPool
 from cabs_core.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
+from cabs_core.router.ingredients import Ingredients
 
 MEAN, PER_DECADE = 0.6, 0.1
 LOWEST, HIGHEST = 0.3, 0.9
@@ -73,7 +71,6 @@ def build_cold(
     *,
     name: str = "cold",
     encoder: str = "all-MiniLM-L6-v2",
-    prompts: Sequence[str] = (),
     rho: float | None = None,
     epsilon: float | None = None,
     mode: str = "route",
@@ -83,8 +80,7 @@ def build_cold(
 
     Args:
         upstreams: {model: its endpoint, with its price}. name: of the pool that the bundle says it is of.
-        encoder: as in a pool file. prompts: texts like those to come, from which its contexts are fitted; fewer than 50: a
-            few hundred made-up ones.
+        encoder: as in a pool file. policy: None: the one that starts from a prior.
         rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
 
     Raises:
@@ -99,49 +95,46 @@ def build_cold(
             prices[j] = price_of(upstreams[model])
         except RouterError as error:
             raise RouterError(f"model {model!r:.100}: {error}") from None
-    texts = list(dict.fromkeys(prompts))
-    if len(texts) < 50:
-        texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
+    texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
     costs = np.column_stack([[upstreams[m].usd(float(t), _OUTPUT) for t in tokens] for m in models])
-    table = Outcomes(
-        query_ids=text_array([f"p{i}" for i in range(n)]), prompts=texts, tasks=text_array(["all"] * n), arms=models,
-        scores=np.tile(prior_scores(prices), (n, 1)), costs=costs,
-    )  # fmt: skip
+    ids, tasks = text_array([f"p{i}" for i in range(n)]), text_array(["all"] * n)
+    scores = np.tile(prior_scores(prices), (n, 1))
+    table = Outcomes(query_ids=ids, prompts=texts, tasks=tasks, arms=models, scores=scores, costs=costs)
     grid = grid_for_costs(costs.mean(axis=0))
-    pool = ModelPool.model_validate(
-        {
-            "name": name, "source": {"kind": "synthetic"}, "encoder": {"name": encoder}, "oracle": {"kind": "ridge"},
-            "models": models, "replay": {"rhos": sorted({*grid, *([rho] if rho is not None else [])})}, "policies": [COLD_START],
-        }
-    )  # fmt: skip
+    settings = {
+        "name": name,
+        "source": {"kind": "synthetic"},
+        "encoder": {"name": encoder},
+        "oracle": {"kind": "ridge"},
+        "models": models,
+        "replay": {"rhos": sorted({*grid, *([] if rho is None else [rho])})},
+        "policies": [COLD_START],
+    }
+    pool = ModelPool.model_validate(settings)
     split = make_splits(table, pool.split)
     fit = [t for t, s in zip(texts, split, strict=True) if s == "train"]
     vectors, report = embed_prompts(texts, pool.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)
     oracles = train_oracles(vectors, table, split, pool.oracle, features=pool.features)
-    with tempfile.TemporaryDirectory() as folder:
-        place = {
-            s: Path(folder) / s
-            for s in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
-        }
-        for path in place.values():
-            path.mkdir()
-        table.save(place["outcomes"] / "table")
-        place["outcomes"] = place["outcomes"] / "table"
-        pq.write_table(
-            pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()}),
-            place["splits"] / "splits.parquet",
-        )
-        np.save(place["prompt_embeddings"] / "embeddings.npy", vectors)
-        oracles.save(place["oracles"] / "o")
-        place["oracles"] = place["oracles"] / "o"
-        for part, problem in build_problems(table, split, vectors, oracles, pool).items():
-            problem.save(place["replay_problem"] / part)
-        tuned = {COLD_START: {"options": {"prior_rounds": PRIOR_ROUNDS}}}
-        (place["tuning"] / "tuning.json").write_text(json.dumps(tuned), encoding="utf-8")
-        build_bundle(
-            target, pool, place, policy=policy or COLD_START, rho=rho, epsilon=EPSILON if epsilon is None else epsilon, mode=mode,
-            encoding={"identity": report.identity, "dtype": report.dtype}, prompts=False,
-            free=[m for m in models if upstreams[m].free], provenance={"cold": True},
-        )  # fmt: skip
+    ingredients = Ingredients(
+        outcomes=table,
+        split=split,
+        embeddings=vectors,
+        problem=build_problems(table, split, vectors, oracles, pool).__getitem__,
+        oracles=lambda: oracles,
+        options={COLD_START: {"prior_rounds": PRIOR_ROUNDS}},
+        encoding={"identity": report.identity, "dtype": report.dtype},
+    )
+    build_bundle(
+        target,
+        pool,
+        ingredients,
+        policy=policy or COLD_START,
+        rho=rho,
+        epsilon=EPSILON if epsilon is None else epsilon,
+        mode=mode,
+        prompts=False,
+        free=[model for model in models if upstreams[model].free],
+        provenance={"cold": True},
+    )

@@ -1,0 +1,66 @@
+"""What a bundle is made of: a pool's artifacts, or the same as arrays at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.errors import ProvenanceError
+from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.oracles.oracles import Oracles
+from cabs_core.outcomes import Outcomes
+from cabs_core.problem.replay_problem import ReplayProblem
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """Outcomes, embeddings, oracles and problems that belong together.
+
+    Attributes:
+        outcomes: the table of n prompts. split: `[n]` of train, validation or test. embeddings: `[n, e]`.
+        problem: the replay problem of `validation` or `test`; called when it is needed, for each is as large as the
+            train split. oracles: likewise.
+        options: {policy: tuned settings}. encoding: `identity` and `dtype` of the embeddings.
+    """
+
+    outcomes: Outcomes
+    split: np.ndarray
+    embeddings: np.ndarray
+    problem: Callable[[str], ReplayProblem]
+    oracles: Callable[[], Oracles]
+    options: Mapping[str, Mapping[str, Any]]
+    encoding: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folders: Mapping[str, Path]) -> Ingredients:
+        """From folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+
+        Raises:
+            ProvenanceError: nothing says which encoder made the embeddings.
+        """
+        return cls(
+            outcomes_of(folders),
+            split_of(folders),
+            embeddings_of(folders),
+            lambda split: ReplayProblem.load(folders["replay_problem"] / split),
+            partial(Oracles.load, folders["oracles"]),
+            tuned_options(folders),
+            _encoding(folders["prompt_embeddings"]),
+        )
+
+
+def _encoding(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        encoding: dict[str, Any] = record["summary"]["encoding"]
+        return encoding
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProvenanceError(
+            f"{folder} does not say which encoder made its embeddings ({error!r}): embed the prompts again"
+        ) from None
