@@ -30,51 +30,14 @@ def trace(pool: str, figure: str, policy: str, rho: float, out: Path | None) -> 
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.atomic import write_text
-    from cabs_core.chain.replay import trace_again
-    from cabs_core.errors import ResultError
+    from cabs_core.chain.trace import traced_figure
     from cabs_core.pools import find_pool
-    from cabs_core.report.data import PoolData
-    from cabs_core.report.evidence import load_evidence
-    from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
 
-    pool_file, store = find_pool(pool), ArtifactStore()
-    name, chain = pool_file.pool.name, Chain(store, pool_file)
-    if store.remote:
-        folders = [store.mirror(parts) for parts in (("marts",), ("replay", name), ("replay_problem", name))]
-        artifacts = folders[0]
-    else:
-        artifacts = store.root
-    data = PoolData(name, artifacts)
-    evidence = load_evidence(
-        name, artifacts, str(data.info["problem_hash"]), settings=data.settings.get("replay"),
-        again=lambda policy, rho: trace_again(chain, policy, rho),
-    )  # fmt: skip
-    if evidence is None:
-        raise ResultError(
-            f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"
-        )
-    rows = rows_of(evidence, policy, rho)
-    text = rows.to_csv(index=False)
+    traced = traced_figure(Chain(ArtifactStore(), find_pool(pool)), figure, policy, rho)
+    text = traced.rows.to_csv(index=False)
     if out is None:
         click.echo(text, nl=False)
     else:
         write_text(out, text)
-    column, factor, mart_column, unit = FIGURES[figure]
-    mean = f"mean of {column}" if factor == 1 else f"{factor:,.0f} x mean of {column}"
-    click.echo(
-        f"{figure} of {policy} at rho {rho:g}: {figure_of(rows, figure):.6g} ({unit}), the {mean} over {len(rows):,} rounds of "
-        f"{rows['trial'].nunique()} trials and {rows['query_id'].nunique():,} prompts"
-        + (f", in {out}" if out else ""),
-        err=True,
-    )
-    if (rows["observed"] < 1).any():
-        click.echo(
-            f"{int((rows['observed'] < 1).sum()):,} of these answers are not in the table: scores and costs are estimates, "
-            "right on average only",
-            err=True,
-        )
-    click.echo(
-        f"mart_utility_by_rho.{mart_column} (dbt_like_sql/marts/mart_utility_by_rho.sql): "
-        f"{figure_in_mart(data, figure, policy, rho):.6g}",
-        err=True,
-    )
+    for line in (*traced.text, *([f"rows: {out}"] if out else [])):
+        click.echo(line, err=True)

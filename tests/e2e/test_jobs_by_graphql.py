@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -23,6 +24,15 @@ CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ...
   ... on AssetChecks { checks { name } } } } } }"""
 EXECUTED = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status assetCheckEvaluations {
   success checkName description } } } }"""
+OUTPUT = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on ExecutionStepOutputEvent {
+  metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue }
+  ... on MarkdownMetadataEntry { mdStr } ... on TableMetadataEntry { table { records } } } } } } } }"""
+PLAYED = """{ assetNodeOrError(assetKey: {path: ["replay"]}) { ... on AssetNode { assetMaterializations(limit: 50) {
+  partition runId metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } }"""
+LINEAGE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { description
+  metadataEntries { ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path }
+  columnName } } } } assetMaterializations(limit: 1) { metadataEntries {
+  ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path } columnName } } } } } } } }"""
 SELECTOR = {"repositoryLocationName": "cabs_dagster.definitions", "repositoryName": "__repository__"}
 
 
@@ -52,6 +62,38 @@ class Stock(Dev):
     def ended(self, run: str) -> str:
         status = self.query(RUN, id=run)["runOrError"]["status"]
         return status if status in ("SUCCESS", "FAILURE", "CANCELED") else ""
+
+    def figure(self, **config) -> dict:
+        """{label: value} of what the job `trace_figure` says."""
+        run = self.run("trace_figure", runConfigData={"ops": {"trace_rows": {"config": config}}})
+        assert wait_for("trace_figure", lambda: self.ended(run), 300) == "SUCCESS", self.log.read_text()[
+            -3000:
+        ]
+        events = self.query(OUTPUT, id=run)["logsForRun"]["events"]
+        (entries,) = [event["metadataEntries"] for event in events if event.get("metadataEntries")]
+        return {e.pop("label"): next(iter(e.values()), None) for e in entries}
+
+    def played(self) -> dict[str, list[tuple[str, dict]]]:
+        """{partition: [(run, {policy: its row}), newest first]} of what the asset `replay` says."""
+        played: dict[str, list[tuple[str, dict]]] = {}
+        for made in self.query(PLAYED)["assetNodeOrError"]["assetMaterializations"]:
+            rows = [e["table"]["records"] for e in made["metadataEntries"] if e["label"] == "policies"]
+            table = {row["policy"]: row for row in map(json.loads, rows[0])} if rows else {}
+            played.setdefault(made["partition"], []).append((made["runId"], table))
+        return played
+
+    def made_of(self, asset: str, column: str) -> set[tuple[str, str]]:
+        """{(asset, column)} where the lineage of a column ends."""
+        node = self.query(LINEAGE, key={"path": asset.split("/")})["assetNodeOrError"]
+        entries = [
+            *node["metadataEntries"],
+            *(e for m in node["assetMaterializations"] for e in m["metadataEntries"]),
+        ]
+        deps = {d["columnName"]: d["columnDeps"] for e in entries for d in e.get("lineage", ())}.get(
+            column, []
+        )
+        before = [("/".join(d["assetKey"]["path"]), d["columnName"]) for d in deps]
+        return {end for up in before for end in self.made_of(*up)} or {(asset, column)}
 
     def assets(self) -> dict[str, dict]:
         return {"/".join(node["assetKey"]["path"]): node for node in self.query(ASSETS)["assetNodes"]}
@@ -86,6 +128,42 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
         assert wait_for("materialize all", status, 900) == "COMPLETED_SUCCESS", dev.runs()
         assert len(dev.assets()["report"]["assetMaterializations"]) >= 2
         assert not (tmp_path / "routers").exists() and not (tmp_path / "answers").exists()
+
+        # a figure back to its rows: the replay's table, the mart, the rounds, the outcomes
+        (_, policies), *_ = dev.played()["chaos|0777"]
+        policy = next(iter(policies))
+        for figure in ("utility", "quality", "cost"):
+            said = dev.figure(pool="chaos", figure=figure, policy=policy, rho=777.0)
+            (mart,) = [label for label in said if label.startswith("mart_")]
+            rows = [json.loads(row) for row in said["rows"]["records"]]
+            assert len(rows) == said["rows in all"] > 50 and {"query_id", "model", "trial"} <= rows[0].keys()
+            column, factor = {"quality": ("score", 1), "cost": ("cost", 1000)}.get(figure, (figure, 1))
+            again = factor * sum(row[column] for row in rows) / len(rows)
+            assert said[figure] == pytest.approx(again, rel=1e-4) and said[mart] == pytest.approx(
+                again, rel=1e-4
+            )
+            if figure == "utility":
+                assert said[figure] == pytest.approx(policies[policy]["utility"], rel=1e-4)
+            model, _, mart_column = mart.partition(".")
+            ends = dev.made_of(f"marts/{model}", mart_column)
+            assert {asset for asset, _ in ends} == {"outcomes"}, ends
+
+        # a second pool, new: the first one's replays are not played again
+        before = dev.played()
+        drop_pool(tmp_path, "second")
+        wait_for("its partition", lambda: "second" in dev.assets()["outcomes"]["partitionKeys"], 120)
+        run = dev.run("pool_chain", runConfigData={"ops": {"play_chain": {"config": {"pool": "second"}}}})
+        assert wait_for("pool_chain", lambda: dev.ended(run), 600) == "SUCCESS", dev.log.read_text()[-3000:]
+        assert {m["partition"] for m in dev.assets()["report"]["assetMaterializations"]} == {
+            "chaos",
+            "second",
+        }
+        after = dev.played()
+        assert {key: after[key] for key in before} == before and set(after) - set(before) == {
+            "second|0000",
+            "second|0777",
+        }
+        assert dev.figure(pool="second", figure="quality", policy=policy, rho=777.0)["rows in all"] > 50
 
         # the gate: a pool's checks, on the files as they are
         checks = dev.query(CHECKS, key={"path": ["outcomes"]})["assetNodeOrError"]["assetChecksOrError"][
