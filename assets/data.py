@@ -11,26 +11,18 @@ from cabs_core.artifacts import Made
 from cabs_core.validation.catalog import Stage
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, data_results, instrument_result
-from cabs_dagster.metadata import RETRY, guarded, left_out, lineage, of_job, pool_of, schema, stage_result
+from cabs_dagster.columns import declared, lineage
+from cabs_dagster.metadata import RETRY, guarded, left_out, of_job, pool_of, stage_result
 from cabs_dagster.names import step
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
-OUTCOMES = {
-    "query_id": ("string", "Identifier of the query, unique"),
-    "prompt": ("string", "Text of the prompt"),
-    "task": ("string", "Task family of the query"),
-    "model": ("string", "Name of the model (arm)"),
-    "score": ("double", "Score of the model's answer, 0 to 1"),
-    "cost": ("double", "Cost of the call in USD, at least 0"),
-    "n_input_tokens": ("double", "Input tokens; null when unknown"),
-    "n_output_tokens": ("double", "Output tokens; null when unknown"),
-    "latency": ("double", "Seconds of the call; null when unknown"),
+#: columns that every table has; a materialization shows those that were written
+OUTCOMES = dict.fromkeys(("query_id", "prompt", "task", "model"), "string") | {
+    "score": "double",
+    "cost": "double",
 }
-SPLITS = {
-    "query_id": ("string", "Identifier of the query"),
-    "split": ("string", "train, validation or test"),
-}
+SPLITS = dict.fromkeys(("query_id", "split"), "string")
 SPLITS_FROM = {
     "query_id": [("outcomes", "query_id")],
     "split": [("outcomes", "prompt"), ("outcomes", "task")],
@@ -133,7 +125,7 @@ def _paid(
             **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
             description="Scores and costs of every model on every query: read from the pool's source, checked, and "
             "cut to the queries that every chosen model answered." + specs.FRESHNESS,
-            metadata=schema(OUTCOMES),
+            metadata=declared("outcomes", OUTCOMES),
             freshness_policy=MONTHLY,
         )
     ],
@@ -157,7 +149,7 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator
             **specs.stage("splits", "data", "python", "parquet"),
             description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
             "validation, the online replay runs over test.",
-            metadata=schema(SPLITS) | lineage(SPLITS_FROM),
+            metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
         )
     ],
     check_specs=check_specs("splits"),

@@ -11,7 +11,8 @@ import dagster as dg
 from cabs_core.artifacts import POOL_STAGES, Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
-from cabs_dagster.metadata import RETRY, figures, guarded, lineage, schema
+from cabs_dagster.columns import lineage, schema
+from cabs_dagster.metadata import RETRY, figures, guarded
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, CabsResource, cabs_of

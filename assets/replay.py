@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.chain.retention import TRACE_FILE
 from cabs_core.errors import once
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import (
@@ -21,19 +22,30 @@ from cabs_dagster.checks import (
     plausible_result,
     trace_result,
 )
-from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, schema, table
+from cabs_dagster.columns import declared, written
+from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, table
 from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
 
 Findings = Mapping[str, Mapping[str, Any]]
-COLUMNS = {
-    "policy": ("string", "Policy, with its preset"),
-    "utility": ("double", "Mean utility over trials and rounds, 0 to 1"),
-    "se": ("double", "Standard error of the utility over trials"),
-    "regret": ("double", "Mean regret per round against the best arm of each query"),
-    "state": ("string", "computed, reused, not played yet, or failed and why"),
-    "seconds": ("double", "Seconds it took to compute"),
+#: the table of a partition, a row a policy
+POLICIES = {
+    "policy": "Policy, with its preset",
+    "utility": "Mean utility over trials and rounds, 0 to 1",
+    "se": "Standard error of the utility over trials",
+    "regret": "Mean regret per round against the best arm of each query",
+    "state": "computed, reused, not played yet, or failed and why",
+    "seconds": "Seconds it took to compute",
+}
+#: columns that every round has; a materialization shows those that were written
+ROUNDS = {
+    "pool": "string",
+    "rho": "double",
+    "policy": "string",
+    "trial": "int16",
+    "round": "int32",
+    "action": "int16",
 }
 
 
@@ -57,7 +69,7 @@ class ReplayConfig(PoliciesConfig):
             skippable=True,
             description="Every policy of a pool routed online over the test split, at one cost sensitivity rho "
             "(1/rho is the dollar value of one right answer), in several random orders of the queries.",
-            metadata=schema(COLUMNS),
+            metadata=declared("replay", ROUNDS),
         )
     ],
     check_specs=check_specs("replay"),
@@ -106,9 +118,10 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
         )
         cells, rows = made.cells, made.rows(missing)  # the best first
         metadata: dict[str, Any] = {
-            "policies": table(rows, {name: text for name, (_, text) in COLUMNS.items()}),
+            "policies": table(rows, POLICIES),
             **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
             "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
+            **written("replay", next(iter(made.made.values())).folder, [TRACE_FILE]),
         }
         yield dg.MaterializeResult(
             asset_key=key("replay"),

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.retention import prunable, prune
+from cabs_core.errors import listed
 from cabs_dagster.due import MARTS_AROUND
 from cabs_dagster.metadata import guarded, table
 from cabs_dagster.names import PREFIX, key, named
@@ -24,8 +25,9 @@ STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
 
 
 def _progress(context: dg.InitLoggerContext) -> logging.Logger:
-    logger = logging.Logger("progress", logging.INFO)
+    logger = logging.Logger("progress", logging.DEBUG)
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: record.levelno >= logging.INFO or bool(_pool_waited_for(record)))
     handler.setFormatter(_Line())
     logger.addHandler(handler)
     return logger
@@ -36,12 +38,35 @@ progress_logger = dg.LoggerDefinition(
 )
 
 
+def _pool_waited_for(record: logging.LogRecord) -> str:
+    """The pool whose slot a step waits for; empty where the record says something else."""
+    event = getattr(record, "dagster_meta", {}).get("dagster_event")
+    if event is None or event.event_type != dg.DagsterEventType.ENGINE_EVENT:
+        return ""
+    pool = event.engine_event_data.metadata.get("pool")
+    return str(pool.value) if isinstance(pool, dg.PoolMetadataValue) else ""
+
+
 class _Line(logging.Formatter):
     """The message alone: Dagster puts job, run and step before it."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if pool := _pool_waited_for(record):
+            return f"  {waiting_for(pool)}"
         parts = record.getMessage().split(" - ", 3)
         return f"  {parts[-1].splitlines()[0]}" if parts[-1].strip() else ""
+
+
+def waiting_for(pool: str) -> str:
+    """What a step waits for whose pool has no free slot, and what to do about it."""
+    with dg.DagsterInstance.get() as instance:
+        slots = instance.event_log_storage.get_concurrency_info(pool).claimed_slots
+        runs = [instance.get_run_by_id(slot.run_id) for slot in slots]
+    names = [f"run {run.run_id} of {run.job_name} ({run.status.value.lower()})" for run in runs if run]
+    return (
+        f"waiting for a slot of pool {pool}, held by {listed(names) or 'a run that is ending'}: this goes on when that step ends. "
+        "Where its process is gone, the daemon of `cabs ui` frees the slot, as does ending the run in the UI"
+    )
 
 
 class RetentionConfig(dg.Config):

@@ -1,4 +1,4 @@
-"""What an asset tells Dagster about the artifact it made: data version, figures, tables, column lineage, images."""
+"""What an asset tells Dagster about the artifact it made: data version, figures, tables, images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import dagster as dg
 
 from cabs_core.artifacts import Chain, Made, make_artifact
 from cabs_core.errors import explained, is_transient, listed
+from cabs_dagster.columns import written
 from cabs_dagster.names import POOLS, key
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
@@ -48,24 +49,6 @@ def pool_of(context: dg.AssetExecutionContext) -> str:
             allow_retries=False,
         )
     return str(context.partition_key)
-
-
-def schema(columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """`dagster/column_schema` from {column: (type, description)}."""
-    found = [dg.TableColumn(name, kind, description=text or None) for name, (kind, text) in columns.items()]
-    return {"dagster/column_schema": dg.TableSchema(found)}
-
-
-def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> dict[str, Any]:
-    """`dagster/column_lineage` from {column: [(asset, column of that asset), ...]}."""
-    deps = {
-        name: [
-            dg.TableColumnDep(asset_key=key(up) if isinstance(up, str) else up, column_name=c)
-            for up, c in sources
-        ]
-        for name, sources in columns.items()
-    }
-    return {"dagster/column_lineage": dg.TableColumnLineage(deps)}
 
 
 def table(
@@ -158,7 +141,9 @@ def stage_result(
     result: dg.MaterializeResult[Any] = dg.MaterializeResult(
         asset_key=key(name),
         data_version=dg.DataVersion(record.content),
-        metadata=provenance(made, chain.store.location(target.parts)) | figures(record.summary),
+        metadata=provenance(made, chain.store.location(target.parts))
+        | figures(record.summary)
+        | written(name, made.folder, record.files),
     )
     return chain, made, result
 

@@ -46,7 +46,17 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
             _end(instance, run, "The process of this run is gone: killed, or the machine was restarted.")
             Path(path).unlink(missing_ok=True)
             ended.append(run.run_id)
+    _free_slots_of_ended_runs(instance)
     return ended
+
+
+def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
+    """Give back what a run that was stopped in the UI, or whose worker died, held when no daemon was there to see it end."""
+    storage = instance.event_log_storage
+    for run_id in storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else ():
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            storage.free_concurrency_slots_for_run(run_id)
 
 
 def _end(instance: dg.DagsterInstance, run: dg.DagsterRun, text: str) -> None:

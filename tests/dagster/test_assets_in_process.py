@@ -236,6 +236,24 @@ def test_data_stages_have_two_checks_with_a_table_of_expectations(world) -> None
         assert all(record.data["passed"] for record in value.records) and len(value.records) > 1, name
 
 
+def test_columns_of_a_table_are_those_that_were_written(world) -> None:
+    home, instance = world
+    for asset, name, partition in (
+        (outcomes, "outcomes", "tiny"),
+        (splits, "splits", "tiny"),
+        (replay, "replay", partitions.grid_key("tiny", 0)),
+    ):
+        result = make(instance, [asset], partition)
+        (made,) = result.asset_materializations_for_node(name)
+        columns = made.metadata["dagster/column_schema"].value.columns
+        files = ["rounds"] if name == "replay" else ["queries", name]
+        paths = [p for f in files for p in sorted((home / "artifacts" / name).rglob(f"{f}.parquet"))]
+        assert {c.name: c.type for c in columns} == {
+            field.name: str(field.type) for path in paths for field in pq.read_schema(path)
+        }
+        assert all(column.description for column in columns) and "latency" not in {c.name for c in columns}
+
+
 def test_marts_have_schema_lineage_and_tests(world) -> None:
     _, instance = world
     for rho in (0, 500):

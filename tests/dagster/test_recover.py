@@ -7,13 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import dagster as dg
 
+from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
+from cabs_dagster.instance import open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
-from cabs_dagster.jobs import PREPARE
+from cabs_dagster.jobs import PREPARE, progress_logger, waiting_for
 
 _OWNER = "import sys; from cabs_dagster.instance.recover import process_tag; print(process_tag(), flush=True); sys.stdin.read()"
 
@@ -51,6 +54,50 @@ def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:
         assert not storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
         assert recover(instance) == [dead.run_id]
         assert storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
+
+
+def test_a_stopped_run_gives_back_its_slot_and_a_live_one_keeps_it(tmp_path: Path) -> None:
+    job = defs.resolve_job_def(PREPARE)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        storage = instance.event_log_storage
+        live = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        for pool, status in (("gpu", "CANCELED"), ("duckdb", "FAILURE")):
+            storage.set_concurrency_slots(pool, 2)
+            ended = instance.create_run_for_job(job, status=dg.DagsterRunStatus(status))
+            for run in (ended, live):
+                assert storage.claim_concurrency_slot(pool, run.run_id, "step").is_claimed
+            assert recover(instance) == []
+            assert [slot.run_id for slot in storage.get_concurrency_info(pool).claimed_slots] == [live.run_id]
+
+
+@dg.op(pool="gpu")
+def computes() -> None:
+    pass
+
+
+@dg.job(logger_defs={"progress": progress_logger}, executor_def=dg.in_process_executor)
+def busy() -> None:
+    computes()
+
+
+def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with open_instance() as instance:
+        storage = instance.event_log_storage
+        storage.set_concurrency_slots("gpu", 1)
+        job = defs.resolve_job_def(PREPARE)
+        live = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        assert storage.claim_concurrency_slot("gpu", live.run_id, "oracles").is_claimed
+        holder = f"waiting for a slot of pool gpu, held by run {live.run_id} of prepare_pool (started)"
+        assert waiting_for("gpu").startswith(holder)
+        end = threading.Timer(2.0, storage.free_concurrency_slots_for_run, [live.run_id])
+        end.start()
+        with dg.execute_job(dg.reconstructable(busy), instance=instance, run_config=QUIET) as result:
+            assert result.success
+        end.join()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "dagster - DEBUG" not in line]
+    assert any("waiting for a slot of pool gpu" in line for line in lines)
+    assert not any("STEP_" in line for line in lines), "of what a step does, only what it says is shown"
 
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
